@@ -1,0 +1,224 @@
+"""Every exception of beam-pipes, in one tree.
+
+    BeamPipesError
+    ├── MissingExtraError (ImportError)            an optional dependency is not installed
+    ├── PipelineError                              a typed pipeline or DAG is declared or behaves wrongly
+    │   ├── InvalidDAGException (ValueError)
+    │   ├── DuplicateNameException (ValueError)
+    │   ├── TypeMismatchException (TypeError)
+    │   ├── BadTopologyException (ValueError)
+    │   ├── NotConnectedException (ValueError)
+    │   ├── BadInputOrOutputException (ValueError)
+    │   ├── InvalidDictionaryOutput (ValueError)
+    │   ├── InvalidStatisticsException (TypeError)
+    │   ├── InvalidTransformOutputException (TypeError)
+    │   ├── InvalidTypeSignatureException (TypeError)
+    │   ├── MergeStatisticsException (ValueError)
+    │   └── TooManyCombinationsException (ValueError)
+    ├── SpecError (ValueError)                     a feature spec is wrong, or a value does not match it
+    ├── SourceError (ValueError)                   an input cannot be planned or read
+    ├── DeclarationError (ValueError)              what to build is declared wrongly, or cannot be imported
+    ├── BuildError (RuntimeError)                  a build stopped before it published
+    │   ├── StageError                             a record failed in a stage that does not allow it
+    │   ├── TooManyDeadLettersError
+    │   ├── ReconciliationError                    records in ≠ written + dropped + dead
+    │   ├── WorkerDiedError
+    │   └── CacheBusyError                         another build writes to the same directory
+    ├── CacheError (RuntimeError)                  a cache cannot be opened or read
+    │   ├── CacheNotFoundError (FileNotFoundError)
+    │   ├── UnsupportedFormatError
+    │   ├── StaleCacheError
+    │   └── CorruptCacheError (ValueError)         bytes are not what was written
+    │       ├── CorruptManifestError
+    │       ├── CorruptIndexError
+    │       └── CorruptRecordError
+    ├── LoaderError (ValueError)                   a loader is configured or resumed wrongly
+    │   └── StateMismatchError
+    ├── DatasetError (ValueError)                  a dataset, sampler or batch function is used wrongly
+    ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
+    └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
+        └── UnknownNameError (KeyError)            a registry does not know a name
+
+Each class also inherits the builtin a caller would expect to catch. A message says what was expected, what was
+found, where, and what to do; the same facts are attributes (`error.stage`, `error.offset`), `None` when unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BeamPipesError(Exception):
+    """Root of all exceptions raised on purpose by beam-pipes.
+
+    Keyword arguments become attributes: `BeamPipesError("…", stage="Tokenize").stage == "Tokenize"`.
+    """
+
+    def __init__(self, message: str, **attributes: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.attributes = attributes
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached when normal lookup fails: facts that this raise site did not know are None.
+        if name.startswith("_") or name == "attributes":
+            raise AttributeError(name)
+        return self.attributes.get(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.attributes))
+
+
+def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, Any]) -> BeamPipesError:
+    return cls(message, **attributes)
+
+
+class MissingExtraError(BeamPipesError, ImportError):
+    """An optional dependency is not installed; the message holds the exact command that installs it."""
+
+
+class PipelineError(BeamPipesError):
+    """A typed pipeline, or a DAG of them, is declared or behaves wrongly."""
+
+
+class InvalidDAGException(PipelineError, ValueError):
+    """The DAG dictionary is not well formed."""
+
+
+class DuplicateNameException(PipelineError, ValueError):
+    """Two pipelines of one DAG, or two of its outputs, have the same name."""
+
+
+class TypeMismatchException(PipelineError, TypeError):
+    """The type signatures at the two ends of an edge differ."""
+
+
+class BadTopologyException(PipelineError, ValueError):
+    """The DAG holds a directed cycle."""
+
+
+class NotConnectedException(PipelineError, ValueError):
+    """A pipeline of the DAG has nothing feeding into it, or feeds nothing."""
+
+
+class BadInputOrOutputException(PipelineError, ValueError):
+    """The DAG has no `Input`, no `Output`, or inputs of different types."""
+
+
+class InvalidDictionaryOutput(PipelineError, ValueError):
+    """`Output()` without a dictionary dependency, or `Output(name)` with one."""
+
+
+class InvalidStatisticsException(PipelineError, TypeError):
+    """`get_stats` returned something that is not an iterable of `Statistic`."""
+
+
+class InvalidTransformOutputException(PipelineError, TypeError):
+    """`transform` returned something that does not match `output_type`."""
+
+
+class InvalidTypeSignatureException(PipelineError, TypeError):
+    """A type signature is neither a class nor a one-level dict of name to class."""
+
+
+class MergeStatisticsException(PipelineError, ValueError):
+    """Two statistics cannot be merged."""
+
+
+class TooManyCombinationsException(PipelineError, ValueError):
+    """The cartesian product in front of one unit exceeds the guard for a single input."""
+
+
+class SpecError(BeamPipesError, ValueError):
+    """A feature spec is wrong, or a value does not match its spec."""
+
+
+class SourceError(BeamPipesError, ValueError):
+    """An input cannot be planned or read."""
+
+
+class DeclarationError(BeamPipesError, ValueError):
+    """What to build is declared wrongly, or cannot be imported by name."""
+
+
+class BuildError(BeamPipesError, RuntimeError):
+    """A build stopped before it published a snapshot."""
+
+
+class StageError(BuildError):
+    """A record failed in a stage whose `on_error` does not allow it."""
+
+
+class TooManyDeadLettersError(BuildError):
+    """More records failed than `max_bad` allows."""
+
+
+class ReconciliationError(BuildError):
+    """The counts of a stage do not add up: in ≠ out + dropped + dead."""
+
+
+class WorkerDiedError(BuildError):
+    """A worker process ended without reporting a result."""
+
+
+class CacheBusyError(BuildError):
+    """Another build is writing to the same cache directory."""
+
+
+class CacheError(BeamPipesError, RuntimeError):
+    """A cache cannot be opened or read."""
+
+
+class CacheNotFoundError(CacheError, FileNotFoundError):
+    """There is no published snapshot, no such split or no such feature."""
+
+
+class UnsupportedFormatError(CacheError):
+    """A cache was written in a format version this library does not know."""
+
+
+class StaleCacheError(CacheError):
+    """A cache was written by another version of its declaration."""
+
+
+class CorruptCacheError(CacheError, ValueError):
+    """Bytes in a cache are not what was written."""
+
+
+class CorruptManifestError(CorruptCacheError):
+    """The manifest cannot be parsed, or contradicts itself or the files it names."""
+
+
+class CorruptIndexError(CorruptCacheError):
+    """An index sidecar is damaged, or does not fit its shard."""
+
+
+class CorruptRecordError(CorruptCacheError):
+    """A record's length, crc or payload is damaged."""
+
+
+class LoaderError(BeamPipesError, ValueError):
+    """A loader is configured wrongly."""
+
+
+class StateMismatchError(LoaderError):
+    """A loader state belongs to another manifest, seed, order version or plan."""
+
+
+class DatasetError(BeamPipesError, ValueError):
+    """A dataset, sampler or batch function is used wrongly."""
+
+
+class ConversionError(BeamPipesError, TypeError):
+    """A value cannot be handed to another framework without changing it."""
+
+
+class TaskError(BeamPipesError, ValueError):
+    """A task, mixture, feature, vocabulary or converter is declared wrongly."""
+
+
+class UnknownNameError(TaskError, KeyError):
+    """A registry does not know a name; the message lists the nearest ones."""
