@@ -4,6 +4,7 @@
     ├── MissingExtraError (ImportError)            an optional dependency is not installed
     ├── PipelineError                              a typed pipeline or DAG is declared or behaves wrongly
     │   ├── InvalidDAGException (ValueError)
+    │   │   └── UnknownKeyException (KeyError)
     │   ├── DuplicateNameException (ValueError)
     │   ├── TypeMismatchException (TypeError)
     │   ├── BadTopologyException (ValueError)
@@ -14,7 +15,8 @@
     │   ├── InvalidTransformOutputException (TypeError)
     │   ├── InvalidTypeSignatureException (TypeError)
     │   ├── MergeStatisticsException (ValueError)
-    │   └── TooManyCombinationsException (ValueError)
+    │   ├── TooManyCombinationsException (ValueError)
+    │   └── UnequalZipException (ValueError)
     ├── SpecError (ValueError)                     a feature spec is wrong, or a value does not match it
     ├── SourceError (ValueError)                   an input cannot be planned or read
     ├── DeclarationError (ValueError)              what to build is declared wrongly, or cannot be imported
@@ -33,8 +35,11 @@
     │       ├── CorruptIndexError
     │       └── CorruptRecordError
     ├── LoaderError (ValueError)                   a loader is configured or resumed wrongly
-    │   └── StateMismatchError
+    │   ├── StateMismatchError
+    │   └── LoaderWorkerError (RuntimeError)       a loader's worker process died, hung or could not start
     ├── DatasetError (ValueError)                  a dataset, sampler or batch function is used wrongly
+    │   ├── ExampleError (RuntimeError)            user code failed on one example; never an IndexError
+    │   └── ExampleIndexError (IndexError)         an index lies outside a dataset
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
         └── UnknownNameError (KeyError)            a registry does not know a name
@@ -132,6 +137,14 @@ class TooManyCombinationsException(PipelineError, ValueError):
     """The cartesian product in front of one unit exceeds the guard for a single input."""
 
 
+class UnequalZipException(PipelineError, ValueError):
+    """A unit with `join="zip"` got lists of different lengths."""
+
+
+class UnknownKeyException(InvalidDAGException, KeyError):
+    """`pipeline[key]` where the pipeline has no output of that name."""
+
+
 class SpecError(BeamPipesError, ValueError):
     """A feature spec is wrong, or a value does not match its spec."""
 
@@ -208,8 +221,20 @@ class StateMismatchError(LoaderError):
     """A loader state belongs to another manifest, seed, order version or plan."""
 
 
+class LoaderWorkerError(LoaderError, RuntimeError):
+    """A worker process of a loader died, hung or could not be started."""
+
+
 class DatasetError(BeamPipesError, ValueError):
     """A dataset, sampler or batch function is used wrongly."""
+
+
+class ExampleError(DatasetError, RuntimeError):
+    """User code failed on one example: `index` says which, `__cause__` is what it raised."""
+
+
+class ExampleIndexError(DatasetError, IndexError):
+    """An index lies outside a dataset."""
 
 
 class ConversionError(BeamPipesError, TypeError):
