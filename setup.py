@@ -64,7 +64,9 @@ setup(
     long_description_content_type="text/markdown",
     python_requires=">=3.10,<3.13",
     # Named, not discovered from the top: a dependency of apache-beam[gcp] installs a top-level `tests`.
-    packages=find_packages(include=["beam_pipes", "beam_pipes.*", "transforms", "transforms.*", "runners", "runners.*"]),
+    packages=find_packages(
+        include=["beam_pipes", "beam_pipes.*", "transforms", "transforms.*", "runners", "runners.*"]
+    ),
     package_data={"beam_pipes": ["py.typed"], "transforms": ["py.typed"], "runners": ["py.typed"]},
     install_requires=[
         "numpy>=1.26",

@@ -1,0 +1,48 @@
+"""beam-pipes: declare once, cache with Apache Beam, train from ordinary TFRecords at memory speed.
+
+The names that people type are offered here and loaded when they are first used: importing this package imports
+no Beam, TensorFlow, JAX or torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_pipes.cache import Cache as Cache
+    from beam_pipes.cache import FeatureSpec as FeatureSpec
+    from beam_pipes.loader import Loader as Loader
+    from beam_pipes.offline import Declaration as Declaration
+    from beam_pipes.on_device import DataLoader as DataLoader
+    from beam_pipes.typed import DAGPipeline as DAGPipeline
+    from beam_pipes.typed import Input as Input
+    from beam_pipes.typed import Output as Output
+    from beam_pipes.typed import Pipeline as Pipeline
+
+__version__ = "0.1.0"
+
+_ROOM_OF_NAME = {
+    "Cache": "cache",
+    "DAGPipeline": "typed",
+    "DataLoader": "on_device",
+    "Declaration": "offline",
+    "FeatureSpec": "cache",
+    "Input": "typed",
+    "Loader": "loader",
+    "Output": "typed",
+    "Pipeline": "typed",
+}
+
+__all__ = ["__version__", *sorted(_ROOM_OF_NAME)]
+
+
+def __getattr__(name: str) -> Any:
+    room = _ROOM_OF_NAME.get(name)
+    if room is None:
+        raise AttributeError(f"module 'beam_pipes' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"beam_pipes.{room}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

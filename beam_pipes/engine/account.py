@@ -1,0 +1,155 @@
+"""Accounts: what happened to every input of every unit, and to every record. They add up, or nothing is published."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from beam_pipes.engine.statistic import Statistic, from_json, merge_statistics, to_json
+from beam_pipes.errors import ReconciliationError
+
+# The reason that is counted when a stage returns nothing and names no reason.
+NO_OUTPUT = "no_output"
+
+
+@dataclasses.dataclass(slots=True)
+class UnitAccount:
+    """The account of one unit: `inputs = kept + dropped + dead`.
+
+    | count | meaning |
+    | --- | --- |
+    | inputs | calls of `transform` |
+    | kept | calls that gave at least one output |
+    | outputs | values given, over all outputs |
+    | dropped | reason → calls that gave nothing |
+    | partly_dropped | reason → parts that a call left out while it kept others |
+    | dead | calls that failed |
+    """
+
+    inputs: int = 0
+    kept: int = 0
+    outputs: int = 0
+    dead: int = 0
+    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
+    partly_dropped: dict[str, int] = dataclasses.field(default_factory=dict)
+    statistics: dict[str, Statistic] = dataclasses.field(default_factory=dict)
+
+    def merge_from(self, other: UnitAccount) -> None:
+        """Adds `other`, which is not changed."""
+        self.inputs += other.inputs
+        self.kept += other.kept
+        self.outputs += other.outputs
+        self.dead += other.dead
+        add_counts(self.dropped, other.dropped)
+        add_counts(self.partly_dropped, other.partly_dropped)
+        self.add_statistics(other.statistics.values())
+
+    def add_statistics(self, statistics: Iterable[Statistic]) -> None:
+        """Merges statistics by name."""
+        for statistic in statistics:
+            known = self.statistics.get(statistic.name)
+            if known is None:
+                self.statistics[statistic.name] = statistic.copy()
+            else:
+                known.merge_from(statistic)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": self.inputs,
+            "kept": self.kept,
+            "outputs": self.outputs,
+            "dead": self.dead,
+            "dropped": dict(sorted(self.dropped.items())),
+            "partly_dropped": dict(sorted(self.partly_dropped.items())),
+            "statistics": [to_json(self.statistics[name]) for name in sorted(self.statistics)],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> UnitAccount:
+        counts = {name: value[name] for name in ("inputs", "kept", "outputs", "dead")}
+        statistics = [from_json(statistic) for statistic in value["statistics"]]
+        return cls(
+            **counts,
+            dropped=dict(value["dropped"]),
+            partly_dropped=dict(value["partly_dropped"]),
+            statistics={statistic.name: statistic for statistic in statistics},
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class Account:
+    """The account of a batch, a source shard or a build: `read = written + dropped + dead`, over records."""
+
+    read: int = 0
+    written: int = 0
+    dropped: int = 0
+    dead: int = 0
+    outputs: dict[str, int] = dataclasses.field(default_factory=dict)
+    units: dict[str, UnitAccount] = dataclasses.field(default_factory=dict)
+
+    def unit(self, name: str) -> UnitAccount:
+        """The account of one unit, opened when it is first asked for."""
+        account = self.units.get(name)
+        if account is None:
+            account = self.units[name] = UnitAccount()
+        return account
+
+    def merge_from(self, other: Account) -> None:
+        """Adds `other`, which is not changed."""
+        self.read += other.read
+        self.written += other.written
+        self.dropped += other.dropped
+        self.dead += other.dead
+        add_counts(self.outputs, other.outputs)
+        for name, account in other.units.items():
+            self.unit(name).merge_from(account)
+
+    def statistics(self) -> list[Statistic]:
+        """All statistics, merged by name, units in their order."""
+        return merge_statistics(s for account in self.units.values() for s in account.statistics.values())
+
+    def reconcile(self, *, where: str) -> None:
+        """Raises `ReconciliationError` unless every record and every input of every unit is accounted for."""
+        if self.read != self.written + self.dropped + self.dead:
+            raise ReconciliationError(
+                f"{where}: {self.read} records were read, but {self.written} written + {self.dropped} dropped + "
+                f"{self.dead} dead letters = {self.written + self.dropped + self.dead}. Nothing was published.",
+                account=self.to_json(),
+            )
+        for name, unit in self.units.items():
+            dropped = sum(unit.dropped.values())
+            if unit.inputs != unit.kept + dropped + unit.dead:
+                raise ReconciliationError(
+                    f"{where}, stage {name!r}: {unit.inputs} inputs, but {unit.kept} kept + {dropped} dropped + "
+                    f"{unit.dead} dead = {unit.kept + dropped + unit.dead}. Nothing was published.",
+                    stage=name,
+                    account=self.to_json(),
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "read": self.read,
+            "written": self.written,
+            "dropped": self.dropped,
+            "dead": self.dead,
+            "outputs": dict(self.outputs),
+            "units": {name: unit.to_json() for name, unit in self.units.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Account:
+        return cls(
+            read=value["read"],
+            written=value["written"],
+            dropped=value["dropped"],
+            dead=value["dead"],
+            outputs=dict(value["outputs"]),
+            units={name: UnitAccount.from_json(unit) for name, unit in value["units"].items()},
+        )
+
+
+def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    """Adds the counts of `more` to `counts`, by name."""
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count

@@ -1,0 +1,62 @@
+"""What travels between units: consecutive records of one source shard, with their live intermediate values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.graph import Ref
+
+# For each record, the list of values that one output of one unit gave.
+Column = list[Sequence[Any]]
+
+
+class Records(Protocol):
+    """The records of a batch as a source gives them (`sources.RecordBatch`)."""
+
+    values: list[Any]
+
+    def record_id(self, index: int) -> str: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that failed in a stage that allows it."""
+
+    stage: str
+    error: Exception
+    dropped: bool  # on_error="drop": counted with a reason, not kept as a dead letter
+
+
+class Batch:
+    """Records of one source shard, in order, and the columns computed for them so far."""
+
+    __slots__ = ("account", "columns", "failures", "records", "size")
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.size = len(records.values)
+        self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
+        self.failures: dict[int, Failure] = {}
+        self.account = Account()
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.records, self.size, self.columns, self.failures, self.account)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.records, self.size, self.columns, self.failures, self.account = state
+
+
+class OneRecord:
+    """A single value as the records of a batch; its id is computed only when something draws."""
+
+    __slots__ = ("_record_id", "values")
+
+    def __init__(self, value: Any, record_id: Callable[[], str]) -> None:
+        self.values = [value]
+        self._record_id = record_id
+
+    def record_id(self, index: int) -> str:
+        return self._record_id()

@@ -1,0 +1,53 @@
+"""Which record is being processed: what randomness and identity inside a stage are keyed by.
+
+The engine sets the context of the current thread before it calls a stage; the stage asks for it only when it draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+
+
+class RecordContext:
+    """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit."""
+
+    __slots__ = ("epoch", "item", "record_id_of", "index", "seed", "unit")
+
+    def __init__(self, *, seed: int, unit: str, epoch: int = 0) -> None:
+        self.seed = seed
+        self.unit = unit
+        self.epoch = epoch
+        self.record_id_of: Callable[[int], str] = str
+        self.index = 0
+        self.item = 0
+
+    @property
+    def record_id(self) -> str:
+        """The id of the record being processed, such as `books/emma.txt@1024`: the same however the job is cut."""
+        return self.record_id_of(self.index)
+
+    def key(self, *, size: int = 16) -> bytes:
+        """`size` bytes that depend on (seed, unit, record, item, epoch) and nothing else."""
+        text = f"{self.seed}\0{self.unit}\0{self.record_id}\0{self.item}\0{self.epoch}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+class _Current(threading.local):
+    context: RecordContext | None = None
+
+
+_current = _Current()
+
+
+def current_context() -> RecordContext | None:
+    """The context of the call of `transform` that is running in this thread, or None outside of the engine."""
+    return _current.context
+
+
+def set_context(context: RecordContext | None) -> RecordContext | None:
+    """Makes `context` the current one of this thread and returns the one before it."""
+    previous = _current.context
+    _current.context = context
+    return previous

@@ -1,0 +1,113 @@
+"""Runs a pipeline over an iterator in this process: `run_pipeline_serial` to files, `load_pipeline` to memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from beam_pipes.cache.framing import RecordWriter
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.batch import Batch, OneRecord
+from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.engine.graph import graph_of
+from beam_pipes.engine.signature import mismatch
+from beam_pipes.engine.statistic import Statistic
+from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.typed.pipeline import Pipeline
+
+
+class LoadedDict(dict[str, list[Any]]):
+    """Output name → values, as `load_pipeline` returns it; the merged statistics are in `.statistics`."""
+
+    statistics: list[Statistic]
+
+
+class LoadedList(list[Any]):
+    """The outputs of a pipeline with a single output type; the merged statistics are in `.statistics`."""
+
+    statistics: list[Statistic]
+
+
+def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[Any]) -> LoadedDict | LoadedList:
+    """Runs `pipeline` over the inputs and keeps the outputs in memory.
+
+    Returns a dict of lists, or a list where the pipeline has a single output type; both carry the statistics, merged
+    over all inputs, in the attribute `statistics`.
+
+        load_pipeline(SplitWords(), ['to be', 'or not'])  →  ['to', 'be', 'or', 'not']
+    """
+    account = Account()
+    names = pipeline.output_type if isinstance(pipeline.output_type, Mapping) else [pipeline.name]
+    outputs: dict[str, list[Any]] = {name: [] for name in names}
+    for name, value in _run(pipeline, input_iterator, account):
+        outputs[name].append(value)
+    loaded: LoadedDict | LoadedList
+    loaded = LoadedDict(outputs) if isinstance(pipeline.output_type, Mapping) else LoadedList(outputs[pipeline.name])
+    loaded.statistics = account.statistics()
+    return loaded
+
+
+def run_pipeline_serial(
+    pipeline: Pipeline,
+    input_iterator: Iterable[Any],
+    output_dir: str | os.PathLike[str],
+    output_file_base: str | None = None,
+) -> list[Statistic]:
+    """Runs `pipeline` over the inputs and saves the outputs as TFRecord files of protocol buffers.
+
+    Each output goes to `<output_dir>/<output_file_base>_<name>.tfrecord` (without a base: `<name>.tfrecord`); a single
+    output type takes the pipeline's name. The files appear when everything is written: after an exception there is
+    none, or the ones that were there before. Returns the statistics, merged over all inputs.
+
+    Raises:
+        DeclarationError: an output of the pipeline is not a protocol buffer message.
+    """
+    output_type = pipeline.output_type
+    types = output_type if isinstance(output_type, Mapping) else {pipeline.name: output_type}
+    for name, type_ in types.items():
+        if not issubclass(type_, Message):
+            raise DeclarationError(
+                f"{pipeline.name}: run_pipeline_serial saves protocol buffers, and the output {name!r} is "
+                f"{type_.__name__}. Use load_pipeline, or build a cache, which stores examples too.",
+                stage=pipeline.name,
+            )
+    directory = Path(output_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    prefix = "" if output_file_base is None else f"{output_file_base}_"
+    finals = {name: directory / f"{prefix}{name}.tfrecord" for name in types}
+    partials = {name: final.with_name(f".{final.name}.tmp-{os.getpid()}") for name, final in finals.items()}
+    account = Account()
+    try:
+        writers = {name: RecordWriter(partial) for name, partial in partials.items()}
+        try:
+            for name, value in _run(pipeline, input_iterator, account):
+                writers[name].write(value.SerializeToString(deterministic=True))
+        finally:
+            for writer in writers.values():
+                writer.close()
+        for name, final in finals.items():
+            os.replace(partials[name], final)
+    finally:
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
+    return account.statistics()
+
+
+def _run(pipeline: Pipeline, inputs: Iterable[Any], account: Account) -> Iterator[tuple[str, Any]]:
+    """Yields (output name, value); books every record in `account`. Records are identified by their position."""
+    graph = graph_of(pipeline, default_output=pipeline.name)
+    runner = GraphRunner(graph, prefix=graph.prefix)
+    for position, value in enumerate(inputs):
+        problem = mismatch(value, graph.input_type)
+        if problem is not None:
+            raise TypeMismatchException(f"{pipeline.name}: as input {position}, {problem}.", stage=pipeline.name)
+        batch = Batch(OneRecord(value, lambda position=position: str(position)))  # type: ignore[misc]
+        runner.run(batch)
+        account.merge_from(batch.account)
+        for name, column in runner.outputs(batch).items():
+            for output in column[0]:
+                yield name, output
