@@ -1,0 +1,109 @@
+"""Tasks: a source, preprocessors, features, a postprocessor and metrics under one name; mixtures of tasks with rates.
+
+Everything is loaded on first use: declaring imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.cache_dirs import add_global_cache_dirs as add_global_cache_dirs
+    from beam_pipes.tasks.cache_dirs import get_global_cache_dirs as get_global_cache_dirs
+    from beam_pipes.tasks.cache_dirs import set_global_cache_dirs as set_global_cache_dirs
+    from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder as CacheDatasetPlaceholder
+    from beam_pipes.tasks.dataset_map import map_over_dataset as map_over_dataset
+    from beam_pipes.tasks.features import ContinuousFeature as ContinuousFeature
+    from beam_pipes.tasks.features import Feature as Feature
+    from beam_pipes.tasks.features import PassThroughFeature as PassThroughFeature
+    from beam_pipes.tasks.lookup import get_mixture_or_task as get_mixture_or_task
+    from beam_pipes.tasks.lookup import get_subtasks as get_subtasks
+    from beam_pipes.tasks.lookup import maybe_get_mixture_or_task as maybe_get_mixture_or_task
+    from beam_pipes.tasks.mixing_rates import mixing_rate_num_characters as mixing_rate_num_characters
+    from beam_pipes.tasks.mixing_rates import mixing_rate_num_examples as mixing_rate_num_examples
+    from beam_pipes.tasks.mixing_rates import unimax_rates as unimax_rates
+    from beam_pipes.tasks.mixture import Mixture as Mixture
+    from beam_pipes.tasks.model_dataset import get_dataset as get_dataset
+    from beam_pipes.tasks.provider import DatasetProviderBase as DatasetProviderBase
+    from beam_pipes.tasks.provider import ShardInfo as ShardInfo
+    from beam_pipes.tasks.provider import SourceInfo as SourceInfo
+    from beam_pipes.tasks.python_map import python_map as python_map
+    from beam_pipes.tasks.registry import DatasetProviderRegistry as DatasetProviderRegistry
+    from beam_pipes.tasks.registry import MixtureRegistry as MixtureRegistry
+    from beam_pipes.tasks.registry import TaskRegistry as TaskRegistry
+    from beam_pipes.tasks.sources.data_source import DataSource as DataSource
+    from beam_pipes.tasks.sources.data_source import DataSourceInterface as DataSourceInterface
+    from beam_pipes.tasks.sources.file_source import FileDataSource as FileDataSource
+    from beam_pipes.tasks.sources.function_source import FunctionDataSource as FunctionDataSource
+    from beam_pipes.tasks.sources.proto_source import ProtoDataSource as ProtoDataSource
+    from beam_pipes.tasks.sources.text_line_source import TextLineDataSource as TextLineDataSource
+    from beam_pipes.tasks.sources.tf_example_source import TFExampleDataSource as TFExampleDataSource
+    from beam_pipes.tasks.sources.tfds_source import TfdsDataSource as TfdsDataSource
+    from beam_pipes.tasks.task import Task as Task
+    from beam_pipes.tasks.vocabularies import BertWordPieceVocabulary as BertWordPieceVocabulary
+    from beam_pipes.tasks.vocabularies import ByteVocabulary as ByteVocabulary
+    from beam_pipes.tasks.vocabularies import FullCodepointVocabulary as FullCodepointVocabulary
+    from beam_pipes.tasks.vocabularies import PartialCodepointVocabulary as PartialCodepointVocabulary
+    from beam_pipes.tasks.vocabularies import PassThroughVocabulary as PassThroughVocabulary
+    from beam_pipes.tasks.vocabularies import SentencePieceVocabulary as SentencePieceVocabulary
+    from beam_pipes.tasks.vocabularies import TokenizersVocabulary as TokenizersVocabulary
+    from beam_pipes.tasks.vocabularies import UnigramVocabulary as UnigramVocabulary
+    from beam_pipes.tasks.vocabularies import Vocabulary as Vocabulary
+
+# Public name → the module under beam_pipes.tasks that defines it.
+_MODULE_OF = {
+    "BertWordPieceVocabulary": "vocabularies",
+    "ByteVocabulary": "vocabularies",
+    "CacheDatasetPlaceholder": "cache_placeholder",
+    "ContinuousFeature": "features",
+    "DataSource": "sources.data_source",
+    "DataSourceInterface": "sources.data_source",
+    "DatasetProviderBase": "provider",
+    "DatasetProviderRegistry": "registry",
+    "Feature": "features",
+    "FileDataSource": "sources.file_source",
+    "FullCodepointVocabulary": "vocabularies",
+    "FunctionDataSource": "sources.function_source",
+    "Mixture": "mixture",
+    "MixtureRegistry": "registry",
+    "PartialCodepointVocabulary": "vocabularies",
+    "PassThroughFeature": "features",
+    "PassThroughVocabulary": "vocabularies",
+    "ProtoDataSource": "sources.proto_source",
+    "SentencePieceVocabulary": "vocabularies",
+    "ShardInfo": "provider",
+    "SourceInfo": "provider",
+    "TFExampleDataSource": "sources.tf_example_source",
+    "Task": "task",
+    "TaskRegistry": "registry",
+    "TextLineDataSource": "sources.text_line_source",
+    "TfdsDataSource": "sources.tfds_source",
+    "TokenizersVocabulary": "vocabularies",
+    "UnigramVocabulary": "vocabularies",
+    "Vocabulary": "vocabularies",
+    "add_global_cache_dirs": "cache_dirs",
+    "get_dataset": "model_dataset",
+    "get_global_cache_dirs": "cache_dirs",
+    "get_mixture_or_task": "lookup",
+    "get_subtasks": "lookup",
+    "map_over_dataset": "dataset_map",
+    "maybe_get_mixture_or_task": "lookup",
+    "mixing_rate_num_characters": "mixing_rates",
+    "mixing_rate_num_examples": "mixing_rates",
+    "python_map": "python_map",
+    "set_global_cache_dirs": "cache_dirs",
+    "unimax_rates": "mixing_rates",
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,44 @@
+"""Vocabularies: text to ids and back. `VOCABULARIES` is the table of their names."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary as BertWordPieceVocabulary
+    from beam_pipes.tasks.vocabularies.byte import ByteVocabulary as ByteVocabulary
+    from beam_pipes.tasks.vocabularies.full_codepoint import FullCodepointVocabulary as FullCodepointVocabulary
+    from beam_pipes.tasks.vocabularies.partial_codepoint import (
+        PartialCodepointVocabulary as PartialCodepointVocabulary,
+    )
+    from beam_pipes.tasks.vocabularies.pass_through import PassThroughVocabulary as PassThroughVocabulary
+    from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary as SentencePieceVocabulary
+    from beam_pipes.tasks.vocabularies.tokenizers_vocabulary import TokenizersVocabulary as TokenizersVocabulary
+    from beam_pipes.tasks.vocabularies.unigram import UnigramVocabulary as UnigramVocabulary
+    from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID as PAD_ID
+    from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary as Vocabulary
+
+VOCABULARIES = {
+    "BertWordPieceVocabulary": "bert_word_piece",
+    "ByteVocabulary": "byte",
+    "FullCodepointVocabulary": "full_codepoint",
+    "PartialCodepointVocabulary": "partial_codepoint",
+    "PassThroughVocabulary": "pass_through",
+    "SentencePieceVocabulary": "sentence_piece",
+    "TokenizersVocabulary": "tokenizers_vocabulary",
+    "UnigramVocabulary": "unigram",
+}
+_MODULE_OF = {**VOCABULARIES, "Vocabulary": "vocabulary", "PAD_ID": "vocabulary"}
+
+__all__ = ["PAD_ID", "VOCABULARIES", "Vocabulary", *VOCABULARIES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

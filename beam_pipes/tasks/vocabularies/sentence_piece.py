@@ -1,0 +1,149 @@
+"""SentencePiece models."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from beam_pipes.extras import require
+from beam_pipes.tasks.file_patterns import read_bytes
+from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """Ids of a trained SentencePiece model (the `sentencepiece` library, in plain Python).
+
+    With `extra_ids=3` the pieces `<extra_id_0>`, `<extra_id_1>`, `<extra_id_2>` are added behind the model's own, in
+    reverse: `<extra_id_0>` has the last id. The model is read when it is first needed, and shared by all equal
+    vocabularies of a process. Equality and fingerprint go by the bytes of the model, not by its path.
+
+    Args:
+        sentencepiece_model_file: path of the `.model` file; `gs://` and others through TensorFlow.
+        extra_ids: number of sentinels to add.
+        normalizer_spec_overrides: a `NormalizerSpec` message merged over the model's own.
+        reverse_extra_ids: `<extra_id_0>` has the last id; False gives it the first.
+        use_fast_tokenizer: taken for compatibility; there is one tokenizer, and it is the fast one.
+
+    Raises:
+        MissingExtraError: `sentencepiece` is not installed (when the model is first needed).
+    """
+
+    def __init__(
+        self,
+        sentencepiece_model_file: str,
+        extra_ids: int = 0,
+        normalizer_spec_overrides: Any = None,
+        reverse_extra_ids: bool = True,
+        use_fast_tokenizer: bool = False,
+    ) -> None:
+        self._path = os.fspath(sentencepiece_model_file)
+        self._normalizer = normalizer_spec_overrides and normalizer_spec_overrides.SerializeToString()
+        self._reverse_extra_ids = reverse_extra_ids
+        self._use_fast_tokenizer = use_fast_tokenizer
+        self._lock = threading.Lock()
+        super().__init__(extra_ids=extra_ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_lock"]
+        state.pop("_loaded", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    @property
+    def _model(self) -> tuple[Any, bytes]:
+        loaded = self.__dict__.get("_loaded")
+        if loaded is None:
+            with self._lock:
+                loaded = _load(self._path, self.extra_ids, self._normalizer, self._reverse_extra_ids)
+                self.__dict__["_loaded"] = loaded
+        return loaded
+
+    def load_model(self) -> None:
+        """Reads the model now rather than at its first use."""
+        _ = self._model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The `SentencePieceProcessor`."""
+        return self._model[0]
+
+    @property
+    def sp_model(self) -> bytes:
+        """The serialized model, extra ids and overrides included."""
+        return self._model[1]
+
+    @property
+    def sentencepiece_model_file(self) -> str:
+        return self._path
+
+    @property
+    def bos_id(self) -> int | None:
+        return int(self.tokenizer.bos_id())
+
+    @property
+    def eos_id(self) -> int | None:
+        return int(self.tokenizer.eos_id())
+
+    @property
+    def unk_id(self) -> int | None:
+        return int(self.tokenizer.unk_id())
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces; the extra ids are pieces of the model, so they are counted once."""
+        return self._base_vocab_size
+
+    @property
+    def _base_vocab_size(self) -> int:
+        return int(self.tokenizer.get_piece_size())
+
+    def _encode(self, s: Any) -> list[int]:
+        return self.tokenizer.encode(as_text(s))  # type: ignore[no-any-return]
+
+    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
+        """Many texts in one call into the library: the same ids, less time a text."""
+        return self.tokenizer.encode([as_text(text) for text in texts], num_threads=threads)  # type: ignore[no-any-return]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        unknown = self.tokenizer.unk_id()
+        size = self.tokenizer.get_piece_size()
+        return self.tokenizer.decode([unknown if i >= size else int(i) for i in ids])  # type: ignore[no-any-return]
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "model_sha256": hashlib.sha256(self.sp_model).hexdigest(),
+            "extra_ids": self.extra_ids,
+            "reverse_extra_ids": self._reverse_extra_ids,
+        }
+
+    def __repr__(self) -> str:
+        digest = hashlib.md5(self.sp_model, usedforsecurity=False).hexdigest()
+        return f"SentencePieceVocabulary(file={self._path}, extra_ids={self.extra_ids}, spm_md5={digest})"
+
+
+@functools.lru_cache(maxsize=64)
+def _load(path: str, extra_ids: int, normalizer: bytes | None, reverse: bool) -> tuple[Any, bytes]:
+    sentencepiece = require("sentencepiece", purpose="SentencePieceVocabulary")
+    model = read_bytes(path)
+    if extra_ids or normalizer:
+        messages = require("sentencepiece.sentencepiece_model_pb2", purpose="SentencePieceVocabulary")
+        proto = messages.ModelProto.FromString(model)
+        sentinels = range(extra_ids)
+        for i in reversed(sentinels) if reverse else sentinels:
+            # The prefix makes the piece match behind a space too, as it does in text.
+            proto.pieces.add(piece=f"▁<extra_id_{i}>", score=0.0, type=messages.ModelProto.SentencePiece.USER_DEFINED)
+        if normalizer:
+            proto.normalizer_spec.MergeFromString(normalizer)
+            proto.denormalizer_spec.MergeFromString(normalizer)
+        model = proto.SerializeToString()
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    return processor, model
