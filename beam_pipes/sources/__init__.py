@@ -1,0 +1,40 @@
+"""Raw input: what to read, planned deterministically into units of work, read in batches of records.
+
+`source.py` is the protocol; every other kind of source is one file and one line in the table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.digest_cache import DigestCache as DigestCache
+from beam_pipes.sources.files import FileContent as FileContent
+from beam_pipes.sources.files import Files as Files
+from beam_pipes.sources.memory import Memory as Memory
+from beam_pipes.sources.record_batch import BadRecord as BadRecord
+from beam_pipes.sources.record_batch import RecordBatch as RecordBatch
+from beam_pipes.sources.source import Slice as Slice
+from beam_pipes.sources.source import Source as Source
+from beam_pipes.sources.source import SourcePlan as SourcePlan
+from beam_pipes.sources.source import SourceShard as SourceShard
+from beam_pipes.sources.text_lines import TextLines as TextLines
+
+SOURCES: Mapping[str, type[Source]] = MappingProxyType(
+    {
+        "files": Files,
+        "memory": Memory,
+        "text": TextLines,
+    }
+)
+
+
+def source_class(name: str) -> type[Source]:
+    """The class of a source by its short name: `source_class("text")` → `TextLines`."""
+    try:
+        return SOURCES[name]
+    except KeyError:
+        raise SourceError(
+            f"unknown source {name!r}; choose one of: {', '.join(sorted(SOURCES))}", source=name
+        ) from None

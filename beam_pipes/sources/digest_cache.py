@@ -1,0 +1,88 @@
+"""Digests of files that did not change since the last plan: they are not read again.
+
+An entry is trusted for the same path, size, mtime and inode. A file that changed within the resolution of its file
+system's clock before it was hashed is not entered: it could change once more without its mtime moving.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from beam_pipes.sources.selection import FoundFile
+
+# Kernels stamp files with a clock of 1-10 ms; file systems that store whole seconds may be as coarse as two.
+_FINE_NS, _COARSE_NS = 50_000_000, 2_500_000_000
+
+
+class Cut(NamedTuple):
+    """One slice of a file at planning: its range, how many stored bytes it stands for, the digest of these."""
+
+    start: int
+    end: int
+    num_bytes: int
+    digest: str
+
+
+class DigestCache:
+    """Slices by file, kept as JSON between builds; safe to lose. Not for use by several processes at once."""
+
+    def __init__(self, entries: Mapping[str, Any] | None = None) -> None:
+        self._entries: dict[str, Any] = dict(entries or {})
+        self._used: set[str] = set()
+        self.hits = 0
+        self.misses = 0
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> DigestCache:
+        """From a file that `save` wrote; empty where there is none or it cannot be understood."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                fields = json.load(file)
+            return cls(fields["files"] if fields["version"] == 1 else None)
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Atomically; keeps the entries that were looked up or added since `load`."""
+        fields = {"version": 1, "files": {path: self._entries[path] for path in sorted(self._used)}}
+        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".digests-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(fields, file, separators=(",", ":"))
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def get(self, file: FoundFile, variant: str) -> list[Cut] | None:
+        """The slices of an unchanged file when it is cut in the way called `variant`."""
+        entry = self._entries.get(file.path)
+        try:
+            if entry is None or entry["stat"] != [file.size, file.mtime_ns, file.inode]:
+                raise KeyError(variant)
+            cuts = [
+                Cut(int(start), int(end), int(num_bytes), str(digest))
+                for start, end, num_bytes, digest in entry["slices"][variant]
+            ]
+        except (KeyError, TypeError, ValueError):
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._used.add(file.path)
+        return cuts
+
+    def put(self, file: FoundFile, variant: str, cuts: list[Cut], *, hashed_at_ns: int) -> None:
+        """Remembers what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
+        coarse = file.mtime_ns % 1_000_000_000 == 0
+        if hashed_at_ns - file.mtime_ns < (_COARSE_NS if coarse else _FINE_NS):
+            return
+        status = [file.size, file.mtime_ns, file.inode]
+        entry = self._entries.get(file.path)
+        if not isinstance(entry, dict) or entry.get("stat") != status or not isinstance(entry["slices"], dict):
+            entry = self._entries[file.path] = {"stat": status, "slices": {}}
+        entry["slices"][variant] = [list(cut) for cut in cuts]
+        self._used.add(file.path)

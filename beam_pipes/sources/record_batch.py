@@ -1,0 +1,254 @@
+"""Records as they travel: batches of consecutive records of one source shard, with lazy provenance.
+
+Values are what the hot path touches. Where a record came from (`record_id`) and its bytes (`raw`) are worked out only
+when asked for, from the *pieces* a batch was cut out of: a piece is a run of consecutive records of one file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class Piece(ABC):
+    """A run of consecutive records of one file, the bad ones included; says where each lies and what its bytes are."""
+
+    __slots__ = ("file", "first_ordinal")
+
+    def __init__(self, *, file: str, first_ordinal: int) -> None:
+        self.file = file
+        self.first_ordinal = first_ordinal
+
+    @abstractmethod
+    def position(self, k: int) -> int:
+        """Where the piece's record `k` starts: byte offset, row number or index in `file`."""
+
+    @abstractmethod
+    def raw(self, k: int) -> bytes:
+        """The bytes of record `k` as they are in the source."""
+
+
+class StoredPiece(Piece):
+    """A piece whose positions and bytes are worked out already: what other pieces become when they are pickled."""
+
+    __slots__ = ("positions", "raws")
+
+    def __init__(self, *, file: str, first_ordinal: int, positions: Sequence[int], raws: Sequence[bytes]) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal)
+        self.positions = positions
+        self.raws = raws
+
+    def position(self, k: int) -> int:
+        return self.positions[k]
+
+    def raw(self, k: int) -> bytes:
+        return self.raws[k]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadRecord:
+    """A record that could not be parsed: what a dead letter is made of."""
+
+    ordinal: int
+    file: str
+    position: int
+    raw: bytes
+    error: Exception
+
+    @property
+    def record_id(self) -> str:
+        return f"{self.file}@{self.position}"
+
+
+class RecordBatch:
+    """Consecutive records of one source shard, in order.
+
+    `values[i]` has ordinal `ordinals[i]` in its source shard; rows that could not be parsed take an ordinal too and are
+    in `bad`. The batch covers the ordinals `first_ordinal … first_ordinal + num_records - 1`. Picklable.
+    """
+
+    __slots__ = ("first_ordinal", "num_records", "values", "ordinals", "bad", "_pieces", "_starts")
+
+    def __init__(
+        self,
+        *,
+        first_ordinal: int,
+        num_records: int,
+        values: list[Any],
+        ordinals: Sequence[int],
+        bad: list[BadRecord],
+        pieces: Sequence[Piece],
+    ) -> None:
+        self.first_ordinal = first_ordinal
+        self.num_records = num_records
+        self.values = values
+        self.ordinals = ordinals
+        self.bad = bad
+        self._pieces = pieces
+        self._starts = [piece.first_ordinal for piece in pieces] if len(pieces) > 1 else None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        last = self.first_ordinal + self.num_records - 1
+        return f"RecordBatch(ordinals {self.first_ordinal}…{last}, {len(self.values)} values, {len(self.bad)} bad)"
+
+    def record_id(self, i: int) -> str:
+        """The name of value `i`, `file@position`: the same however the input is cut into shards, or grows."""
+        piece, k = self._locate(i)
+        return f"{piece.file}@{piece.position(k)}"
+
+    def record_ids(self) -> list[str]:
+        """The names of all values; quicker than asking one by one."""
+        if self._starts is None:
+            piece = self._pieces[0] if self._pieces else None
+            if piece is None:
+                return []
+            name, first, position = piece.file, piece.first_ordinal, piece.position
+            return [f"{name}@{position(ordinal - first)}" for ordinal in self.ordinals]
+        return [self.record_id(i) for i in range(len(self.values))]
+
+    def position(self, i: int) -> int:
+        """Where value `i` starts in its file: byte offset (decompressed), row number or index."""
+        piece, k = self._locate(i)
+        return piece.position(k)
+
+    def file(self, i: int) -> str:
+        """The file of value `i`, relative to the source's root."""
+        return self._locate(i)[0].file
+
+    def raw(self, i: int) -> bytes:
+        """The bytes of value `i` as they are in the source."""
+        piece, k = self._locate(i)
+        return piece.raw(k)
+
+    def _locate(self, i: int) -> tuple[Piece, int]:
+        ordinal = self.ordinals[i]
+        piece = self._pieces[0 if self._starts is None else bisect_right(self._starts, ordinal) - 1]
+        return piece, ordinal - piece.first_ordinal
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A piece may hold a megabyte that the batch shares with its neighbours: only the batch's own part travels.
+        pieces = []
+        stop = self.first_ordinal + self.num_records
+        for piece, following in zip(self._pieces, [*self._pieces[1:], None], strict=True):
+            first = max(piece.first_ordinal, self.first_ordinal)
+            last = stop if following is None else following.first_ordinal
+            ks = range(first - piece.first_ordinal, last - piece.first_ordinal)
+            pieces.append((piece.file, first, [piece.position(k) for k in ks], [piece.raw(k) for k in ks]))
+        return _rebuild, (
+            self.first_ordinal,
+            self.num_records,
+            self.values,
+            self.ordinals,
+            self.bad,
+            pieces,
+        )
+
+
+def _rebuild(
+    first_ordinal: int,
+    num_records: int,
+    values: list[Any],
+    ordinals: Sequence[int],
+    bad: list[BadRecord],
+    pieces: list[tuple[str, int, list[int], list[bytes]]],
+) -> RecordBatch:
+    return RecordBatch(
+        first_ordinal=first_ordinal,
+        num_records=num_records,
+        values=values,
+        ordinals=ordinals,
+        bad=bad,
+        pieces=[
+            StoredPiece(file=file, first_ordinal=first, positions=positions, raws=raws)
+            for file, first, positions, raws in pieces
+        ],
+    )
+
+
+def _ordinal(row: BadRecord) -> int:
+    return row.ordinal
+
+
+class Batcher:
+    """Cuts pieces of any length into batches.
+
+    A batch ends after `batch_records` records, or before the piece that would bring it above `batch_bytes`; so it never
+    holds more bytes than the larger of `batch_bytes` and one piece.
+    """
+
+    def __init__(self, *, batch_records: int, batch_bytes: int) -> None:
+        self.next_ordinal = 0
+        self._batch_records = batch_records
+        self._batch_bytes = batch_bytes
+        self._pieces: list[Piece] = []
+        self._values: list[Any] = []
+        self._ordinals: list[int] | None = None  # None while no row of the batch is bad
+        self._bad: list[BadRecord] = []
+        self._first = 0
+        self._num_records = 0
+        self._num_bytes = 0.0
+
+    def add(
+        self,
+        piece: Piece,
+        values: list[Any],
+        *,
+        num_bytes: int,
+        ordinals: Sequence[int] | None = None,
+        bad: Sequence[BadRecord] = (),
+    ) -> Iterator[RecordBatch]:
+        """Takes the records of one piece; `ordinals` (of `values`) only where some of its rows are bad."""
+        num_records = len(values) + len(bad)
+        if self._num_records and self._num_bytes + num_bytes > self._batch_bytes:
+            yield self._emit()
+        done = 0
+        while done < num_records:
+            take = min(num_records - done, self._batch_records - self._num_records)
+            first = piece.first_ordinal + done
+            if not self._num_records:
+                self._first = first
+            if ordinals is None:
+                part = values if take == num_records else values[done : done + take]
+                if self._ordinals is not None:
+                    self._ordinals.extend(range(first, first + take))
+            else:
+                low, high = bisect_left(ordinals, first), bisect_left(ordinals, first + take)
+                part = values[low:high]
+                if self._ordinals is None:
+                    self._ordinals = list(range(self._first, self._first + self._num_records))
+                self._ordinals.extend(ordinals[low:high])
+                low, high = (bisect_left(bad, end, key=_ordinal) for end in (first, first + take))
+                self._bad.extend(bad[low:high])
+            self._values = self._values + part if self._values else part
+            self._pieces.append(piece)
+            self._num_records += take
+            self._num_bytes += num_bytes * take / num_records
+            done += take
+            if self._num_records >= self._batch_records:
+                yield self._emit()
+        self.next_ordinal = piece.first_ordinal + num_records
+
+    def finish(self) -> Iterator[RecordBatch]:
+        """Yields what is left."""
+        if self._num_records:
+            yield self._emit()
+
+    def _emit(self) -> RecordBatch:
+        first, count = self._first, self._num_records
+        batch = RecordBatch(
+            first_ordinal=first,
+            num_records=count,
+            values=self._values,
+            ordinals=range(first, first + count) if self._ordinals is None else self._ordinals,
+            bad=self._bad,
+            pieces=self._pieces,
+        )
+        self._pieces, self._values, self._ordinals, self._bad = [], [], None, []
+        self._num_records, self._num_bytes = 0, 0.0
+        return batch

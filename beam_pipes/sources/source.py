@@ -1,0 +1,151 @@
+"""The protocol of sources: how raw input becomes units of work, and units of work become batches of records.
+
+A *source* names raw files (or values in memory) and how to read records from them. Its *plan* is a list of *source
+shards*, each of which is a few *slices*: byte ranges of single files that begin and end exactly between two records.
+Reading a source shard gives its records in order, in *batches*. A plan depends on the files and on
+`target_shard_bytes` alone: never on cores, clocks, absolute paths or directory order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from beam_pipes.sources.digest_cache import DigestCache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """A range of one input, exactly record-aligned.
+
+    `file` is the name relative to the source's root, with `/` between its parts; `start` and `end` are bytes of the
+    file as it is stored (rows for Parquet, indices for values in memory), `end` exclusive; `digest` is the sha256 of
+    exactly these bytes, in hex.
+    """
+
+    file: str
+    start: int
+    end: int
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Slice:
+        return cls(
+            file=str(fields["file"]),
+            start=int(fields["start"]),
+            end=int(fields["end"]),
+            digest=str(fields["digest"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceShard:
+    """The unit of work: it is read, transformed and written as one. `num_bytes` counts stored bytes."""
+
+    index: int
+    slices: tuple[Slice, ...]
+    num_bytes: int
+
+    def fingerprint(self) -> str:
+        """Sha256 (hex) of the slices' names, ranges and digests; `index` and where the files lie do not enter."""
+        rows = [[piece.file, piece.start, piece.end, piece.digest] for piece in self.slices]
+        return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode("ascii")).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "num_bytes": self.num_bytes,
+            "slices": [piece.to_json() for piece in self.slices],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SourceShard:
+        return cls(
+            index=int(fields["index"]),
+            num_bytes=int(fields["num_bytes"]),
+            slices=tuple(Slice.from_json(piece) for piece in fields["slices"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourcePlan:
+    """All source shards of an input, in order; `num_bytes` counts stored bytes, `num_files` matched files."""
+
+    shards: tuple[SourceShard, ...]
+    num_bytes: int
+    num_files: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "num_bytes": self.num_bytes,
+            "num_files": self.num_files,
+            "shards": [shard.to_json() for shard in self.shards],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SourcePlan:
+        return cls(
+            shards=tuple(SourceShard.from_json(shard) for shard in fields["shards"]),
+            num_bytes=int(fields["num_bytes"]),
+            num_files=int(fields["num_files"]),
+        )
+
+
+class Source(ABC):
+    """Raw input. Subclasses are frozen dataclasses, picklable, and check their options in `__post_init__`."""
+
+    @property
+    @abstractmethod
+    def output_type(self) -> type:
+        """The class of every value."""
+
+    @abstractmethod
+    def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
+        """Divides the input into source shards of about `target_shard_bytes` stored bytes.
+
+        With `digests`, files whose size, mtime and inode are unchanged are not read again. Raises `SourceError` for
+        input that is missing, unreadable or matches nothing.
+        """
+
+    @abstractmethod
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        """Yields the shard's records in order, at most `batch_records` (and about `batch_bytes`) at a time.
+
+        Rows that cannot be parsed are in `batch.bad`. Raises `SourceError`, naming file and offset, for input that
+        vanished, is damaged beyond one record, or (seen when its slice ends) differs from what was planned.
+        """
+
+    @abstractmethod
+    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+        """The value of one record from `batch.raw(i)`, or from a repaired copy of it; `SourceError` if it is bad."""
+
+    @abstractmethod
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        """The options that decide what values the same bytes give, as JSON-able data; no paths, no patterns."""
+
+
+def check_target(target_shard_bytes: int) -> None:
+    if not isinstance(target_shard_bytes, int) or target_shard_bytes < 1:
+        raise SourceError(
+            f"target_shard_bytes should be a positive number of bytes, got {target_shard_bytes!r}",
+            target_shard_bytes=target_shard_bytes,
+        )
+
+
+def check_batch_limits(batch_records: int, batch_bytes: int) -> None:
+    for name, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
+        if not isinstance(value, int) or value < 1:
+            raise SourceError(f"{name} should be a positive int, got {value!r}")
