@@ -1,0 +1,38 @@
+"""Samplers: which examples come in which order, and in which batches. `SAMPLERS` is the one list of their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beam_pipes.errors import UnknownNameError
+from transforms.samplers.base import IndexSampler as IndexSampler
+from transforms.samplers.base import Sampler as Sampler
+from transforms.samplers.batch_sampler import BatchSampler as BatchSampler
+from transforms.samplers.bucket_sampler import BucketSampler as BucketSampler
+from transforms.samplers.distributed_sampler import DistributedSampler as DistributedSampler
+from transforms.samplers.padding_waste import padding_waste as padding_waste
+from transforms.samplers.random_sampler import RandomSampler as RandomSampler
+from transforms.samplers.sequential_sampler import SequentialSampler as SequentialSampler
+from transforms.samplers.similar_length_sampler import (
+    PartialyRandomizedSimilarTimeLengthSampler as PartialyRandomizedSimilarTimeLengthSampler,
+)
+from transforms.samplers.subset_random_sampler import SubsetRandomSampler as SubsetRandomSampler
+from transforms.samplers.weighted_random_sampler import WeightedRandomSampler as WeightedRandomSampler
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "batch": BatchSampler,
+    "bucketed": BucketSampler,
+    "distributed": DistributedSampler,
+    "random": RandomSampler,
+    "sequential": SequentialSampler,
+    "similar_length": PartialyRandomizedSimilarTimeLengthSampler,
+    "subset_random": SubsetRandomSampler,
+    "weighted": WeightedRandomSampler,
+}
+
+
+def sampler(name: str, *arguments: Any, **options: Any) -> Sampler:
+    """Builds a sampler by its name in `SAMPLERS`: `sampler("bucketed", lengths, batch_size=32, seed=7)`."""
+    if name not in SAMPLERS:
+        raise UnknownNameError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}", name=name)
+    return SAMPLERS[name](*arguments, **options)

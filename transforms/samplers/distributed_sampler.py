@@ -1,0 +1,98 @@
+"""One rank's share of a global order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import DatasetError
+from transforms.samplers.base import Sampler, check_count, size_of
+from transforms.samplers.batch_sampler import describe_sampler
+from transforms.samplers.random_sampler import RandomSampler
+from transforms.samplers.sequential_sampler import SequentialSampler
+
+LAST = ("partial", "drop", "pad")
+
+
+class DistributedSampler(Sampler):
+    """Gives rank r of w the items r, r+w, r+2w, … of one order that all ranks compute alike.
+
+    Ranks are disjoint and together cover everything. What happens when w does not divide the items is `last`:
+
+        n=5, w=2   partial: [0 2 4] [1 3]      every item once; some ranks have one item more
+                   drop:    [0 2]   [1 3]      equal counts; up to w-1 items left out, others each epoch
+                   pad:     [0 2 4] [1 3 0]    equal counts; up to w-1 items of the front come twice
+
+    Synchronous training needs equal counts, or the longer ranks wait for ever: choose `drop` or `pad` there, or make
+    the number divisible. `partial` is the default because it changes no data.
+
+    Args:
+      dataset_size: a dataset or its length; or another sampler, index or batch, whose items are then dealt out
+        (`DistributedSampler(BucketSampler(lengths, 32), 8, rank)` deals whole batches).
+      num_trainers: the number of ranks, w.
+      rank: this one, in [0, w).
+      shuffle: permute per epoch (default). Must be left out with a sampler, which has an order of its own.
+      last: see above.
+      seed: has to be the same on all ranks; with a sampler, its seed counts.
+      epoch: the epoch of the next iteration, later set by `set_epoch`.
+    """
+
+    def __init__(
+        self,
+        dataset_size: Sized | int,
+        num_trainers: int,
+        rank: int,
+        shuffle: bool | None = None,
+        *,
+        last: str = "partial",
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        super().__init__(seed=seed, epoch=epoch)
+        self.num_trainers = check_count(num_trainers, "num_trainers", "DistributedSampler")
+        self.rank = check_count(rank, "rank", "DistributedSampler", at_least=0)
+        if self.rank >= self.num_trainers:
+            raise DatasetError(f"DistributedSampler needs 0 <= rank < num_trainers={num_trainers}, got rank={rank}")
+        if last not in LAST:
+            raise DatasetError(f"DistributedSampler needs last to be one of: {', '.join(LAST)}; got {last!r}")
+        self.last = last
+        self._of: Sampler
+        if isinstance(dataset_size, Sampler):
+            if shuffle is not None:
+                raise DatasetError("DistributedSampler takes no shuffle with a sampler: the order is the sampler's")
+            self._of = dataset_size
+        else:
+            size = size_of(dataset_size, "DistributedSampler")
+            ordered = SequentialSampler if shuffle is False else RandomSampler
+            self._of = ordered(size, seed=seed)
+        self._of.set_epoch(self.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        self._of.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._places(len(self._of)))
+
+    def __iter__(self) -> Iterator[Any]:
+        items = list(self._of)
+        return iter([items[place] for place in self._places(len(items))])
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "sampler": "DistributedSampler",
+            "num_trainers": self.num_trainers,
+            "last": self.last,
+            "of": describe_sampler(self._of),
+        }
+
+    def _places(self, total: int) -> range | list[int]:
+        even = total - total % self.num_trainers
+        if self.last == "drop":
+            return range(self.rank, even, self.num_trainers)
+        if self.last == "pad" and even < total:
+            padded = np.arange(self.rank, even + self.num_trainers, self.num_trainers) % total
+            return [int(place) for place in padded]
+        return range(self.rank, total, self.num_trainers)
