@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.extras import require
+from beam_pipes.tasks import tensorflow_import
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 
 
 def tensorflow(purpose: str = "encode_tf and decode_tf") -> Any:
-    return require("tensorflow", purpose=purpose)
+    return tensorflow_import.tensorflow(purpose)
 
 
 def clean_ids(ids: Any, vocabulary: Vocabulary) -> Any:
