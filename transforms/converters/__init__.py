@@ -1,0 +1,63 @@
+"""Feature converters: from what a task offers to what a model architecture reads.
+
+`CONVERTERS` is the table of them by name; `converter_named("lm")` looks one up.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from beam_pipes.errors import UnknownNameError
+from transforms.converters.autoregressive import autoregressive_inputs as autoregressive_inputs
+from transforms.converters.autoregressive import make_autoregressive_inputs as make_autoregressive_inputs
+from transforms.converters.autoregressive import non_padding_position as non_padding_position
+from transforms.converters.autoregressive import shift_right_by_one as shift_right_by_one
+from transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
+from transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatureConverter
+from transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter
+from transforms.converters.feature_converter import FeatureConverter as FeatureConverter
+from transforms.converters.feature_spec import FeatureSpec as FeatureSpec
+from transforms.converters.lm import LMFeatureConverter as LMFeatureConverter
+from transforms.converters.pass_through import PassThroughFeatureConverter as PassThroughFeatureConverter
+from transforms.converters.pre_packed_enc_dec import (
+    PrePackedEncDecFeatureConverter as PrePackedEncDecFeatureConverter,
+)
+from transforms.converters.pre_packed_lm import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
+from transforms.converters.pre_packed_prefix_lm import (
+    PrePackedPrefixLMFeatureConverter as PrePackedPrefixLMFeatureConverter,
+)
+from transforms.converters.prefix_lm import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+from transforms.converters.prefix_suffix_lm import (
+    PrefixSuffixLMFeatureConverter as PrefixSuffixLMFeatureConverter,
+)
+from transforms.converters.rows import join_segments as join_segments
+from transforms.converters.rows import pad_example as pad_example
+from transforms.converters.rows import padded_rows as padded_rows
+
+CONVERTERS: Mapping[str, type[FeatureConverter]] = {
+    "decoder": DecoderFeatureConverter,
+    "enc_dec": EncDecFeatureConverter,
+    "encoder": EncoderFeatureConverter,
+    "lm": LMFeatureConverter,
+    "pass_through": PassThroughFeatureConverter,
+    "pre_packed_enc_dec": PrePackedEncDecFeatureConverter,
+    "pre_packed_lm": PrePackedLMFeatureConverter,
+    "pre_packed_prefix_lm": PrePackedPrefixLMFeatureConverter,
+    "prefix_lm": PrefixLMFeatureConverter,
+    "prefix_suffix_lm": PrefixSuffixLMFeatureConverter,
+}
+
+
+def converter_named(name: str) -> type[FeatureConverter]:
+    """The converter class of a name of the table: `converter_named("lm")` → `LMFeatureConverter`.
+
+    Raises `UnknownNameError` listing the names.
+    """
+    if name not in CONVERTERS:
+        near = difflib.get_close_matches(name, CONVERTERS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownNameError(
+            f"unknown converter {name!r}; choose one of: {', '.join(sorted(CONVERTERS))}.{hint}", name=name
+        )
+    return CONVERTERS[name]

@@ -1,0 +1,152 @@
+"""The few array operations converters are written in, over NumPy arrays and over TensorFlow tensors.
+
+A converter is written once, in these and in Python's own operators; which library computes is decided by the
+arrays that come in. So the cached path (NumPy) and the `tf.data` path give the same numbers by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+
+
+class ArrayOps(Protocol):
+    """What a converter may do to arrays beyond `+ - * < >= &`; axes count from the end: -1 is the sequence."""
+
+    def asarray(self, array: Any) -> Any: ...
+
+    def cast(self, array: Any, dtype: str) -> Any: ...
+
+    def dtype_of(self, array: Any) -> str: ...
+
+    def equal(self, left: Any, right: Any) -> Any: ...
+
+    def where(self, condition: Any, chosen: Any, other: Any) -> Any: ...
+
+    def concat(self, arrays: Sequence[Any]) -> Any: ...
+
+    def size(self, array: Any) -> Any: ...
+
+    def fill_like(self, array: Any, value: Any) -> Any: ...
+
+    def indices_like(self, array: Any) -> Any: ...
+
+    def max_along_sequence(self, array: Any) -> Any: ...
+
+    def shift_right(self, array: Any, *, axis: int) -> Any: ...
+
+    def expand_to_rank_of(self, array: Any, other: Any) -> Any: ...
+
+
+class NumpyOps:
+    """`ArrayOps` over `np.ndarray`."""
+
+    def asarray(self, array: Any) -> Any:
+        return np.asarray(array)
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        return np.asarray(array).astype(dtype, copy=False)
+
+    def dtype_of(self, array: Any) -> str:
+        return str(np.asarray(array).dtype)
+
+    def equal(self, left: Any, right: Any) -> Any:
+        return np.equal(left, right)
+
+    def where(self, condition: Any, chosen: Any, other: Any) -> Any:
+        return np.where(condition, chosen, other)
+
+    def concat(self, arrays: Sequence[Any]) -> Any:
+        return np.concatenate(arrays, axis=-1)
+
+    def size(self, array: Any) -> Any:
+        return np.int32(np.shape(array)[-1])
+
+    def fill_like(self, array: Any, value: Any) -> Any:
+        return np.full_like(array, value)
+
+    def indices_like(self, array: Any) -> Any:
+        return np.broadcast_to(np.arange(array.shape[-1], dtype=np.int32), array.shape)
+
+    def max_along_sequence(self, array: Any) -> Any:
+        return np.max(array, axis=-1, keepdims=True, initial=0)
+
+    def shift_right(self, array: Any, *, axis: int) -> Any:
+        shifted = np.zeros_like(array)
+        source, target = _shift_slices(array.ndim, axis)
+        shifted[target] = array[source]
+        return shifted
+
+    def expand_to_rank_of(self, array: Any, other: Any) -> Any:
+        return array.reshape(array.shape + (1,) * (other.ndim - array.ndim))
+
+
+class TensorflowOps:
+    """`ArrayOps` over `tf.Tensor`, in graph mode and eagerly."""
+
+    def __init__(self) -> None:
+        self._tf = require("tensorflow", purpose="converting tf.data examples")
+
+    def asarray(self, array: Any) -> Any:
+        return self._tf.convert_to_tensor(array)
+
+    def cast(self, array: Any, dtype: str) -> Any:
+        return self._tf.cast(array, dtype)
+
+    def dtype_of(self, array: Any) -> str:
+        return str(array.dtype.name)
+
+    def equal(self, left: Any, right: Any) -> Any:
+        return self._tf.equal(left, right)
+
+    def where(self, condition: Any, chosen: Any, other: Any) -> Any:
+        return self._tf.where(condition, chosen, other)
+
+    def concat(self, arrays: Sequence[Any]) -> Any:
+        return self._tf.concat(list(arrays), axis=-1)
+
+    def size(self, array: Any) -> Any:
+        return self._tf.shape(array)[-1]
+
+    def fill_like(self, array: Any, value: Any) -> Any:
+        return self._tf.zeros_like(array) + self._tf.cast(value, array.dtype)
+
+    def indices_like(self, array: Any) -> Any:
+        return self._tf.zeros_like(array, dtype="int32") + self._tf.range(self._tf.shape(array)[-1])
+
+    def max_along_sequence(self, array: Any) -> Any:
+        return self._tf.maximum(self._tf.reduce_max(array, axis=-1, keepdims=True), 0)
+
+    def shift_right(self, array: Any, *, axis: int) -> Any:
+        source, _ = _shift_slices(array.shape.rank, axis)
+        first = tuple(slice(None, 1) if part == slice(None, -1) else part for part in source)
+        return self._tf.concat([self._tf.zeros_like(array[first]), array[source]], axis=axis)
+
+    def expand_to_rank_of(self, array: Any, other: Any) -> Any:
+        for _ in range(other.shape.rank - array.shape.rank):
+            array = self._tf.expand_dims(array, -1)
+        return array
+
+
+def _shift_slices(rank: int, axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    if not -rank <= axis < rank:
+        raise TaskError(f"expected an axis of an array of rank {rank}, got {axis}", axis=axis, rank=rank)
+    source, target = [slice(None)] * rank, [slice(None)] * rank
+    source[axis], target[axis] = slice(None, -1), slice(1, None)
+    return tuple(source), tuple(target)
+
+
+NUMPY = NumpyOps()
+
+
+def ops_of(*arrays: Any) -> ArrayOps:
+    """`TensorflowOps` as soon as one of `arrays` is a TensorFlow tensor, else `NUMPY`."""
+    for array in arrays:
+        if type(array).__module__.partition(".")[0] == "tensorflow":
+            return TensorflowOps()
+    return NUMPY

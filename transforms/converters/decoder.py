@@ -1,0 +1,75 @@
+"""One converter for decoder-only models, whatever the task has: targets, inputs too, suffixes too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.dtypes import DType
+from transforms.converters.feature_converter import FeatureConverter
+from transforms.converters.feature_spec import TOKENS, FeatureSpec
+from transforms.converters.lm import LMFeatureConverter
+from transforms.converters.prefix_lm import PrefixLMFeatureConverter
+from transforms.converters.prefix_suffix_lm import PrefixSuffixLMFeatureConverter
+
+
+class DecoderFeatureConverter(FeatureConverter):
+    """Chooses by the task's features (the keys of `task_feature_lengths`, or of the rows).
+
+    "suffixes" → `PrefixSuffixLMFeatureConverter`, "inputs" → `PrefixLMFeatureConverter`, only "targets" →
+    `LMFeatureConverter`. So a mixture can go from pre-training to fine-tuning without another converter.
+    """
+
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"targets": TOKENS}
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = PrefixLMFeatureConverter.MODEL_FEATURES
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = LMFeatureConverter.PACKING_FEATURE_DTYPES
+
+    def __init__(
+        self,
+        loss_on_targets_only: bool = True,
+        pack: bool = True,
+        use_custom_packing_ops: bool = False,
+        apply_length_check: bool = True,
+        bos_id: int = 0,
+        passthrough_features: Mapping[str, FeatureSpec] | None = None,
+    ) -> None:
+        common: dict[str, Any] = {
+            "pack": pack,
+            "use_custom_packing_ops": use_custom_packing_ops,
+            "apply_length_check": apply_length_check,
+            "bos_id": bos_id,
+            "passthrough_features": passthrough_features,
+        }
+        self._lm = LMFeatureConverter(**common)
+        self._prefix_lm = PrefixLMFeatureConverter(loss_on_targets_only, **common)
+        self._prefix_suffix_lm = PrefixSuffixLMFeatureConverter(loss_on_targets_only, **common)
+        super().__init__(**common)
+
+    def converter_for(self, features: Collection[str]) -> FeatureConverter:
+        """The converter that serves tasks with these features."""
+        if "suffixes" in features:
+            return self._prefix_suffix_lm
+        return self._prefix_lm if "inputs" in features else self._lm
+
+    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+        return self.converter_for(task_feature_lengths)(ds, task_feature_lengths)
+
+    def convert_examples(
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        return self.converter_for(task_feature_lengths).convert_examples(examples, task_feature_lengths)
+
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self.converter_for(rows).convert_rows(rows)
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+        return self.converter_for(task_feature_lengths).get_model_feature_lengths(task_feature_lengths)
+
+    def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+        raise TaskError(
+            "DecoderFeatureConverter converts nothing itself; call converter_for(task_feature_lengths) and "
+            "override _convert_example in the class it returns"
+        )

@@ -1,0 +1,100 @@
+"""The encoder-only architecture, trained to restore masked tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from beam_pipes.tasks.dtypes import DType
+from transforms.converters.array_ops import ops_of
+from transforms.converters.feature_converter import Array, FeatureConverter, Features
+from transforms.converters.feature_spec import TOKENS, FeatureSpec
+from transforms.converters.loss_weights import data_positions
+
+
+def encoder_features(rows: Features, *, mask_id: int, pack: bool = True) -> dict[str, Array]:
+    """Model features of rows of aligned "inputs" (masked text) and "targets" (the text).
+
+    Before, with mask_id 9: inputs `[8, 9, 3, 1 | 8, 9, 1]`, targets `[8, 7, 3, 1 | 8, 6, 1]`. After:
+
+        encoder_input_tokens  [8, 9, 3, 1, 8, 9, 1]   encoder_segment_ids [1, 1, 1, 1, 2, 2, 2]
+        encoder_target_tokens [8, 7, 3, 1, 8, 6, 1]   encoder_positions   [0, 1, 2, 3, 0, 1, 2]
+        encoder_loss_weights  [0, 1, 0, 0, 0, 1, 0]   the loss is taken where the input is masked
+    """
+    ops = ops_of(rows["inputs"])
+    masked = ops.cast(ops.equal(rows["inputs"], ops.fill_like(rows["inputs"], mask_id)), "int32")
+    features = {
+        "encoder_input_tokens": rows["inputs"],
+        "encoder_target_tokens": rows["targets"],
+        "encoder_loss_weights": masked * data_positions(rows, "inputs"),
+    }
+    if pack:
+        features["encoder_segment_ids"] = rows["inputs_segment_ids"]
+        features["encoder_positions"] = rows["inputs_positions"]
+    return features
+
+
+class EncoderFeatureConverter(FeatureConverter):
+    """`FeatureConverter` for an encoder: see `encoder_features`.
+
+    `mask_id` is the id of the mask token. With `apply_length_check`, an example whose inputs and targets differ in
+    length is an error: their steps correspond one to one.
+    """
+
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"inputs": TOKENS, "targets": TOKENS}
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
+        "encoder_input_tokens": TOKENS,
+        "encoder_target_tokens": TOKENS,
+        "encoder_loss_weights": TOKENS,
+    }
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = {
+        "encoder_segment_ids": TOKENS.dtype,
+        "encoder_positions": TOKENS.dtype,
+    }
+
+    def __init__(self, mask_id: int, **kwargs: Any) -> None:
+        self._mask_id = mask_id
+        super().__init__(**kwargs)
+
+    @property
+    def mask_id(self) -> int:
+        return self._mask_id
+
+    def _convert_example(self, features: Features) -> dict[str, Array]:
+        return encoder_features(features, mask_id=self.mask_id, pack=self.pack)
+
+    def _concat_and_add_masks(self, features: Features) -> Features:
+        if not self._apply_length_check:
+            return features
+        inputs, targets = features["inputs"], features["targets"]
+        message = "inputs and targets of an encoder-only example should be aligned, but have different lengths"
+        if isinstance(inputs, np.ndarray):
+            if inputs.shape != targets.shape:
+                raise TaskError(f"{message}: {len(inputs)} and {len(targets)}", converter=type(self).__name__)
+            return features
+        tf = require("tensorflow", purpose="converting a tf.data.Dataset")
+        aligned = tf.debugging.assert_equal(tf.shape(inputs), tf.shape(targets), message=message)
+        with tf.control_dependencies([] if aligned is None else [aligned]):
+            return {**features, "inputs": tf.identity(inputs)}
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        """Every model feature is as long as "inputs"; "targets" are aligned with them."""
+        names = [*self.MODEL_FEATURES, *((self.PACKING_FEATURE_DTYPES or {}) if self.pack else {})]
+        return {
+            **dict.fromkeys(names, task_feature_lengths["inputs"]),
+            **self._passthrough_lengths(task_feature_lengths),
+        }
+
+    def _checked_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        lengths = super()._checked_lengths(task_feature_lengths)
+        if lengths["inputs"] != lengths["targets"]:
+            raise TaskError(
+                "EncoderFeatureConverter needs equal task_feature_lengths for the aligned 'inputs' and 'targets', got "
+                f"{lengths['inputs']} and {lengths['targets']}",
+                converter=type(self).__name__,
+            )
+        return lengths

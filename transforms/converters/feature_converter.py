@@ -1,0 +1,302 @@
+"""The frame around every converter: checks, packing or padding, conversion, checks.
+
+    task features ──check──▶ joined? ──pack or pad──▶ rows ──_convert_example──▶ model features ──check──▶
+
+`_convert_example` is written once for NumPy arrays and TensorFlow tensors (see `array_ops`), for one row and for
+batches of rows. `__call__` runs it inside a `tf.data.Dataset`, `convert_examples` over an iterator of NumPy examples,
+`convert_rows` over rows that a packing plan assembled from a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from beam_pipes.tasks.dtypes import DType
+from transforms.converters.feature_spec import TOKENS
+from transforms.converters.feature_spec import FeatureSpec as Spec
+from transforms.converters.pack_examples import pack_examples
+from transforms.converters.rows import check_rows, pad_example
+from transforms.converters.validation import Length, check_dataset, check_example, check_lengths, limits_of
+
+Array = Any  # np.ndarray or tf.Tensor
+Features = Mapping[str, Array]
+
+
+class FeatureConverter:
+    """Converts task features ("inputs", "targets") to what a model architecture reads.
+
+    A subclass names `TASK_FEATURES`, `MODEL_FEATURES` and, to allow packing, `PACKING_FEATURE_DTYPES`, and overrides
+    `get_model_feature_lengths` and one of two methods: `_convert_example(features)`, array arithmetic that serves
+    TensorFlow and NumPy, or `_convert_features(dataset, task_feature_lengths)` for full control of the dataset.
+
+    Args:
+        pack: several examples share a row, told apart by segment ids; False pads each example to the length.
+        use_custom_packing_ops: taken for compatibility; the standard operations do what it asked for. Rows that waste
+            less than online packing are planned offline and converted by `convert_rows`.
+        apply_length_check: an example longer than its `task_feature_lengths` is an error; False cuts it.
+        bos_id: what the decoder reads first in every sequence.
+        passthrough_features: further features, by name, that are packed or padded and handed on as they are; they
+            need a length too unless they have rank 0.
+
+    Raises:
+        TaskError (a ValueError): a class attribute is missing, or packing meets a feature without a sequence.
+    """
+
+    FeatureSpec: TypeAlias = Spec
+    TASK_FEATURES: ClassVar[Mapping[str, Spec]]
+    MODEL_FEATURES: ClassVar[Mapping[str, Spec]]
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, Any] | None] = None
+    _ROWS_ARE_PACKED: ClassVar[bool] = False  # the task's own features say where each example begins
+
+    def __init__(
+        self,
+        pack: bool = True,
+        use_custom_packing_ops: bool = False,
+        apply_length_check: bool = True,
+        bos_id: int = 0,
+        passthrough_features: Mapping[str, Spec] | None = None,
+    ) -> None:
+        self._pack = pack
+        self._use_custom_packing_ops = use_custom_packing_ops
+        self._apply_length_check = apply_length_check
+        self._bos_id = bos_id
+        self._passthrough_features = dict(passthrough_features or {})
+        self._check_declaration()
+
+    @property
+    def pack(self) -> bool:
+        return self._pack
+
+    @property
+    def bos_id(self) -> int:
+        return self._bos_id
+
+    @property
+    def passthrough_features(self) -> dict[str, Spec]:
+        return self._passthrough_features
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(pack={self._pack}, bos_id={self._bos_id})"
+
+    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, Length]) -> Any:
+        """Converts a `tf.data.Dataset` of examples; rows have exactly the lengths of `get_model_feature_lengths`.
+
+        Raises `TaskError` for features that are missing or of another dtype or rank; iterating raises
+        `tf.errors.InvalidArgumentError` for an example that is too long.
+        """
+        lengths = self._checked_lengths(task_feature_lengths)
+        check = self._apply_length_check
+        expected = self._all_task_features()
+        ds = check_dataset(ds, expected, lengths, "input_validation", check_length=check, strict=False)
+        ds = self._convert_features(ds, lengths)
+        model_lengths = self.get_model_feature_lengths(lengths)
+        model_features = self._all_model_features()
+        return check_dataset(ds, model_features, model_lengths, "output_validation", check_length=check, strict=True)
+
+    def convert_examples(
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, Length]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Converts NumPy examples one row at a time, without TensorFlow; the same rows as `__call__`.
+
+        Raises `TaskError` for the first example that is not what `TASK_FEATURES` says or is too long.
+        """
+        self._check_has_array_form()
+        lengths = self._checked_lengths(task_feature_lengths)
+        return self._iterate_converted(examples, lengths)
+
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Converts rows that are laid out already: one row or a batch, packed by a plan or padded.
+
+        `rows` holds, for each task feature `f`: `f`, `f_segment_ids` and `f_positions` (module `rows` describes them
+        and makes them). Integers narrower than the declared dtype are widened; passthrough features are handed on.
+
+        Raises `TaskError` for what is missing or has another shape or dtype.
+        """
+        self._check_has_array_form()
+        rows = self._widened(rows)
+        check_rows(rows, self.TASK_FEATURES, type(self).__name__)
+        return self._with_passthrough(self._convert_example(self._join_rows(rows)), rows)
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
+        """The length of every model feature, given those of the task features."""
+        raise NotImplementedError(f"{type(self).__name__} should override get_model_feature_lengths")
+
+    def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, Length]) -> Any:
+        """From checked examples to model features; the default packs or pads, then maps `_convert_example`."""
+        tf = require("tensorflow", purpose="converting a tf.data.Dataset")
+        rows = self._dataset_of_rows(ds, task_feature_lengths)
+
+        def convert(features: Features) -> dict[str, Array]:
+            return self._with_passthrough(self._convert_example(features), features)
+
+        if type(self)._convert_example.__module__.startswith("transforms."):
+            # Nothing here branches on tensors, and AutoGraph takes a second per converter to find that out.
+            convert = tf.autograph.experimental.do_not_convert(convert)
+        return rows.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _convert_example(self, features: Features) -> dict[str, Array]:
+        """From one row (or a batch of rows) of task features to model features."""
+        raise NotImplementedError(f"{type(self).__name__} should override _convert_example")
+
+    def _concat_and_add_masks(self, features: Features) -> Features:
+        """Joins the features of one example before it is packed; by default they stay apart."""
+        return features
+
+    def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
+        """The lengths of what `_concat_and_add_masks` returns."""
+        return dict(task_feature_lengths)
+
+    def _join_rows(self, rows: Features) -> Features:
+        """`_concat_and_add_masks` for rows whose features were packed apart."""
+        return rows
+
+    def _pack_or_pad(self, ds: Any, packed_lengths: Mapping[str, Length]) -> Any:
+        """Packs (adding `f_segment_ids` and `f_positions`) or pads the features named in `packed_lengths`."""
+        from beam_pipes.tasks.online_packing import trim_and_pack_dataset
+        from beam_pipes.tasks.trimming import trim_and_pad_dataset
+
+        if self._pack:
+            return trim_and_pack_dataset(ds, packed_lengths, self._use_custom_packing_ops)
+        return trim_and_pad_dataset(ds, packed_lengths)
+
+    def _dataset_of_rows(self, ds: Any, lengths: Mapping[str, Length]) -> Any:
+        tf = require("tensorflow", purpose="converting a tf.data.Dataset")
+        kept = list(self._all_task_features())
+        row_lengths = self._concat_task_feature_lengths(lengths)
+        limits = self._limits(row_lengths)
+        adds_layout = not self._pack and not self._ROWS_ARE_PACKED
+
+        @tf.autograph.experimental.do_not_convert
+        def prepare(example: dict[str, Any]) -> dict[str, Any]:
+            joined = dict(self._concat_and_add_masks({name: example[name] for name in kept}))
+            if adds_layout:  # a padded example is a row of one segment: lengths, not zeros, tell its end
+                for name, sizes in limits.items():
+                    size = tf.shape(joined[name])[next(iter(sizes))]
+                    joined[f"{name}_segment_ids"] = tf.ones([size], tf.int32)
+                    joined[f"{name}_positions"] = tf.range(size)
+            return joined
+
+        if self._pack:
+            padded: dict[str, Any] = dict(row_lengths)
+        else:
+            padded = {name: [sizes.get(axis) for axis in range(max(sizes) + 1)] for name, sizes in limits.items()}
+            for name, sizes in limits.items() if adds_layout else ():
+                length = next(iter(sizes.values()))
+                padded |= {f"{name}_segment_ids": length, f"{name}_positions": length}
+        return self._pack_or_pad(ds.map(prepare, num_parallel_calls=tf.data.AUTOTUNE), padded)
+
+    def _iterate_converted(
+        self, examples: Iterable[Mapping[str, np.ndarray]], lengths: Mapping[str, Length]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        expected = self._all_task_features()
+        row_lengths = self._concat_task_feature_lengths(lengths)
+        limits = self._limits(row_lengths)
+
+        def checked() -> Iterator[Features]:
+            for example in examples:
+                check_example(example, expected, lengths, "input_validation", check_length=self._apply_length_check)
+                yield self._concat_and_add_masks({name: np.asarray(example[name]) for name in expected})
+
+        if self._pack:
+            for row in pack_examples(checked(), row_lengths):
+                yield self._with_passthrough(self._convert_example(row), row)
+            return
+        for joined in checked():
+            padded = pad_example(joined, limits)
+            if self._ROWS_ARE_PACKED:
+                padded = {name: padded[name] for name in limits}
+            row = {**joined, **padded}
+            yield self._with_passthrough(self._convert_example(row), row)
+
+    def _with_passthrough(self, converted: dict[str, Array], rows: Features) -> dict[str, Array]:
+        for name in self._passthrough_features:
+            if name not in rows:
+                raise TaskError(f"passthrough feature {name!r} is missing; found {sorted(rows)}", feature=name)
+            converted[name] = rows[name]
+            if self._pack:
+                converted[f"{name}_segment_ids"] = rows[f"{name}_segment_ids"]
+                converted[f"{name}_positions"] = rows[f"{name}_positions"]
+        return converted
+
+    def _all_task_features(self) -> dict[str, Spec]:
+        return {**self.TASK_FEATURES, **self._passthrough_features}
+
+    def _all_model_features(self) -> dict[str, Spec]:
+        features = dict(self.MODEL_FEATURES)
+        if self._pack:
+            for name, dtype in (self.PACKING_FEATURE_DTYPES or {}).items():
+                features[name] = Spec(dtype=DType(dtype))
+        return {**features, **self._passthrough_features}
+
+    def _passthrough_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
+        return {name: task_feature_lengths[name] for name in self._passthrough_features if name in task_feature_lengths}
+
+    def _limits(self, row_lengths: Mapping[str, Length]) -> dict[str, dict[int, int]]:
+        """The limited axes of what is packed or padded; joined features are rows of tokens."""
+        specs = self._all_task_features()
+        limits = {name: limits_of(length, specs.get(name, TOKENS)) for name, length in row_lengths.items()}
+        return {name: sizes for name, sizes in limits.items() if sizes}
+
+    def _checked_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, Length]:
+        check_lengths(task_feature_lengths, self._all_task_features(), converter=type(self).__name__)
+        for name, length in task_feature_lengths.items():
+            if self._pack and isinstance(length, list | tuple):
+                raise TaskError(
+                    f"Packing fills one axis: the task_feature_lengths of {name!r} should be an integer, "
+                    f"got {length!r}. Pass pack=False to pad several axes.",
+                    feature=name,
+                )
+        return dict(task_feature_lengths)
+
+    def _widened(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        widened = {name: np.asarray(value) for name, value in rows.items()}
+        for name, spec in self._all_task_features().items():
+            if name not in widened or widened[name].dtype.name == spec.dtype:
+                continue
+            found, expected = widened[name].dtype, spec.dtype.as_numpy_dtype
+            if not np.can_cast(found, expected, "safe"):
+                raise TaskError(
+                    f"{type(self).__name__}: rows have incorrect type for feature {name!r}: Got {found}, expected "
+                    f"{spec.dtype}, which does not hold every {found}. Store it narrower, or convert it before.",
+                    feature=name,
+                )
+            widened[name] = widened[name].astype(expected)
+        return widened
+
+    def _check_has_array_form(self) -> None:
+        if type(self)._convert_features is not FeatureConverter._convert_features:
+            raise TaskError(
+                f"{type(self).__name__} overrides _convert_features, which works on tf.data only. Override "
+                "_convert_example instead to convert NumPy examples and rows too.",
+                converter=type(self).__name__,
+            )
+
+    def _check_declaration(self) -> None:
+        name = type(self).__name__
+        for attribute in ("TASK_FEATURES", "MODEL_FEATURES"):
+            if getattr(self, attribute, None) is None:
+                raise TaskError(f"{attribute} must be defined in the subclass. {name} lacks it.", converter=name)
+        if type(self)._convert_features is FeatureConverter._convert_features:
+            if type(self)._convert_example is FeatureConverter._convert_example:
+                raise TaskError(f"{name} must override _convert_example (or _convert_features).", converter=name)
+        if not self._pack:
+            return
+        if self.PACKING_FEATURE_DTYPES is None:
+            raise TaskError(
+                "PACKING_FEATURE_DTYPES must be defined in the subclass if pack=True. "
+                f"{name} lacks it: define it, or pass pack=False.",
+                converter=name,
+            )
+        for feature, spec in self._all_task_features().items():
+            if spec.sequence_dim != 0:
+                raise TaskError(
+                    "Packing is incompatible with pass-through features whose sequence is not the first axis: "
+                    f"{feature!r} is {spec}. Pass pack=False, or give it a sequence axis.",
+                    converter=name,
+                    feature=feature,
+                )

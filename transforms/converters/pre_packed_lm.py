@@ -1,0 +1,86 @@
+"""The language model over examples that hold model features already, packed by whoever wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from transforms.converters.pass_through import PassThroughFeatureConverter
+
+
+class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
+    """Keeps `BATCH_FEATURES` of each example, drops the rest, and fixes their length.
+
+    The length is that of "targets" in `task_feature_lengths`; an example of another length is an error.
+    """
+
+    BATCH_FEATURES: ClassVar[Sequence[str]] = (
+        "decoder_input_tokens",
+        "decoder_loss_weights",
+        "decoder_positions",
+        "decoder_segment_ids",
+        "decoder_target_tokens",
+    )
+
+    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+        tf = require("tensorflow", purpose=type(self).__name__)
+        length = self._row_length(task_feature_lengths)
+        self._check_present(ds.element_spec)
+
+        @tf.autograph.experimental.do_not_convert
+        def keep(example: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: tf.ensure_shape(example[name], [length], name=f"{name}_should_have_the_task_feature_length")
+                for name in self.BATCH_FEATURES
+            }
+
+        return ds.map(keep, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def convert_examples(
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        length = self._row_length(task_feature_lengths)
+        for example in examples:
+            row = self.convert_rows(example)
+            for name, value in row.items():
+                if value.shape != (length,):
+                    raise TaskError(
+                        f"{type(self).__name__}: {name!r} should have the shape ({length},) that task_feature_lengths "
+                        f"gives, got {value.shape}",
+                        feature=name,
+                    )
+            yield row
+
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self._check_present(rows)
+        return {name: np.asarray(rows[name]) for name in self.BATCH_FEATURES}
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        """Every kept feature has the length of the row."""
+        return dict.fromkeys(self.BATCH_FEATURES, self._row_length(task_feature_lengths))
+
+    def _row_length(self, task_feature_lengths: Mapping[str, int]) -> int:
+        return self._sum_of_lengths(task_feature_lengths, ("targets",))
+
+    def _sum_of_lengths(self, task_feature_lengths: Mapping[str, int], names: Sequence[str]) -> int:
+        missing = [name for name in names if name not in task_feature_lengths]
+        if missing:
+            raise TaskError(
+                f"{type(self).__name__} needs a task_feature_lengths entry for each of {list(names)}, "
+                f"got {dict(task_feature_lengths)}",
+                features=missing,
+            )
+        return sum(task_feature_lengths[name] for name in names)
+
+    def _check_present(self, found: Iterable[str]) -> None:
+        missing = sorted(set(self.BATCH_FEATURES) - set(found))
+        if missing:
+            raise TaskError(
+                f"{type(self).__name__}: the examples lack the model features {missing}; found {sorted(found)}. "
+                "They should be converted and packed before they are stored.",
+                features=missing,
+            )

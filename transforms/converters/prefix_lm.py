@@ -1,0 +1,97 @@
+"""The prefix language model: "inputs" and "targets" joined for one decoder that sees all of the inputs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from beam_pipes.tasks.dtypes import DType
+from transforms.converters.array_ops import ops_of
+from transforms.converters.feature_converter import Array, Features
+from transforms.converters.feature_spec import TOKENS, FeatureSpec
+from transforms.converters.lm import LMFeatureConverter, language_model_features
+from transforms.converters.loss_weights import data_positions
+from transforms.converters.rows import join_segments
+
+
+def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
+    """Concatenates the `parts` of one example, and says at every step where each but the last part ends.
+
+    `{"inputs": [7, 8], "targets": [9]}` → `{"targets": [7, 8, 9], "inputs_ends": [2, 2, 2]}`.
+    """
+    ops = ops_of(*(example[name] for name in parts))
+    joined = {"targets": ops.concat([example[name] for name in parts])}
+    end = 0
+    for name in parts[:-1]:
+        end = end + ops.size(example[name])
+        joined[f"{name}_ends"] = ops.cast(ops.fill_like(joined["targets"], end), "int32")
+    return joined
+
+
+def prefix_language_model_features(
+    rows: Features, *, pack: bool = True, bos_id: int = 0, loss_on_targets_only: bool = True
+) -> dict[str, Array]:
+    """Model features of joined rows: "targets" hold inputs and targets, "inputs_ends" where the inputs end.
+
+    Before: inputs `[9, 4 | 8]`, targets `[3, 1 | 6]`, joined `[9, 4, 3, 1 | 8, 6 | 0]`. After, beside what a language
+    model gets:
+
+        decoder_causal_attention [1, 1, 1, 0, 1, 1, 0]   the inputs and one position more: the step that reads the
+                                                         last input may be seen by all of them
+        decoder_loss_weights     [0, 0, 1, 1, 0, 1, 0]   with loss_on_targets_only=False [1, 1, 1, 1, 1, 1, 0]
+    """
+    features = language_model_features(rows, pack=pack, bos_id=bos_id)
+    ops = ops_of(rows["targets"])
+    if pack:
+        positions, ends = rows["targets_positions"], rows["inputs_ends"]
+        visible = data_positions(rows, "targets")
+    else:
+        # The one position more may be the first of the padding, when there are no targets.
+        positions, ends = ops.indices_like(rows["targets"]), ops.max_along_sequence(rows["inputs_ends"])
+        visible = 1
+    features["decoder_causal_attention"] = ops.cast(positions <= ends, "int32") * visible
+    if loss_on_targets_only:
+        on_targets = ops.cast(positions >= ends, "int32")
+        features["decoder_loss_weights"] = features["decoder_loss_weights"] * on_targets
+    return features
+
+
+class PrefixLMFeatureConverter(LMFeatureConverter):
+    """`FeatureConverter` for a prefix language model: see `prefix_language_model_features`.
+
+    `loss_on_targets_only=False` takes the loss on the inputs too. The other arguments are those of
+    `FeatureConverter`.
+    """
+
+    PARTS: ClassVar[Sequence[str]] = ("inputs", "targets")
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {"inputs": TOKENS, "targets": TOKENS}
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
+        **LMFeatureConverter.MODEL_FEATURES,
+        "decoder_causal_attention": TOKENS,
+    }
+    PACKING_FEATURE_DTYPES: ClassVar[Mapping[str, DType] | None] = LMFeatureConverter.PACKING_FEATURE_DTYPES
+
+    def __init__(self, loss_on_targets_only: bool = True, **kwargs: Any) -> None:
+        self._loss_on_targets_only = loss_on_targets_only
+        super().__init__(**kwargs)
+
+    @property
+    def loss_on_targets_only(self) -> bool:
+        return self._loss_on_targets_only
+
+    def _convert_example(self, features: Features) -> dict[str, Array]:
+        return prefix_language_model_features(
+            features, pack=self.pack, bos_id=self.bos_id, loss_on_targets_only=self.loss_on_targets_only
+        )
+
+    def _concat_and_add_masks(self, features: Features) -> Features:
+        passed_on = {name: value for name, value in features.items() if name not in self.PARTS}
+        return {**passed_on, **join_example(features, self.PARTS)}
+
+    def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        length = sum(task_feature_lengths[name] for name in self.PARTS)
+        joined = ["targets", *(f"{name}_ends" for name in self.PARTS[:-1])]
+        return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
+
+    def _join_rows(self, rows: Features) -> Features:
+        return join_segments(rows, self.PARTS)

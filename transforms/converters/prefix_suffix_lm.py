@@ -1,0 +1,43 @@
+"""The prefix language model with "suffixes" behind the targets, for training to fill in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from transforms.converters.array_ops import ops_of
+from transforms.converters.feature_converter import Array, Features
+from transforms.converters.feature_spec import TOKENS, FeatureSpec
+from transforms.converters.loss_weights import data_positions
+from transforms.converters.prefix_lm import PrefixLMFeatureConverter, prefix_language_model_features
+
+
+def prefix_suffix_language_model_features(
+    rows: Features, *, pack: bool = True, bos_id: int = 0, loss_on_targets_only: bool = True
+) -> dict[str, Array]:
+    """Model features of joined rows of inputs, targets and suffixes; "targets_ends" says where the suffix begins.
+
+    Before: inputs `[9, 4]`, targets `[3, 1]`, suffixes `[2]`, joined `[9, 4, 3, 1, 2]`. After, beside what a prefix
+    language model gets (suffixes count as targets for the loss): `target_suffix_weights` `[0, 0, 0, 0, 1]`.
+    """
+    features = prefix_language_model_features(rows, pack=pack, bos_id=bos_id, loss_on_targets_only=loss_on_targets_only)
+    on_suffix = rows["targets_positions"] >= rows["targets_ends"]
+    ops = ops_of(rows["targets"])
+    features["target_suffix_weights"] = ops.cast(on_suffix, "int32") * data_positions(rows, "targets")
+    return features
+
+
+class PrefixSuffixLMFeatureConverter(PrefixLMFeatureConverter):
+    """`FeatureConverter` for inputs, targets and suffixes: see `prefix_suffix_language_model_features`."""
+
+    PARTS: ClassVar[Sequence[str]] = ("inputs", "targets", "suffixes")
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = dict.fromkeys(("inputs", "targets", "suffixes"), TOKENS)
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
+        **PrefixLMFeatureConverter.MODEL_FEATURES,
+        "target_suffix_weights": TOKENS,
+    }
+
+    def _convert_example(self, features: Features) -> dict[str, Array]:
+        return prefix_suffix_language_model_features(
+            features, pack=self.pack, bos_id=self.bos_id, loss_on_targets_only=self.loss_on_targets_only
+        )

@@ -1,0 +1,181 @@
+"""What a converter checks of the features that come in and go out, in tf.data and in NumPy, in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from beam_pipes.tasks.dtypes import DType
+from transforms.converters.feature_spec import FeatureSpec
+
+Length = Any  # an int, or a list with one int or None an axis
+
+
+def check_lengths(
+    task_feature_lengths: Mapping[str, Length],
+    expected: Mapping[str, FeatureSpec],
+    *,
+    optional: Collection[str] = (),
+    converter: str,
+) -> None:
+    """Checks that lengths are given for exactly the `expected` sequences, as integers ≥ 0.
+
+    Raises `TaskError` naming what is extra, missing, or no length.
+    """
+    extra = sorted(set(task_feature_lengths) - set(expected))
+    if extra:
+        raise TaskError(
+            "The task_feature_lengths contains extra features not specified in the TASK_FEATURES: "
+            f"{_names(extra)}. {converter} converts {_names(expected)}.",
+            features=extra,
+            converter=converter,
+        )
+    wanted = {name for name, spec in expected.items() if spec.sequence_dim is not None}
+    missing = sorted(wanted - set(task_feature_lengths) - set(optional))
+    if missing:
+        raise TaskError(
+            "The task_feature_lengths is missing features specified in the TASK_FEATURES: "
+            f"{_names(missing)}. {converter} needs a length for each of {_names(wanted)}.",
+            features=missing,
+            converter=converter,
+        )
+    for name, length in task_feature_lengths.items():
+        if not _is_length(length):
+            raise TaskError(
+                f"The task_feature_lengths of {name!r} should be an integer ≥ 0, or a list of one an axis with None "
+                f"for 'as it is', got {length!r}",
+                feature=name,
+                converter=converter,
+            )
+
+
+def limits_of(length: Length, spec: FeatureSpec) -> dict[int, int]:
+    """The size of each limited axis: 5 with `sequence_dim=1` → `{1: 5}`; [2, None, 3] → `{0: 2, 2: 3}`."""
+    if isinstance(length, list | tuple):
+        return {axis: size for axis, size in enumerate(length) if size is not None}
+    return {} if spec.sequence_dim is None else {spec.sequence_dim: int(length)}
+
+
+def check_features(
+    found: Mapping[str, tuple[Any, int | None]], expected: Mapping[str, FeatureSpec], label: str
+) -> None:
+    """Checks presence, dtype and rank of the `expected` features in `found` (name → dtype and rank).
+
+    Raises `TaskError` naming the first feature that is missing or different, and what was found.
+    """
+    for name, spec in expected.items():
+        if name not in found:
+            raise TaskError(
+                f"Dataset is missing an expected feature during {label} validation: '{name}'. "
+                f"Received {_names(found)}, expected {dict(expected)}.",
+                feature=name,
+            )
+        dtype, rank = found[name]
+        if DType(dtype) != spec.dtype:
+            raise TaskError(
+                f"Dataset has incorrect type for feature '{name}' during {label} validation: "
+                f"Got {DType(dtype)}, expected {spec.dtype}",
+                feature=name,
+                expected=spec.dtype,
+            )
+        if rank is not None and rank != spec.rank:
+            raise TaskError(
+                f"Dataset has incorrect rank for feature '{name}' during {label} validation: "
+                f"Got {rank}, expected {spec.rank}",
+                feature=name,
+                expected=spec.rank,
+            )
+
+
+def length_message(name: str, length: int, label: str, *, strict: bool) -> str:
+    """The sentence of a failed length check, the same in both paths."""
+    relation = "equal to" if strict else "less than or equal to"
+    return f"Feature '{name}' has length not {relation} the expected length of {length} during {label} validation"
+
+
+def check_example(
+    example: Mapping[str, np.ndarray],
+    expected: Mapping[str, FeatureSpec],
+    lengths: Mapping[str, Length],
+    label: str,
+    *,
+    check_length: bool,
+) -> None:
+    """The NumPy form of `check_dataset`, on one example; raises `TaskError` at once."""
+    arrays = {name: np.asarray(value) for name, value in example.items()}
+    check_features({name: (array.dtype, array.ndim) for name, array in arrays.items()}, expected, label)
+    for name, spec in expected.items():
+        if name not in lengths or not check_length:
+            continue
+        for axis, limit in limits_of(lengths[name], spec).items():
+            size = arrays[name].shape[axis]
+            if size > limit:
+                raise TaskError(
+                    f"{length_message(name, limit, label, strict=False)}: it has {size}. Trim it in the task, "
+                    "raise the length, or pass apply_length_check=False to cut it here.",
+                    feature=name,
+                    length=size,
+                )
+
+
+def check_dataset(
+    dataset: Any,
+    expected: Mapping[str, FeatureSpec],
+    lengths: Mapping[str, Length],
+    label: str,
+    *,
+    check_length: bool,
+    strict: bool,
+) -> Any:
+    """Checks a `tf.data.Dataset` against `expected`; what only the examples show fails while iterating.
+
+    Presence, dtype and rank are checked here and now. With `check_length`, an example that is too long (`strict`: of
+    any other length) raises `tf.errors.InvalidArgumentError` with the sentence of `length_message`.
+    """
+    tf = require("tensorflow", purpose="checking a tf.data.Dataset")
+    element = dataset.element_spec
+    if not isinstance(element, Mapping):
+        raise TaskError(
+            f"expected a dataset of dicts during {label} validation, found elements of {element!r}", label=label
+        )
+    found = {name: (spec.dtype, spec.shape.rank) for name, spec in element.items() if hasattr(spec, "shape")}
+    check_features(found, expected, label)
+    checked = {
+        (name, axis): limit
+        for name, spec in expected.items()
+        if name in lengths
+        for axis, limit in limits_of(lengths[name], spec).items()
+        # An exact length that the graph shows needs no check in every example.
+        if not (strict and element[name].shape[axis] == limit)
+    }
+    if not check_length or not checked:
+        return dataset
+
+    @tf.autograph.experimental.do_not_convert
+    def check(example: dict[str, Any]) -> dict[str, Any]:
+        assertions = []
+        for (name, axis), limit in checked.items():
+            value = example[name]
+            if isinstance(value, tf.RaggedTensor):
+                size = value.bounding_shape(axis=axis, out_type=tf.int32)
+            else:
+                size = tf.shape(value)[axis]
+            compare = tf.debugging.assert_equal if strict else tf.debugging.assert_less_equal
+            assertions.append(compare(size, limit, message=length_message(name, limit, label, strict=strict)))
+        with tf.control_dependencies([assertion for assertion in assertions if assertion is not None]):
+            return {name: tf.identity(value) for name, value in example.items()}
+
+    return dataset.map(check, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _is_length(length: Length) -> bool:
+    sizes = [size for size in length if size is not None] if isinstance(length, list | tuple) else [length]
+    return all(isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0 for size in sizes)
+
+
+def _names(names: Any) -> str:
+    return "{" + ", ".join(repr(name) for name in sorted(names)) + "}"
