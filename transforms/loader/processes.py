@@ -1,0 +1,145 @@
+"""Loading ahead in worker processes, started with `spawn`.
+
+A forked child inherits locks held by threads that it does not have: tokenizers, TensorFlow and JAX deadlock there.
+Each worker is joined to the loader by one pipe and ends when that pipe does, so none outlives its loader or the
+process of its loader, even one that is killed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+from collections import deque
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from beam_pipes.errors import ExampleError, LoaderWorkerError
+from transforms.datasets.base import MapStyle
+from transforms.loader.fetching import short
+from transforms.loader.threads import Loaded
+from transforms.loader.transport import encode, receive, send
+from transforms.loader.worker import Failure, Reply, serve
+
+JOIN_SECS = 5.0
+
+
+class RemoteTraceback(Exception):
+    """Holds the traceback of a worker process as text, so that it is printed with the error it caused."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+class WorkerPool:
+    """Worker processes that each hold the dataset."""
+
+    def __init__(self, dataset: MapStyle, num_workers: int) -> None:
+        try:
+            packed = pickle.dumps(dataset, protocol=5)
+        except Exception as error:
+            raise LoaderWorkerError(
+                f"the dataset ({type(dataset).__name__}) cannot be sent to worker processes: "
+                f"{type(error).__name__}: {error}. Define its classes and functions at the top of a module, or use "
+                "worker_type='thread'"
+            ) from error
+        context = multiprocessing.get_context("spawn")
+        self._tickets = itertools.count()
+        self._workers: list[tuple[SpawnProcess, Connection]] = []
+        try:
+            for number in range(num_workers):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=serve, args=(theirs,), name=f"transforms-loader-{number}", daemon=True)
+                try:
+                    process.start()
+                finally:
+                    theirs.close()
+                self._workers.append((process, ours))
+            for number, (_, connection) in enumerate(self._workers):
+                self._send(number, lambda connection=connection: connection.send_bytes(packed))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The process ids of the workers."""
+        return [process.pid for process, _ in self._workers]
+
+    def load(self, batches: Iterator[list[int]], *, prefetch: int, timeout: float | None) -> Iterator[Loaded]:
+        """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
+        turns = itertools.cycle(range(len(self._workers)))
+        pending: deque[tuple[int, int, list[int]]] = deque()
+        for indices in itertools.islice(batches, len(self._workers) * prefetch):
+            pending.append(self._request(next(turns), indices))
+        while pending:
+            number, ticket, indices = pending.popleft()
+            examples = self._answer(number, ticket, indices, timeout)
+            for following in itertools.islice(batches, 1):
+                pending.append(self._request(next(turns), following))
+            yield indices, examples
+
+    def close(self) -> None:
+        """Ends every worker: by closing its pipe, by force where that does not help within seconds."""
+        for _, connection in self._workers:
+            connection.close()
+        for process, _ in self._workers:
+            process.join(JOIN_SECS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+        self._workers.clear()
+
+    def _request(self, number: int, indices: list[int]) -> tuple[int, int, list[int]]:
+        ticket = next(self._tickets)
+        connection = self._workers[number][1]
+        self._send(number, lambda: send(connection, encode((ticket, indices))))
+        return number, ticket, indices
+
+    def _send(self, number: int, action: Any) -> None:
+        try:
+            action()
+        except (BrokenPipeError, ConnectionError) as error:
+            raise self._died(number, "before it took a request") from error
+
+    def _answer(self, number: int, ticket: int, indices: list[int], timeout: float | None) -> list[Any]:
+        process, connection = self._workers[number]
+        if not wait([connection, process.sentinel], timeout):
+            raise LoaderWorkerError(
+                f"worker process {number} (pid {process.pid}) gave no batch within timeout={timeout} s; it is at "
+                f"examples {short(indices)}",
+                indices=indices,
+            )
+        try:
+            reply: Reply = receive(connection)
+        except (EOFError, OSError) as error:
+            raise self._died(number, f"while loading examples {short(indices)}") from error
+        if reply.ticket != ticket:
+            raise LoaderWorkerError(f"worker process {number} answered request {reply.ticket} instead of {ticket}")
+        if isinstance(reply.outcome, Failure):
+            raise _rebuilt(reply.outcome, number)
+        return reply.outcome
+
+    def _died(self, number: int, when: str) -> LoaderWorkerError:
+        process = self._workers[number][0]
+        process.join(JOIN_SECS)
+        return LoaderWorkerError(
+            f"worker process {number} (pid {process.pid}) ended with exit code {process.exitcode} {when}. A negative "
+            "code is a signal (-9: killed, often for memory). A script that loads with processes has to start under "
+            "`if __name__ == '__main__':`",
+            worker=number,
+            exit_code=process.exitcode,
+        )
+
+
+def _rebuilt(failure: Failure, number: int) -> ExampleError:
+    """Makes the exception of a worker one of ours, with the cause and the remote traceback behind it."""
+    remote = RemoteTraceback(f"in worker process {number}:\n{failure.trace}")
+    error = ExampleError(failure.message, **failure.attributes)
+    error.__cause__ = failure.cause or remote
+    if failure.cause is not None:
+        failure.cause.__cause__ = remote
+    return error
