@@ -1,0 +1,22 @@
+"""A part of a shard: what consecutive batches of it add to its files, encoded."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from beam_pipes.cache.dead_letters import DeadLetter
+from beam_pipes.engine.account import Account
+
+
+@dataclasses.dataclass(slots=True)
+class Part:
+    """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
+
+    `records` maps each split to (source ordinal, record bytes) in order.
+    """
+
+    first_sequence: int
+    next_sequence: int
+    records: dict[str, list[tuple[int, bytes]]]
+    dead_letters: list[DeadLetter]
+    account: Account

@@ -1,0 +1,52 @@
+"""The first half of a shard job: source shard → batches, and the units to run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from beam_pipes.engine.batch import Batch
+from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.errors import StageError
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.sources.source import SourceShard
+
+# The name under which records that could not be parsed are booked.
+SOURCE = "source"
+
+
+def graph_runner(declaration: Declaration) -> GraphRunner:
+    """The units of a declaration, ready to run: statistics prefixed and randomness keyed as in every other run."""
+    graph = declaration.graph
+    return GraphRunner(
+        graph, prefix=graph.prefix, path=graph.prefix, seed=declaration.seed, on_error=declaration.on_error
+    )
+
+
+def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Batch]:
+    """The batches of a source shard, in order, their bad rows booked.
+
+    Raises `StageError` for a bad row where the declaration's `on_error` is "fail".
+    """
+    for records in declaration.source.read(shard):
+        batch = Batch(records)
+        batch.account.read = len(records.values) + len(records.bad)
+        account = batch.account.unit(SOURCE)
+        account.inputs = batch.account.read
+        account.kept = account.outputs = len(records.values)
+        for row in records.bad:
+            if declaration.on_error == "fail":
+                raise StageError(
+                    f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
+                    "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+                    stage=SOURCE,
+                    record=row.record_id,
+                ) from row.error
+            if declaration.on_error == "drop":
+                reason = f"error/{type(row.error).__name__}"
+                account.dropped[reason] = account.dropped.get(reason, 0) + 1
+                batch.account.dropped += 1
+            else:
+                account.dead += 1
+        yield batch
+
+

@@ -1,0 +1,34 @@
+"""One unit of a declaration as a DoFn over batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.offline.reading import graph_runner
+from beam_pipes.offline.reference import DeclarationHandle
+from beam_pipes.on_beam.mirror import Mirror
+from beam_pipes.on_beam.shard_batch import ShardBatch
+
+
+class RunUnit(beam.DoFn):  # type: ignore[misc]
+    """Runs the unit at `position` of the declaration's graph over each batch, in place."""
+
+    def __init__(self, handle: DeclarationHandle, position: int) -> None:
+        self._handle = handle
+        self._position = position
+        self._runner: GraphRunner | None = None
+
+    def setup(self) -> None:
+        declaration = self._handle.get()
+        self._runner = graph_runner(declaration)
+        self._mirror = Mirror(declaration.name, declaration.graph.units[self._position].name)
+
+    def process(self, element: ShardBatch) -> Iterator[ShardBatch]:
+        if element.batch is not None:
+            assert self._runner is not None
+            self._runner.run_unit(self._position, element.batch)
+            self._mirror.show(element.batch.account)
+        yield element

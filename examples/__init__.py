@@ -1,0 +1,1 @@
+"""Finished examples, each small enough to read in one sitting."""

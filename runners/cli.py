@@ -1,0 +1,47 @@
+"""The command line: `beam-pipes build | plan | inspect | stats | verify | status`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from beam_pipes.errors import BeamPipesError
+from beam_pipes.extras import require
+
+
+def main() -> None:
+    """The entry point `beam-pipes`. Exits with 1 and one message where a `BeamPipesError` says what went wrong."""
+    require("typer", purpose="the command line")
+    require("rich", purpose="the command line")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # declarations are named as modules of the directory one works in
+    from runners.commands import app
+
+    arguments, beam_args = split_beam_args(sys.argv[1:])
+    run(app, arguments, beam_args)
+
+
+def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before and after `--`: `['build', 'm:d', '--', '--region=x']` → `(['build', 'm:d'], ['--region=x'])`."""
+    if "--" not in arguments:
+        return arguments, []
+    position = arguments.index("--")
+    return arguments[:position], arguments[position + 1 :]
+
+
+def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> None:
+    """Runs one command; errors of ours end in one message instead of a traceback."""
+    try:
+        app(args=arguments, prog_name="beam-pipes", obj=beam_args)
+    except BeamPipesError as error:
+        print(f"beam-pipes: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("beam-pipes: interrupted. Run the same command again to go on from the finished shards.", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""`beam-pipes stats`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from beam_pipes.cache import Cache
+from beam_pipes.engine.account import Account
+from runners.commands.tables import account_table, console, statistics_text
+
+
+def stats_command(
+    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show what happened to every record, and the statistics of all stages.
+
+    Example: beam-pipes stats .demo/python_source
+    """
+    cache = Cache.open(path)
+    account = Account.from_json(cache.manifest.accounting)
+    if as_json:
+        console.print_json(json.dumps(account.to_json()))
+        return
+    console.print(account_table(account))
+    console.print(statistics_text(account.statistics()))
+    for name in cache.splits:
+        split = cache[name]
+        console.print(f"split {name}: {len(split):,} records in {split.num_shards} shards")

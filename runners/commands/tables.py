@@ -1,0 +1,30 @@
+"""Accounts and statistics as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.statistic import Statistic
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def account_table(account: Account) -> Table:
+    """stage | in | out | dropped by reason | dead."""
+    table = Table("stage", title_justify="left")
+    for heading in ("in", "kept", "out", "dead"):
+        table.add_column(heading, justify="right")
+    table.add_column("dropped, by reason")
+    for name, unit in account.units.items():
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(unit.dropped.items()))
+        table.add_row(name, f"{unit.inputs:,}", f"{unit.kept:,}", f"{unit.outputs:,}", f"{unit.dead:,}", reasons)
+    return table
+
+
+def statistics_text(statistics: Iterable[Statistic]) -> str:
+    """Statistics as the reference prints them, one below the other, sorted by name."""
+    return "\n".join(str(statistic) for statistic in sorted(statistics, key=lambda statistic: statistic.name))

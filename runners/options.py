@@ -1,0 +1,43 @@
+"""One options object per runner; what a user chose is printed, and stored beside the snapshot."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from beam_pipes.errors import DeclarationError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalOptions:
+    """The local runner: worker processes on this machine.
+
+    `workers`: how many; None takes as many as there are cores for this process. With 1 everything runs in the calling
+    process, which also works for declarations that cannot be imported (a notebook).
+    """
+
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise DeclarationError(f"workers should be at least 1, got {self.workers}.")
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers, resolved."""
+        return self.workers if self.workers is not None else len(os.sched_getaffinity(0))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"runner": "local", "workers": self.num_workers}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """A Beam runner, by name, and the options that go to Beam as they are (`--name=value`)."""
+
+    runner: str = "DirectRunner"
+    beam_args: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"runner": self.runner, "beam_args": list(self.beam_args)}
