@@ -7,6 +7,7 @@ process of its loader, even one that is killed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import pickle
@@ -57,8 +58,9 @@ class WorkerPool:
                 finally:
                     theirs.close()
                 self._workers.append((process, ours))
-            for number, (_, connection) in enumerate(self._workers):
-                self._send(number, lambda connection=connection: connection.send_bytes(packed))
+            for _, connection in self._workers:
+                with contextlib.suppress(ConnectionError):
+                    connection.send_bytes(packed)
         except BaseException:
             self.close()
             raise
@@ -96,14 +98,9 @@ class WorkerPool:
     def _request(self, number: int, indices: list[int]) -> tuple[int, int, list[int]]:
         ticket = next(self._tickets)
         connection = self._workers[number][1]
-        self._send(number, lambda: send(connection, encode((ticket, indices))))
+        with contextlib.suppress(ConnectionError):  # a worker that died is reported where its answer is missed
+            send(connection, encode((ticket, indices)))
         return number, ticket, indices
-
-    def _send(self, number: int, action: Any) -> None:
-        try:
-            action()
-        except (BrokenPipeError, ConnectionError) as error:
-            raise self._died(number, "before it took a request") from error
 
     def _answer(self, number: int, ticket: int, indices: list[int], timeout: float | None) -> list[Any]:
         process, connection = self._workers[number]
@@ -116,22 +113,23 @@ class WorkerPool:
         try:
             reply: Reply = receive(connection)
         except (EOFError, OSError) as error:
-            raise self._died(number, f"while loading examples {short(indices)}") from error
+            raise self._died(number, indices) from error
         if reply.ticket != ticket:
             raise LoaderWorkerError(f"worker process {number} answered request {reply.ticket} instead of {ticket}")
         if isinstance(reply.outcome, Failure):
             raise _rebuilt(reply.outcome, number)
         return reply.outcome
 
-    def _died(self, number: int, when: str) -> LoaderWorkerError:
+    def _died(self, number: int, indices: list[int]) -> LoaderWorkerError:
         process = self._workers[number][0]
         process.join(JOIN_SECS)
         return LoaderWorkerError(
-            f"worker process {number} (pid {process.pid}) ended with exit code {process.exitcode} {when}. A negative "
-            "code is a signal (-9: killed, often for memory). A script that loads with processes has to start under "
-            "`if __name__ == '__main__':`",
+            f"worker process {number} (pid {process.pid}) ended with exit code {process.exitcode} while loading examples "
+            f"{short(indices)}. A negative code is a signal (-9: killed, often for memory). A script that loads with "
+            "processes has to start under `if __name__ == '__main__':`",
             worker=number,
             exit_code=process.exitcode,
+            indices=indices,
         )
 
 

@@ -153,7 +153,7 @@ def test_a_worker_that_dies_is_an_error_and_not_a_hang():
 def test_a_killed_worker_is_an_error():
     loader = DataLoader(WhoAmI(50), num_workers=1, worker_type="process", collate_fn=lambda pids: pids[0])
 
-    with pytest.raises(LoaderWorkerError, match=r"exit code -9 (while loading examples|before it took a request)"):
+    with pytest.raises(LoaderWorkerError, match="exit code -9 while loading examples"):
         for pid in loader:
             os.kill(pid, signal.SIGKILL)
 
