@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.graph import Ref
+from beam_pipes.errors import StageError
 
 # For each record, the list of values that one output of one unit gave.
 Column = list[Sequence[Any]]
@@ -29,18 +31,28 @@ class Failure:
     error: Exception
     dropped: bool  # on_error="drop": counted with a reason, not kept as a dead letter
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Many exceptions cannot be pickled, or not be built again: batches have to travel all the same.
+        error: Any = self.error
+        try:
+            if type(pickle.loads(pickle.dumps(error))) is not type(error):
+                raise TypeError
+        except Exception:
+            error = StageError(f"{type(error).__name__}: {error}", stage=self.stage)
+        return (Failure, (self.stage, error, self.dropped))
+
 
 class Batch:
     """Records of one source shard, in order, and the columns computed for them so far."""
 
     __slots__ = ("account", "columns", "failures", "records", "size")
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, account: Account | None = None) -> None:
         self.records = records
         self.size = len(records.values)
         self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
         self.failures: dict[int, Failure] = {}
-        self.account = Account()
+        self.account = Account() if account is None else account
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self.records, self.size, self.columns, self.failures, self.account)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from beam_pipes.engine.statistic import Statistic
+import copy
+from typing import Any
+
+from beam_pipes.engine.statistic import Statistic, plain_number
 
 
 class Counter(Statistic):
@@ -20,7 +23,10 @@ class Counter(Statistic):
         self.count += other.count
 
     def copy(self) -> Counter:
-        return Counter(self.name, self.count)
+        return copy.copy(self)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "count": plain_number(self.count)}
 
     def _pretty_print(self, name: str) -> str:
         return f"{name}: {self.count}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
@@ -12,9 +12,9 @@ from beam_pipes.engine.batch import Batch, Column, Failure
 from beam_pipes.engine.graph import Graph, Ref, Unit
 from beam_pipes.engine.record_context import RecordContext, set_context
 from beam_pipes.engine.signature import Signature, brief, describe
-from beam_pipes.engine.statistic import Statistic
+from beam_pipes.engine.statistic import Statistic, checked_statistics
 from beam_pipes.errors import (
-    InvalidStatisticsException,
+    DeclarationError,
     InvalidTransformOutputException,
     StageError,
     TooManyCombinationsException,
@@ -34,31 +34,43 @@ _NOTHING: Sequence[Any] = ()
 class UnitRunner:
     """One unit of a graph, ready to run over batches.
 
-    `graph_name` and `path` place it: statistics are prefixed with the names, randomness is keyed by the path.
+    `prefix` stands before the names of its statistics; randomness is keyed by `path`, the unit's name and the record.
     """
 
     def __init__(
-        self, unit: Unit, *, prefix: str = "", path: str = "", seed: int = 0, on_error: OnError = "raise"
+        self,
+        unit: Unit,
+        *,
+        prefix: str = "",
+        path: str = "",
+        seed: int = 0,
+        epoch: int = 0,
+        on_error: OnError = "raise",
     ) -> None:
+        stage: Any = unit.stage
         self.unit = unit
         self.name = unit.name
         self.prefix = prefix
-        self.on_error: OnError = getattr(unit.stage, "on_error", None) or on_error
-        self._context = RecordContext(seed=seed, unit=f"{path}/{unit.name}" if path else unit.name)
-        stage: Any = unit.stage
+        self.on_error: OnError = getattr(stage, "on_error", None) or on_error
+        place = f"{path}/{unit.name}" if path else unit.name
+        self._context = RecordContext(seed=seed, unit=place, epoch=epoch, stage=stage)
         self._stage = stage
         self._output_type: Signature = stage.output_type
-        self._transform_batch = getattr(stage, "transform_batch", None)
-        # The base class's get_stats only prefixes what `_set_stats` was given: that is read directly, without copies.
-        self._reads_stats = getattr(stage, "stats_are_set", False)
+        keys = stage.output_type if isinstance(stage.output_type, Mapping) else (None,)
+        self.refs = [Ref(unit.name, key) for key in keys]
+        # A typed pipeline's `transform` prepares for direct calls, which the engine does by itself: skip that part.
+        bare = getattr(stage.transform, "bare", None)
+        self._transform: Callable[[Any], Any] = stage.transform if bare is None else bare.__get__(stage)
+        self._transform_batch: Callable[[list[Any]], Any] | None = getattr(stage, "transform_batch", None)
+        # What `_set_stats` and `drop` leave behind during a call. A stage that is no typed pipeline leaves nothing.
+        self._left: dict[str, Any] = vars(stage) if hasattr(stage, "_set_stats") else {}
+        self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}
 
     def run(self, batch: Batch) -> None:
         """Computes this unit's columns for every record of `batch` that has not failed before."""
         account = batch.account.unit(self.name)
-        single = not isinstance(self._output_type, Mapping)
-        keys: tuple[str | None, ...] = (None,) if single else tuple(self._output_type)  # type: ignore[arg-type]
-        columns: dict[str | None, Column] = {key: [_NOTHING] * batch.size for key in keys}
+        columns: dict[str | None, Column] = {ref.key: [_NOTHING] * batch.size for ref in self.refs}
         context = self._context
         context.record_id_of = batch.records.record_id
         previous = set_context(context)
@@ -67,93 +79,74 @@ class UnitRunner:
                 self._run_each(batch, columns, account)
         finally:
             set_context(previous)
-        for key, column in columns.items():
-            batch.columns[Ref(self.name, key)] = column
+        for ref in self.refs:
+            batch.columns[ref] = columns[ref.key]
 
     def _run_each(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> None:
-        single = columns.get(None)
-        context, failures = self._context, batch.failures
+        """Calls `transform` for every input of every record; a record that failed before has no inputs left."""
+        context, left, transform, asks_stats = self._context, self._left, self._transform, self._asks_stats
+        output_type = self._output_type
+        single = None if isinstance(output_type, Mapping) else columns[None]
         inputs = outputs = kept = 0
         for index, items in enumerate(self._inputs(batch)):
-            if not items or index in failures:
+            if not items:
                 continue
             context.index = index
             gathered: list[Any] = []
-            named: dict[str | None, list[Any]] = {}
-            for item, value in enumerate(items):
-                context.item = item
-                inputs += 1
-                try:
-                    produced = self._call(value, account)
-                except Exception as error:
-                    self._fail(batch, index, error, account)
-                    gathered, named = [], {}
-                    break
-                if single is not None:
-                    count = len(produced)
-                    # The list itself is kept where it is the only one: no copy in the common case.
-                    gathered = produced if not gathered else gathered + produced
-                else:
-                    count = 0
-                    for key, values in produced.items():
-                        count += len(values)
-                        if values:
-                            named[key] = named[key] + values if key in named else values
-                if count:
+            named: dict[str, list[Any]] = {}
+            try:
+                for context.item, value in enumerate(items):
+                    inputs += 1
+                    left.pop("_stats", None)
+                    left.pop("_drops", None)
+                    produced = transform(value)
+                    if single is not None:
+                        if type(produced) is not list:
+                            self._check_list(produced, None)
+                        for one in produced:
+                            if not isinstance(one, output_type):  # type: ignore[arg-type]
+                                self._wrong_type(produced, output_type, None)
+                        count = len(produced)
+                        gathered += produced
+                    else:
+                        self._check_named(produced, output_type)  # type: ignore[arg-type]
+                        count = 0
+                        for key, values in produced.items():
+                            if values:
+                                count += len(values)
+                                named.setdefault(key, []).extend(values)
+                    if "_stats" in left:
+                        self._merge_set_stats(left["_stats"], account)
+                    elif asks_stats:
+                        self._ask_stats(account)
+                    if not count:
+                        _count(left.get("_drops", (NO_OUTPUT,))[-1:], account.dropped)
+                        continue
+                    if "_drops" in left:
+                        _count(left["_drops"], account.partly_dropped)
                     kept += 1
                     outputs += count
-            if single is not None:
-                if gathered:
-                    single[index] = gathered
-            else:
+            except Exception as error:
+                self._fail(batch, index, error, account)
+                continue
+            if single is None:
                 for key, values in named.items():
                     columns[key][index] = values
+            elif gathered:
+                single[index] = gathered
         account.inputs += inputs
         account.kept += kept
         account.outputs += outputs
 
-    def _call(self, value: Any, account: UnitAccount) -> Any:
-        """One call of `transform`, its output checked, its statistics and drops booked."""
-        stage = self._stage
-        set_attribute = object.__setattr__  # stages may be frozen
-        set_attribute(stage, "_stats", _NOTHING)
-        set_attribute(stage, "_drops", None)
-        produced = stage.transform(value)
-        output_type = self._output_type
-        if isinstance(output_type, Mapping):
-            self._check_named(produced, output_type)
-            empty = not any(produced.values())
-        else:
-            if type(produced) is not list:
-                produced = self._as_list(produced, None)
-            for position, one in enumerate(produced):
-                if not isinstance(one, output_type):
-                    self._wrong_type(one, position, output_type, None)
-            empty = not produced
-        self._book(empty, account)
-        return produced
-
-    def _book(self, empty: bool, account: UnitAccount, calls: int = 1) -> None:
-        stage = self._stage
-        if not self._reads_stats:
-            account.add_statistics(self._prefixed(self._checked(stage.get_stats())))
-        elif stage._stats:
-            self._merge_set_stats(account)
-        drops = stage._drops
-        if empty:
-            reason = drops[-1] if drops else NO_OUTPUT
-            account.dropped[reason] = account.dropped.get(reason, 0) + 1
-        elif drops:
-            for reason in drops:
-                account.partly_dropped[reason] = account.partly_dropped.get(reason, 0) + 1
-
-    def _merge_set_stats(self, account: UnitAccount) -> None:
-        for statistic in self._checked(self._stage._stats):
-            full_name = self._full_names.get(statistic.name)
+    def _merge_set_stats(self, statistics: Iterable[Statistic], account: UnitAccount) -> None:
+        """Adds what `_set_stats` was given in this call, which has checked it."""
+        merged, full_names = account.statistics, self._full_names
+        for statistic in statistics:
+            full_name = full_names.get(statistic.name)
             if full_name is None:
                 full_name = "_".join(filter(None, (self.prefix, self._stage.name, statistic.name)))
-                self._full_names[statistic.name] = full_name
-            known = account.statistics.get(full_name)
+                full_names[statistic.name] = full_name
+            known = merged.get(full_name)
             if known is not None and type(known) is type(statistic):
                 known._merge_from(statistic)
             else:
@@ -161,70 +154,58 @@ class UnitRunner:
                 renamed.name = full_name
                 account.add_statistics([renamed])
 
-    def _prefixed(self, statistics: list[Statistic]) -> list[Statistic]:
-        if not self.prefix:
-            return statistics
-        copies = [statistic.copy() for statistic in statistics]
-        for statistic in copies:
-            statistic.name = f"{self.prefix}_{statistic.name}"
-        return copies
-
-    def _checked(self, statistics: Any) -> list[Statistic]:
-        try:
-            statistics = list(statistics)
-        except TypeError:
-            raise InvalidStatisticsException(
-                f"stage {self.name!r}: get_stats should give a list of Statistic objects, got "
-                f"{brief(statistics)}. Return [statistic], or pass a list to _set_stats.",
-                stage=self.name,
-            ) from None
-        for statistic in statistics:
-            if not isinstance(statistic, Statistic):
-                raise InvalidStatisticsException(
-                    f"stage {self.name!r}: get_stats should give Statistic objects only, got {brief(statistic)}. "
-                    "Use Counter, Histogram or a subclass of Statistic.",
-                    stage=self.name,
-                )
-        return list(statistics)
+    def _ask_stats(self, account: UnitAccount) -> None:
+        """Adds what an overridden `get_stats` returns."""
+        statistics = checked_statistics(self._stage.get_stats(), where=f"stage {self.name!r}: get_stats")
+        if self.prefix:
+            statistics = [statistic.copy() for statistic in statistics]
+            for statistic in statistics:
+                statistic.name = f"{self.prefix}_{statistic.name}"
+        account.add_statistics(statistics)
 
     def _run_batch(self, batch: Batch, columns: dict[str | None, Column], account: UnitAccount) -> bool:
         """One call of `transform_batch` for the whole batch; False where it has to be done one by one."""
-        if None not in columns or not self._reads_stats or batch.failures:
+        output_type = self._output_type
+        if isinstance(output_type, Mapping) or self._asks_stats:
             return False
         items = list(self._inputs(batch))
         flat = [value for values in items for value in values]
         if not flat:
             return True
-        stage, output_type = self._stage, self._output_type
-        object.__setattr__(stage, "_stats", _NOTHING)
-        object.__setattr__(stage, "_drops", None)
-        assert self._transform_batch is not None and isinstance(output_type, type)
+        left = self._left
+        left.pop("_stats", None)
+        left.pop("_drops", None)
+        self._context.index = None
+        assert self._transform_batch is not None
         try:
             produced = self._transform_batch(flat)
-            if type(produced) is not list or len(produced) != len(flat):
-                raise InvalidTransformOutputException(
-                    f"stage {self.name!r}: transform_batch should return a list with one list for each of the "
-                    f"{len(flat)} inputs, got {brief(produced)}.",
-                    stage=self.name,
-                )
-            for values in produced:
-                for position, one in enumerate(self._as_list(values, None)):
-                    if not isinstance(one, output_type):
-                        self._wrong_type(one, position, output_type, None)
-            self._checked(stage._stats)
+        except DeclarationError:
+            raise
         except Exception:
             # One bad value must not cost the others: find it one by one, where it is booked as what it is.
             return False
-        empties = sum(not values for values in produced)
-        drops = stage._drops or []
-        for reason in [*drops[:empties], *[NO_OUTPUT] * (empties - len(drops))]:
-            account.dropped[reason] = account.dropped.get(reason, 0) + 1
-        for reason in drops[empties:]:
-            account.partly_dropped[reason] = account.partly_dropped.get(reason, 0) + 1
+        if type(produced) is not list or len(produced) != len(flat):
+            found = f"{len(produced)} lists" if type(produced) is list else brief(produced)
+            raise InvalidTransformOutputException(
+                f"stage {self.name!r}: transform_batch should return a list with one list for each of the "
+                f"{len(flat)} inputs, got {found}. Return [] for an input that gives nothing.",
+                stage=self.name,
+            )
+        empties = 0
+        for values in produced:
+            if not isinstance(values, list):
+                return False  # `transform` says which
+            empties += not values
+            for one in values:
+                if not isinstance(one, output_type):
+                    return False
+        drops = left.get("_drops", [])
+        _count([*drops[:empties], *[NO_OUTPUT] * (empties - len(drops))], account.dropped)
+        _count(drops[empties:], account.partly_dropped)
+        self._merge_set_stats(left.get("_stats", _NOTHING), account)
         account.inputs += len(flat)
         account.kept += len(flat) - empties
         account.outputs += sum(map(len, produced))
-        self._merge_set_stats(account)
         column, position = columns[None], 0
         for index, values in enumerate(items):
             if len(values) == 1:
@@ -288,7 +269,7 @@ class UnitRunner:
     def _fail(self, batch: Batch, index: int, error: Exception, account: UnitAccount) -> None:
         if self.on_error == "raise":
             add_note = getattr(error, "add_note", None)  # Python 3.11
-            if add_note is not None and not hasattr(error, "stage"):
+            if add_note is not None and getattr(error, "stage", None) is None:
                 add_note(f"raised by stage {self.name!r}")
             raise error
         if self.on_error == "fail":
@@ -302,8 +283,7 @@ class UnitRunner:
             ) from error
         dropped = self.on_error == "drop"
         if dropped:
-            reason = f"error/{type(error).__name__}"
-            account.dropped[reason] = account.dropped.get(reason, 0) + 1
+            _count([f"error/{type(error).__name__}"], account.dropped)
         else:
             account.dead += 1
         batch.failures[index] = Failure(stage=self.name, error=error, dropped=dropped)
@@ -321,11 +301,13 @@ class UnitRunner:
                 expected=describe(output_type),
             )
         for key, values in produced.items():
-            for position, one in enumerate(self._as_list(values, key)):
+            if type(values) is not list:
+                self._check_list(values, key)
+            for one in values:
                 if not isinstance(one, output_type[key]):
-                    self._wrong_type(one, position, output_type[key], key)
+                    self._wrong_type(values, output_type[key], key)
 
-    def _as_list(self, produced: Any, key: str | None) -> list[Any]:
+    def _check_list(self, produced: Any, key: str | None) -> None:
         if not isinstance(produced, list):
             what = "transform" if key is None else f"transform's output {key!r}"
             raise InvalidTransformOutputException(
@@ -334,9 +316,9 @@ class UnitRunner:
                 stage=self.name,
                 expected=describe(self._output_type),
             )
-        return produced
 
-    def _wrong_type(self, value: Any, position: int, expected: type, key: str | None) -> None:
+    def _wrong_type(self, values: list[Any], expected: Any, key: str | None) -> None:
+        position, value = next((at, one) for at, one in enumerate(values) if not isinstance(one, expected))
         what = f"output {position}" if key is None else f"output {key!r}[{position}]"
         raise InvalidTransformOutputException(
             f"stage {self.name!r}: {what} should be {expected.__name__}, got {brief(value)}. "
@@ -348,21 +330,46 @@ class UnitRunner:
         )
 
 
+def _count(reasons: Iterable[str], counts: dict[str, int]) -> None:
+    for reason in reasons:
+        counts[reason] = counts.get(reason, 0) + 1
+
+
 class GraphRunner:
-    """All units of a graph, run over a batch one after the other; columns nobody reads any more are let go."""
+    """All units of a graph, run over a batch one after the other; columns nobody reads any more are let go.
+
+    By default statistics are prefixed, and randomness keyed, with the graph's own prefix: as in every build.
+    """
 
     def __init__(
-        self, graph: Graph, *, prefix: str = "", path: str = "", seed: int = 0, on_error: OnError = "raise"
+        self,
+        graph: Graph,
+        *,
+        prefix: str | None = None,
+        path: str | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+        on_error: OnError = "raise",
     ) -> None:
         self.graph = graph
-        self.units = [UnitRunner(unit, prefix=prefix, path=path, seed=seed, on_error=on_error) for unit in graph.units]
-        self._last_uses = graph.last_uses()
+        prefix = graph.prefix if prefix is None else prefix
+        path = graph.prefix if path is None else path
+        self.units = [
+            UnitRunner(unit, prefix=prefix, path=path, seed=seed, epoch=epoch, on_error=on_error)
+            for unit in graph.units
+        ]
+        last = graph.last_uses()
+        self._spent: list[list[Ref]] = [[] for _ in self.units]
+        for position, refs in enumerate([[Ref("", None)], *(unit.refs for unit in self.units)]):
+            for ref in refs:
+                spent = max(last.get(ref, 0), position - 1)
+                if spent < len(self.units):
+                    self._spent[spent].append(ref)
 
     def run_unit(self, position: int, batch: Batch) -> None:
         """Runs the unit at `position`, then lets go of what no later unit reads."""
         self.units[position].run(batch)
-        last = self._last_uses
-        for ref in [ref for ref in batch.columns if last.get(ref, -1) <= position]:
+        for ref in self._spent[position]:
             del batch.columns[ref]
 
     def run(self, batch: Batch) -> None:

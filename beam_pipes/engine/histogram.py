@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_pipes.engine.statistic import Statistic
-from beam_pipes.errors import MergeStatisticsException
+from beam_pipes.engine.statistic import Statistic, plain_number
+from beam_pipes.errors import DeclarationError, MergeStatisticsException
 
 
 class Histogram(Statistic):
@@ -24,10 +25,12 @@ class Histogram(Statistic):
 
     def __init__(self, name: str, buckets: Iterable[float], verbose_pretty_print: bool = False) -> None:
         super().__init__(name)
-        self.buckets: list[float] = sorted(set(buckets))
-        if not self.buckets or any(isinstance(b, float) and math.isnan(b) for b in self.buckets):
-            raise ValueError(
-                f"Histogram {name!r} needs at least one bucket boundary and none that is NaN, got {self.buckets}."
+        self.buckets: list[float] = [plain_number(bucket) for bucket in sorted(set(buckets))]
+        if not self.buckets or any(bucket != bucket for bucket in self.buckets):
+            raise DeclarationError(
+                f"Histogram {name!r} needs at least one bucket boundary and none that is NaN, got {self.buckets}. "
+                "Pass the lower bounds of the ranges, such as [0, 10, 100].",
+                name=name,
             )
         # counters[i] is the range that ends at buckets[i]; the last one has no end.
         self.counters = [0] * (len(self.buckets) + 1)
@@ -48,22 +51,25 @@ class Histogram(Statistic):
                 f"the other {other.buckets}. Use the same buckets, or different names.",
                 name=self.name,
             )
-        self.counters = [mine + theirs for mine, theirs in zip(self.counters, other.counters, strict=True)]
+        counters = self.counters
+        for range_index, count in enumerate(other.counters):
+            if count:  # a statistic of one record has few that are not empty
+                counters[range_index] += count
         self.nan_count += other.nan_count
 
     def copy(self) -> Histogram:
-        copy = Histogram(self.name, self.buckets, self.verbose_pretty_print)
-        copy.counters = list(self.counters)
-        copy.nan_count = self.nan_count
-        return copy
+        duplicate = copy.copy(self)
+        duplicate.buckets = list(self.buckets)
+        duplicate.counters = list(self.counters)
+        return duplicate
 
     def state(self) -> dict[str, Any]:
         # Infinite boundaries are legal here and illegal in JSON: they travel as strings.
         buckets = [str(b) if isinstance(b, float) and math.isinf(b) else b for b in self.buckets]
         return {
             "buckets": buckets,
-            "counters": list(self.counters),
-            "nan_count": self.nan_count,
+            "counters": [plain_number(count) for count in self.counters],
+            "nan_count": plain_number(self.nan_count),
             "verbose_pretty_print": self.verbose_pretty_print,
         }
 

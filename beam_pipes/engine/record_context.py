@@ -8,24 +8,39 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from typing import Any
+
+from beam_pipes.errors import DeclarationError
 
 
 class RecordContext:
-    """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit."""
+    """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit.
 
-    __slots__ = ("epoch", "item", "record_id_of", "index", "seed", "unit")
+    `stage` is the object whose `transform` is running. `index` is None while a whole batch is transformed at once:
+    then there is no single record, and drawing is refused. `direct` marks a call that no engine makes.
+    """
 
-    def __init__(self, *, seed: int, unit: str, epoch: int = 0) -> None:
+    __slots__ = ("direct", "epoch", "index", "item", "record_id_of", "seed", "stage", "unit")
+
+    def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: Any = None, direct: bool = False) -> None:
         self.seed = seed
         self.unit = unit
         self.epoch = epoch
+        self.stage = stage
+        self.direct = direct
         self.record_id_of: Callable[[int], str] = str
-        self.index = 0
+        self.index: int | None = 0
         self.item = 0
 
     @property
     def record_id(self) -> str:
         """The id of the record being processed, such as `books/emma.txt@1024`: the same however the job is cut."""
+        if self.index is None:
+            raise DeclarationError(
+                f"stage {self.unit!r} draws in transform_batch, where no single record keys the draw. Draw in "
+                "transform, and leave transform_batch out.",
+                stage=self.unit,
+            )
         return self.record_id_of(self.index)
 
     def key(self, *, size: int = 16) -> bytes:
@@ -42,7 +57,7 @@ _current = _Current()
 
 
 def current_context() -> RecordContext | None:
-    """The context of the call of `transform` that is running in this thread, or None outside of the engine."""
+    """The context of the call of `transform` that is running in this thread, or None outside of one."""
     return _current.context
 
 

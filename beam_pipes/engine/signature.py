@@ -13,7 +13,7 @@ Signature = type | Mapping[str, type]
 
 def check_signature(signature: Any, *, where: str) -> None:
     """Raises `InvalidTypeSignatureException` unless `signature` is a class or a one-level dict of name to class."""
-    if isinstance(signature, type):
+    if _is_class(signature):
         return
     if isinstance(signature, Mapping):
         if not signature:
@@ -26,16 +26,31 @@ def check_signature(signature: Any, *, where: str) -> None:
                 raise InvalidTypeSignatureException(
                     f"{where} should map names (str) to classes, got the key {name!r}.", found=signature
                 )
-            if not isinstance(type_, type):
-                hint = " Signatures nest one level only." if isinstance(type_, Mapping) else ""
+            if not _is_class(type_):
+                nested = isinstance(type_, Mapping)
                 raise InvalidTypeSignatureException(
-                    f"{where}[{name!r}] should be a class, got {type_!r}.{hint}", found=signature
+                    f"{where}[{name!r}] should be a class, got {type_!r}. "
+                    f"{'Signatures nest one level only.' if nested else _ADVICE}",
+                    found=signature,
                 )
         return
     raise InvalidTypeSignatureException(
-        f"{where} should be a class or a dict of name to class, got {signature!r} ({type(signature).__name__}).",
+        f"{where} should be a class or a dict of name to class, got {signature!r} ({type(signature).__name__}). "
+        f"{_ADVICE}",
         found=signature,
     )
+
+
+_ADVICE = "Use a class that isinstance() accepts: list for list[int], object for anything."
+
+
+def _is_class(type_: Any) -> bool:
+    """Whether `isinstance(value, type_)` works: `list[int]`, `typing.Any` and most protocols are refused."""
+    try:
+        isinstance(None, type_)
+    except TypeError:
+        return False
+    return isinstance(type_, type)
 
 
 def describe(signature: Signature) -> str:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from beam_pipes.engine.signature import brief
 from beam_pipes.errors import InvalidStatisticsException, MergeStatisticsException
 
 S = TypeVar("S", bound="Statistic")
@@ -52,7 +53,8 @@ class Statistic(abc.ABC):
             )
         if other.name != self.name:
             raise MergeStatisticsException(
-                f"Cannot merge the statistic {other.name!r} into {self.name!r}: the names differ.",
+                f"Cannot merge the statistic {other.name!r} into {self.name!r}: the names differ. "
+                "Only statistics of the same name measure the same thing; see merge_statistics for a mixed list.",
                 name=self.name,
             )
         self._merge_from(other)
@@ -129,17 +131,37 @@ def from_json(value: Mapping[str, Any]) -> Statistic:
     return cls.from_state(value["name"], value["state"])
 
 
+def plain_number(value: Any) -> Any:
+    """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else as it is."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def checked_statistics(stats: Any, *, where: str) -> list[Statistic]:
+    """`stats` as a list, or `InvalidStatisticsException` where it is not an iterable of `Statistic`."""
+    try:
+        statistics = list(stats)
+    except TypeError:
+        raise InvalidStatisticsException(
+            f"{where} should give a list of Statistic objects, got {brief(stats)}. Put it into a list: [statistic].",
+            where=where,
+        ) from None
+    for statistic in statistics:
+        if not isinstance(statistic, Statistic):
+            raise InvalidStatisticsException(
+                f"{where} should give Statistic objects only, got {brief(statistic)}. Use Counter, Histogram or a "
+                "subclass of Statistic.",
+                where=where,
+            )
+    return statistics
+
+
 def merge_statistics(stats_list: Iterable[Statistic]) -> list[Statistic]:
     """Merges the statistics that have the same name; the arguments are not changed.
 
     `[n: 1, n: 1, bar: 1, n: 0]` → `[n: 2, bar: 1]`, in the order in which names first appear.
     """
     merged: dict[str, Statistic] = {}
-    for statistic in stats_list:
-        if not isinstance(statistic, Statistic):
-            raise InvalidStatisticsException(
-                f"merge_statistics expects Statistic objects, got {type(statistic).__name__}: {statistic!r}."
-            )
+    for statistic in checked_statistics(stats_list, where="the argument of merge_statistics"):
         known = merged.get(statistic.name)
         if known is None:
             merged[statistic.name] = statistic.copy()

@@ -44,6 +44,8 @@ class Output:
     """A named output of a DAG: `Output('train')`; `Output()` takes the names from a dict dependency."""
 
     def __init__(self, name: str | None = None) -> None:
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InvalidDAGException(f"an Output has a name (str), or none as Output(); got {name!r}. Use a str.")
         self.name = name
 
     def __repr__(self) -> str:
@@ -73,9 +75,12 @@ class DAGPipeline(Pipeline):
     Source: Magenta, "Data processing in Magenta", sections DAGPipeline and DAG Specification.
     """
 
+    _runner: GraphRunner | None = None
+    _place: tuple[str, int, int] | None = None
+
     def __init__(self, dag: Mapping[Any, Any], pipeline_name: str = "DAGPipeline", *, join: Join = "product") -> None:
         if join not in ("product", "zip"):
-            raise InvalidDAGException(f"join should be 'product' or 'zip', got {join!r}.")
+            raise InvalidDAGException(f"{pipeline_name}: join should be 'product' or 'zip', got {join!r}.")
         edges = _expand(dag)
         _check_edges(edges)
         pipelines = [edge.destination for edge in edges if isinstance(edge.destination, Pipeline)]
@@ -93,33 +98,36 @@ class DAGPipeline(Pipeline):
             output_type={edge.output_name: _type_of(edge.single) for edge in outputs},  # type: ignore[misc]
         )
         super().__init__(input_type, dict(self.graph.output_type), pipeline_name)
-        self._runner: GraphRunner | None = None
 
     def transform(self, input_object: Any) -> dict[str, list[Any]]:
         """Runs the DAG over one input; returns one list for each output."""
         problem = mismatch(input_object, self.input_type)
         if problem is not None:
             raise TypeMismatchException(f"{self.name}: as the input of the DAG, {problem}.", stage=self.name)
-        if self._runner is None:
-            outer = current_context()
-            path, seed = (outer.unit, outer.seed) if outer is not None else (self.name, 0)
-            self._runner = GraphRunner(self.graph, prefix="", path=path, seed=seed)
-        batch = Batch(OneRecord(input_object, self._record_id()))
+        here = current_context()
+        assert here is not None  # set by whoever calls `transform`, see `Pipeline`
+        place = (here.unit, here.seed, here.epoch)
+        if self._runner is None or self._place != place:  # one instance may stand in several DAGs
+            self._runner = GraphRunner(self.graph, prefix="", path=here.unit, seed=here.seed, epoch=here.epoch)
+            self._place = place
+        index, item, record_id_of = here.index, here.item, here.record_id_of
+        assert index is not None
+        record = OneRecord(
+            input_object,
+            (lambda: record_id_of(index)) if here.direct else (lambda: f"{record_id_of(index)}/{item}"),
+        )
+        batch = Batch(record)
         self._runner.run(batch)
         self._set_stats(batch.account.statistics())
+        for name, account in batch.account.units.items():
+            for reason, count in account.dropped.items():
+                for _ in range(count):
+                    self.drop(f"{name}/{reason}")
         return {name: list(column[0]) for name, column in self._runner.outputs(batch).items()}
 
-    def _record_id(self) -> Any:
-        outer = current_context()
-        if outer is not None:
-            index, item = outer.index, outer.item
-            return lambda: f"{outer.record_id_of(index)}/{item}"
-        call = self._calls
-        self._calls = call + 1
-        return lambda: str(call)
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_runner": None}
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_runner", "_place")}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,30 +164,49 @@ def _label(node: Any) -> str:
 def _expand(dag: Any) -> list[_Edge]:
     """The pairs of the DAG, with `Output()` and `{a: b}` over equal dict signatures written out."""
     if not isinstance(dag, Mapping):
-        raise InvalidDAGException(f"a DAG is a dict of destination: dependency, got {type(dag).__name__}: {dag!r}.")
+        raise InvalidDAGException(
+            f"a DAG is a dict of destination: dependency, got {type(dag).__name__}: {dag!r}. "
+            "Write {stage: Input(str), Output('name'): stage}."
+        )
     edges: list[_Edge] = []
     for destination, dependency in dag.items():
-        output_type = signature_of(dependency, "output_type") if isinstance(dependency, Pipeline) else None
-        named = isinstance(output_type, Mapping)
+        keys = _keys(dependency)
         if isinstance(destination, Output) and destination.name is None:
-            if named:
-                dependency = {key: Key(dependency, key) for key in output_type}  # type: ignore[union-attr]
+            if keys is not None:
+                dependency = keys
             elif not isinstance(dependency, Mapping):
                 raise InvalidDictionaryOutput(
                     f"Output() without a name needs a dict, or a pipeline whose output is a dict, got "
                     f"{_label(dependency)}. Name it: Output('name')."
                 )
-            edges.extend(_Edge(Output(name), node) for name, node in dependency.items())
-        elif isinstance(destination, Output) and (named or isinstance(dependency, Mapping)):
-            raise InvalidDictionaryOutput(
-                f"Output({destination.name!r}) has a name and needs a single value, got the dict "
-                f"{_label(dependency)}. Use Output() without a name, or choose one key."
-            )
-        elif isinstance(destination, Pipeline) and named and output_type == signature_of(destination, "input_type"):
-            edges.append(_Edge(destination, {key: Key(dependency, key) for key in output_type}))  # type: ignore[union-attr]
+            edges.extend(_Edge(_single(Output(name), node), node) for name, node in dependency.items())
+        elif isinstance(destination, Output):
+            edges.append(_Edge(_single(destination, dependency), dependency))
+        elif isinstance(destination, Pipeline) and keys is not None:
+            takes_dict = dependency.output_type == signature_of(destination, "input_type")
+            edges.append(_Edge(destination, keys if takes_dict else dependency))
         else:
             edges.append(_Edge(destination, dependency))
     return edges
+
+
+def _keys(dependency: Any) -> dict[str, Key] | None:
+    """The outputs of a pipeline with a dict output, one by one; None for anything else."""
+    if not isinstance(dependency, Pipeline):
+        return None
+    output_type = signature_of(dependency, "output_type")
+    return {key: Key(dependency, key) for key in output_type} if isinstance(output_type, Mapping) else None
+
+
+def _single(output: Output, dependency: Any) -> Output:
+    """A named output, checked to get a single value."""
+    is_dict = isinstance(dependency, Input) and isinstance(dependency.output_type, Mapping)
+    if is_dict or isinstance(dependency, Mapping) or _keys(dependency) is not None:
+        raise InvalidDictionaryOutput(
+            f"{output!r} has a name and needs a single value, got the dict {_label(dependency)}. Use Output() without "
+            "a name, or choose one key."
+        )
+    return output
 
 
 def _check_edges(edges: list[_Edge]) -> None:
@@ -191,11 +218,12 @@ def _check_edges(edges: list[_Edge]) -> None:
             )
         if not isinstance(destination, Pipeline | Output):
             raise InvalidDAGException(
-                f"{edge}: a destination is a Pipeline or an Output, got {type(destination).__name__}."
+                f"{edge}: a destination is a Pipeline or an Output, got {type(destination).__name__}. Turn the pair "
+                "round if it is the dependency."
             )
         for node in edge.nodes:
             if isinstance(node, Output):
-                raise InvalidDAGException(f"{edge}: an Output cannot be a dependency.")
+                raise InvalidDAGException(f"{edge}: an Output cannot be a dependency. Depend on what feeds it.")
             if not isinstance(node, Pipeline | Key | Input):
                 raise InvalidDAGException(
                     f"{edge}: a dependency is a Pipeline, a Key (pipeline['name']), an Input, or a dict of name to "
@@ -204,14 +232,19 @@ def _check_edges(edges: list[_Edge]) -> None:
         if isinstance(edge.dependency, Mapping):
             for name in edge.dependency:
                 if not isinstance(name, str):
-                    raise InvalidDAGException(f"{edge}: the names of a dict dependency are strings, got {name!r}.")
+                    raise InvalidDAGException(
+                        f"{edge}: the names of a dict dependency are strings, got {name!r}. Use the keys of input_type."
+                    )
         if isinstance(destination, Pipeline):
             expected = signature_of(destination, "input_type")
             found = _dependency_type(edge)
             if expected != found:
+                takes, gives = _describe(expected), _describe(found)
+                if takes == gives:  # classes of the same name
+                    takes, gives = repr(expected), repr(found)
                 raise TypeMismatchException(
-                    f"{edge}: {destination.name!r} takes {_describe(expected)}, but {_label(edge.dependency)} gives "
-                    f"{_describe(found)}. Connect equal type signatures, or put a pipeline between that converts.",
+                    f"{edge}: {destination.name!r} takes {takes}, but {_label(edge.dependency)} gives {gives}. "
+                    "Connect equal type signatures, or put a pipeline between that converts.",
                     stage=destination.name,
                     expected=expected,
                     found=found,
@@ -244,6 +277,11 @@ def _check_names(edges: list[_Edge]) -> None:
             outputs.add(edge.output_name)
         for node in (edge.destination, *edge.nodes):
             pipeline = node.unit if isinstance(node, Key) else node
+            if isinstance(pipeline, Pipeline) and (not isinstance(pipeline.name, str) or not pipeline.name):
+                raise InvalidDAGException(
+                    f"{edge}: a pipeline's name should be a str that is not empty, and {type(pipeline).__name__} has "
+                    f"{pipeline.name!r}. Pass name=... to super().__init__, or set it as a class attribute."
+                )
             if isinstance(pipeline, Pipeline) and pipelines.setdefault(pipeline.name, pipeline) is not pipeline:
                 raise DuplicateNameException(
                     f"two pipelines are called {pipeline.name!r} ({type(pipelines[pipeline.name]).__name__} and "
@@ -259,10 +297,11 @@ def _check_input_and_output(edges: list[_Edge], outputs: list[_Edge]) -> Signatu
     for other in inputs[1:]:
         if other.output_type != inputs[0].output_type:
             raise BadInputOrOutputException(
-                f"the DAG has inputs of different types: {inputs[0]!r} and {other!r}. A DAG takes a single input."
+                f"the DAG has inputs of different types: {inputs[0]!r} and {other!r}. A DAG takes a single input: use "
+                "Input({'name': type, ...}) for several values."
             )
     if not outputs:
-        raise BadInputOrOutputException("the DAG has no Output. Add Output('name'): pipeline.")
+        raise BadInputOrOutputException("the DAG has no Output. Add one: Output('name'): pipeline.")
     return inputs[0].output_type
 
 
@@ -303,8 +342,9 @@ def _sort(edges: list[_Edge], join: Join) -> tuple[Unit, ...]:
     while waiting:
         for edge in waiting:
             dependency = edge.dependency
+            # In the order in which the stage declares them: how the DAG is written does not change the results.
             inputs: Ref | dict[str, Ref] = (
-                {name: _ref(node) for name, node in dependency.items()}
+                {name: _ref(dependency[name]) for name in edge.destination.input_type}
                 if isinstance(dependency, Mapping)
                 else _ref(dependency)
             )
@@ -315,6 +355,18 @@ def _sort(edges: list[_Edge], join: Join) -> tuple[Unit, ...]:
                 waiting.remove(edge)
                 break
         else:
-            names = ", ".join(repr(edge.destination.name) for edge in waiting)
-            raise BadTopologyException(f"the DAG holds a cycle: {names} wait for each other. Break it.")
+            cycle = " → ".join(_cycle({edge.destination.name: edge.nodes for edge in waiting}))
+            raise BadTopologyException(
+                f"the DAG holds a cycle: {cycle} (each takes what the next one gives). Remove one of these pairs."
+            )
     return tuple(units)
+
+
+def _cycle(waiting: Mapping[str, list[Node]]) -> list[str]:
+    """The names along a cycle among pipelines that all wait for another one."""
+    path = [next(iter(waiting))]
+    while True:
+        refs = [_ref(node).unit for node in waiting[path[-1]]]
+        path.append(next(name for name in refs if name in waiting))
+        if path[-1] in path[:-1]:
+            return path[path.index(path[-1]) :]

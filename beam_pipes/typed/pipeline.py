@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
-from beam_pipes.engine.record_context import RecordContext, current_context
+from beam_pipes.engine.record_context import RecordContext, current_context, set_context
 from beam_pipes.engine.signature import Signature, check_signature
-from beam_pipes.engine.statistic import Statistic
+from beam_pipes.engine.statistic import Statistic, checked_statistics
 from beam_pipes.errors import InvalidTypeSignatureException
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ class Pipeline(abc.ABC):
 
     and a frozen dataclass, whose name is the class's unless it says otherwise:
 
-        @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+        @dataclasses.dataclass(frozen=True, kw_only=True)
         class SplitWords(Pipeline):
             input_type = str
             output_type = str
@@ -39,11 +43,12 @@ class Pipeline(abc.ABC):
             def transform(self, line):
                 return [word for word in line.split() if len(word) >= self.min_length]
 
-    (`eq=False`, because stages are keys of the DAG dict: equal stages would collapse into one entry.)
+    Stages compare by identity, dataclasses too: they are keys of the DAG dict, where equal ones would collapse.
 
     Class attributes a stage may set: `version` (raise it when the meaning changes in a way its code does not show),
     `on_error` ("fail", "drop" or "dead_letter"; default: the build's), and a method `transform_batch(inputs)` that
-    returns a list with one list of outputs per input, for stages whose work vectorises.
+    returns a list with one list of outputs per input, for stages whose work vectorises. Where `transform_batch` fails,
+    the inputs are given to `transform` one by one; it cannot draw random numbers.
 
     An instance is not thread-safe: each worker has its own. It must be picklable or importable to leave the process.
 
@@ -59,21 +64,30 @@ class Pipeline(abc.ABC):
     #: Whether statistics are what `_set_stats` was given; False for a class that overrides `get_stats`.
     stats_are_set = True
 
-    _stats: Iterable[Statistic] = ()
-    _drops: list[str] | None = None
+    _stats: Sequence[Statistic] = ()
+    _drops: Sequence[str] = ()
     _calls = 0
+    _bare_transform: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = cls.__dict__
         for attribute in ("input_type", "output_type"):
             signature = own.get(attribute)
-            if signature is not None and not isinstance(signature, property):
+            computed = isinstance(signature, dataclasses.Field) or hasattr(type(signature), "__get__")
+            if signature is not None and not computed:
                 check_signature(signature, where=f"{cls.__name__}.{attribute}")
-        if "name" not in own and isinstance(getattr(cls, "name", cls.__name__), str):
+        named = "name" in own or "name" in own.get("__annotations__", ())
+        if not named and isinstance(getattr(cls, "name", cls.__name__), str):
             cls.name = cls.__name__
-        if "get_stats" in own:
-            cls.stats_are_set = False
+        for method in ("__eq__", "__hash__"):
+            if getattr(cls, method) is getattr(object, method):  # `dataclass` keeps what the class itself has
+                setattr(cls, method, getattr(object, method))
+        transform = cls.transform  # its own, or a mixin's
+        if isinstance(transform, FunctionType) and not hasattr(transform, "bare") and not _is_abstract(transform):
+            cls.transform = _called_directly(transform)  # type: ignore[method-assign]
+            cls._bare_transform = transform  # what reads the code of a class finds it here
+        cls.stats_are_set = cls.get_stats is Pipeline.get_stats
 
     def __init__(
         self,
@@ -103,15 +117,16 @@ class Pipeline(abc.ABC):
         return copies
 
     def _set_stats(self, stats: Iterable[Statistic]) -> None:
-        """Reports statistics of this call of `transform`; they are forgotten before the next record."""
-        object.__setattr__(self, "_stats", stats)
+        """Reports statistics of this call of `transform`; they are forgotten before the next one.
+
+        Raises `InvalidStatisticsException` where `stats` is not an iterable of `Statistic`.
+        """
+        # Past `__setattr__`: a stage may be frozen.
+        self.__dict__["_stats"] = checked_statistics(stats, where=f"stage {self.name!r}: _set_stats")
 
     def drop(self, reason: str) -> Any:
         """Nothing as an output, with a reason that is counted: `return self.drop('too_long')`."""
-        if self._drops is None:
-            object.__setattr__(self, "_drops", [reason])
-        else:
-            self._drops.append(reason)
+        self.__dict__.setdefault("_drops", []).append(reason)
         return {key: [] for key in self.output_type} if isinstance(self.output_type, Mapping) else []
 
     def rng(self) -> np.random.Generator:
@@ -120,18 +135,14 @@ class Pipeline(abc.ABC):
         What it draws does not depend on sharding, workers, retries or resumption. Two calls of `rng()` within one
         call of `transform` start over with the same numbers.
         """
-        return np.random.Generator(np.random.Philox(key=int.from_bytes(self.record_key(), "big")))
+        return np.random.Generator(np.random.Philox(_RecordSeed(self.record_key())))  # type: ignore[arg-type]
 
     def record_key(self, *, size: int = 16) -> bytes:
         """`size` bytes that identify this call of `transform`: what `rng` is seeded with.
 
-        Outside of a build or a DAG (a direct call) the calls of this instance are numbered instead.
+        In a direct call, outside of a build or a DAG, the record's id is the number of the call, from 0.
         """
-        context = current_context()
-        if context is None:
-            context = RecordContext(seed=0, unit=self.name)
-            context.index = self._calls
-            object.__setattr__(self, "_calls", self._calls + 1)
+        context = current_context() or RecordContext(seed=0, unit=self.name)
         return context.key(size=size)
 
     def __getitem__(self, key: str) -> Key:
@@ -144,13 +155,55 @@ class Pipeline(abc.ABC):
     __iter__ = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        state.pop("_stats", None)
-        state.pop("_drops", None)
-        return state
+        return {name: value for name, value in self.__dict__.items() if name not in ("_stats", "_drops", "_calls")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+class _RecordSeed(ISeedSequence):
+    """A record's key as Philox's own: a third of the time of `Philox(key=...)`, which also seeds what it replaces."""
+
+    def __init__(self, record_key: bytes) -> None:
+        self._record_key = record_key
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray[Any, Any]:
+        return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
+
+
+def _called_directly(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """`transform` for whoever calls it directly: what the call before left is forgotten, and draws are keyed.
+
+    The engine prepares its calls itself and runs `bare`; so does `super().transform(...)` in effect.
+    """
+
+    @functools.wraps(transform)
+    def call(self: Pipeline, *args: Any, **kwargs: Any) -> Any:
+        outer = current_context()
+        if outer is not None and outer.stage is self:
+            return transform(self, *args, **kwargs)
+        own = self.__dict__
+        own.pop("_stats", None)
+        own.pop("_drops", None)
+        if outer is None:
+            context = RecordContext(seed=0, unit=self.name, stage=self, direct=True)
+            context.index = self._calls
+            own["_calls"] = self._calls + 1
+        else:  # a stage that calls another one: still the same record
+            context = RecordContext(seed=outer.seed, unit=f"{outer.unit}/{self.name}", epoch=outer.epoch, stage=self)
+            context.record_id_of, context.index, context.item = outer.record_id_of, outer.index, outer.item
+        previous = set_context(context)
+        try:
+            return transform(self, *args, **kwargs)
+        finally:
+            set_context(previous)
+
+    call.bare = transform  # type: ignore[attr-defined]
+    return call
+
+
+def _is_abstract(method: Callable[..., Any]) -> bool:
+    return getattr(method, "__isabstractmethod__", False)
 
 
 def signature_of(pipeline: Pipeline, attribute: str) -> Signature:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import itertools
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_pipes.engine.record_context import RecordContext
+from beam_pipes.engine.signature import brief
+from beam_pipes.engine.statistic import plain_number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.typed.pipeline import Pipeline
 
@@ -20,8 +21,11 @@ class RandomPartition(Pipeline):
         RandomPartition(str, ['train', 'eval', 'test'], [0.7, 0.2, 0.1])
 
     The choice is a function of (seed, record): it is the same on every runner and in every run, and records that are
-    there stay where they are when data is added. `key` makes the choice depend on something else than the record,
-    so that what belongs together stays together: `key=lambda example: example['speaker']` never splits a speaker.
+    there stay where they are when data is added. `key` makes the choice depend on (seed, name, key) instead, so that
+    what belongs together stays together: `key=lambda example: example['speaker']` never splits a speaker. Two
+    partitions of one graph choose independently of each other, because they have different names.
+
+    Raises `DeclarationError` where names or probabilities do not fit together, or a key is no str, bytes or int.
 
     Source: Magenta, `RandomPartition`; there the draw was unseeded.
     """
@@ -33,16 +37,22 @@ class RandomPartition(Pipeline):
         partition_probabilities: Sequence[float],
         *,
         seed: int = 0,
-        key: Callable[[Any], str | bytes] | None = None,
+        key: Callable[[Any], str | bytes | int] | None = None,
         name: str = "RandomPartition",
     ) -> None:
         probabilities = list(partition_probabilities)
         names = list(partition_names)
         total = math.fsum(probabilities)
         if any(not 0 <= p <= 1 for p in probabilities):
-            raise DeclarationError(f"{name}: probabilities lie between 0 and 1, got {probabilities}.", stage=name)
+            raise DeclarationError(
+                f"{name}: probabilities lie between 0 and 1, got {probabilities}. Give each output its share.",
+                stage=name,
+            )
         if len(set(names)) != len(names) or not names:
-            raise DeclarationError(f"{name}: partition names should be distinct, got {names}.", stage=name)
+            raise DeclarationError(
+                f"{name}: partition names should be distinct and at least one, got {names}. Each names an output.",
+                stage=name,
+            )
         if len(probabilities) == len(names) - 1 and total <= 1 + 1e-9:
             probabilities.append(max(0.0, 1 - total))
         elif len(probabilities) != len(names) or abs(total - 1) > 1e-9:
@@ -56,22 +66,25 @@ class RandomPartition(Pipeline):
         self.partition_probabilities = probabilities
         self.seed = seed
         self.key = key
-        self._bounds = list(itertools.accumulate(probabilities))[:-1]
+        # Exact sums: adding up 0.7, 0.2 and 0.1 one by one would leave a gap below 1.
+        self._bounds = [math.fsum(probabilities[: count + 1]) for count in range(len(names) - 1)]
 
     def transform(self, input_object: Any) -> dict[str, list[Any]]:
-        if self.key is None:
-            drawn = self.record_key(size=8) if self.seed == 0 else _mix(self.seed, self.record_key().hex())
-        else:
-            key = self.key(input_object)
-            drawn = _mix(self.seed, key.hex() if isinstance(key, bytes) else key)
-        fraction = int.from_bytes(drawn, "big") / 2**64
+        key = self.record_key() if self.key is None else self._key_of(input_object)
+        drawn = hashlib.blake2b(key, digest_size=8, salt=b"partition", key=str(self.seed).encode()).digest()
+        fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
         chosen = bisect.bisect_right(self._bounds, fraction)
         outputs: dict[str, list[Any]] = {name: [] for name in self.partition_names}
         outputs[self.partition_names[chosen]].append(input_object)
         return outputs
 
-
-def _mix(seed: int, text: str) -> bytes:
-    context = RecordContext(seed=seed, unit="RandomPartition")
-    context.record_id_of = lambda _: text
-    return context.key(size=8)
+    def _key_of(self, input_object: Any) -> bytes:
+        assert self.key is not None
+        key = plain_number(self.key(input_object))
+        if not isinstance(key, str | bytes | int):
+            raise DeclarationError(
+                f"{self.name}: key should give a str, bytes or an int, got {brief(key)}. Return what names the group.",
+                stage=self.name,
+            )
+        text = key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogatepass")
+        return self.name.encode() + b"\0" + text

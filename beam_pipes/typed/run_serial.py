@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -75,6 +77,11 @@ def run_pipeline_serial(
                 f"{type_.__name__}. Use load_pipeline, or build a cache, which stores examples too.",
                 stage=pipeline.name,
             )
+        if os.path.basename(name) != name:
+            raise DeclarationError(
+                f"{pipeline.name}: the output {name!r} names a file and should hold no path separator. Rename it.",
+                stage=pipeline.name,
+            )
     directory = Path(output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     prefix = "" if output_file_base is None else f"{output_file_base}_"
@@ -82,13 +89,15 @@ def run_pipeline_serial(
     partials = {name: final.with_name(f".{final.name}.tmp-{os.getpid()}") for name, final in finals.items()}
     account = Account()
     try:
-        writers = {name: RecordWriter(partial) for name, partial in partials.items()}
-        try:
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context(open(partial, "wb")) for name, partial in partials.items()}
+            writers = {name: RecordWriter(file) for name, file in files.items()}
             for name, value in _run(pipeline, input_iterator, account):
                 writers[name].write(value.SerializeToString(deterministic=True))
-        finally:
-            for writer in writers.values():
-                writer.close()
+            for name, file in files.items():
+                writers[name].close()
+                file.flush()
+                os.fsync(file.fileno())
         for name, final in finals.items():
             os.replace(partials[name], final)
     finally:
@@ -100,14 +109,13 @@ def run_pipeline_serial(
 def _run(pipeline: Pipeline, inputs: Iterable[Any], account: Account) -> Iterator[tuple[str, Any]]:
     """Yields (output name, value); books every record in `account`. Records are identified by their position."""
     graph = graph_of(pipeline, default_output=pipeline.name)
-    runner = GraphRunner(graph, prefix=graph.prefix)
+    runner = GraphRunner(graph)
     for position, value in enumerate(inputs):
         problem = mismatch(value, graph.input_type)
         if problem is not None:
             raise TypeMismatchException(f"{pipeline.name}: as input {position}, {problem}.", stage=pipeline.name)
-        batch = Batch(OneRecord(value, lambda position=position: str(position)))  # type: ignore[misc]
+        batch = Batch(OneRecord(value, functools.partial(str, position)), account)
         runner.run(batch)
-        account.merge_from(batch.account)
         for name, column in runner.outputs(batch).items():
             for output in column[0]:
                 yield name, output

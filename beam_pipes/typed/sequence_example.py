@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Number
+from typing import Any
 
 from beam_pipes.cache.messages import SequenceExample
 
 
-def make_sequence_example(inputs: Iterable[Sequence[float]], labels: Iterable[int]) -> SequenceExample:
-    """A `SequenceExample` with the feature lists `inputs` (float, one vector a step) and `labels` (int64, one a step).
+def make_sequence_example(inputs: Iterable[Sequence[float]], labels: Iterable[int | Sequence[int]]) -> SequenceExample:
+    """A `SequenceExample` with the feature lists `inputs` (float, one vector a step) and `labels` (int64, one a step,
+    or several).
 
     The message is wire-compatible with `tf.train.SequenceExample` and needs no TensorFlow.
 
@@ -19,8 +22,11 @@ def make_sequence_example(inputs: Iterable[Sequence[float]], labels: Iterable[in
     """
     example = SequenceExample()
     lists = example.feature_lists.feature_list
+    features = lists["inputs"].feature  # naming a list creates it: an empty one is there too
     for vector in inputs:
-        lists["inputs"].feature.add().float_list.value.extend(map(float, vector))
+        features.add().float_list.value.extend(map(float, vector))
+    features = lists["labels"].feature
     for label in labels:
-        lists["labels"].feature.add().int64_list.value.append(int(label))
+        steps: Any = [label] if isinstance(label, Number) else label
+        features.add().int64_list.value.extend(map(int, steps))
     return example
