@@ -122,6 +122,19 @@ def test_padded_batches_are_converted_without_packing_fields():
     }
 
 
+def test_rows_of_one_feature_need_no_prefix_on_their_ids():
+    rows = {
+        "targets": np.array([[3, 1, 4]], np.int32),
+        "segment_ids": np.array([[1, 1, 2]], np.int32),
+        "positions": np.array([[0, 1, 0]], np.int32),
+    }
+
+    features = LMFeatureConverter().convert_rows(rows)
+
+    assert features["decoder_input_tokens"].tolist() == [[0, 3, 0]]
+    assert features["decoder_segment_ids"].tolist() == [[1, 1, 2]]
+
+
 def test_tokens_stored_narrow_are_widened():
     batch = padded_rows({"targets": np.array([[60000, 1]], np.uint16)}, {"targets": np.array([2])})
 

@@ -20,7 +20,7 @@ from beam_pipes.tasks.dtypes import DType
 from transforms.converters.feature_spec import TOKENS
 from transforms.converters.feature_spec import FeatureSpec as Spec
 from transforms.converters.pack_examples import pack_examples
-from transforms.converters.rows import check_rows, pad_example
+from transforms.converters.rows import check_rows, pad_example, with_feature_names
 from transforms.converters.validation import Length, check_dataset, check_example, check_lengths, limits_of
 
 Array = Any  # np.ndarray or tf.Tensor
@@ -113,12 +113,13 @@ class FeatureConverter:
         """Converts rows that are laid out already: one row or a batch, packed by a plan or padded.
 
         `rows` holds, for each task feature `f`: `f`, `f_segment_ids` and `f_positions` (module `rows` describes them
-        and makes them). Integers narrower than the declared dtype are widened; passthrough features are handed on.
+        and makes them); where there is one task feature, as packed loaders give it, plain `segment_ids` and
+        `positions` do. Integers narrower than the declared dtype are widened; passthrough features are handed on.
 
         Raises `TaskError` for what is missing or has another shape or dtype.
         """
         self._check_has_array_form()
-        rows = self._widened(rows)
+        rows = self._widened(with_feature_names(rows, self.TASK_FEATURES))
         check_rows(rows, self.TASK_FEATURES, type(self).__name__)
         return self._with_passthrough(self._convert_example(self._join_rows(rows)), rows)
 
@@ -171,7 +172,6 @@ class FeatureConverter:
         limits = self._limits(row_lengths)
         adds_layout = not self._pack and not self._ROWS_ARE_PACKED
 
-        @tf.autograph.experimental.do_not_convert
         def prepare(example: dict[str, Any]) -> dict[str, Any]:
             joined = dict(self._concat_and_add_masks({name: example[name] for name in kept}))
             if adds_layout:  # a padded example is a row of one segment: lengths, not zeros, tell its end
@@ -188,7 +188,8 @@ class FeatureConverter:
             for name, sizes in limits.items() if adds_layout else ():
                 length = next(iter(sizes.values()))
                 padded |= {f"{name}_segment_ids": length, f"{name}_positions": length}
-        return self._pack_or_pad(ds.map(prepare, num_parallel_calls=tf.data.AUTOTUNE), padded)
+        prepared = ds.map(tf.autograph.experimental.do_not_convert(prepare), num_parallel_calls=tf.data.AUTOTUNE)
+        return self._pack_or_pad(prepared, padded)
 
     def _iterate_converted(
         self, examples: Iterable[Mapping[str, np.ndarray]], lengths: Mapping[str, Length]

@@ -31,14 +31,13 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
         length = self._row_length(task_feature_lengths)
         self._check_present(ds.element_spec)
 
-        @tf.autograph.experimental.do_not_convert
         def keep(example: dict[str, Any]) -> dict[str, Any]:
             return {
                 name: tf.ensure_shape(example[name], [length], name=f"{name}_should_have_the_task_feature_length")
                 for name in self.BATCH_FEATURES
             }
 
-        return ds.map(keep, num_parallel_calls=tf.data.AUTOTUNE)
+        return ds.map(tf.autograph.experimental.do_not_convert(keep), num_parallel_calls=tf.data.AUTOTUNE)
 
     def convert_examples(
         self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]

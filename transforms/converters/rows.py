@@ -13,7 +13,7 @@ Online packing, a packing plan and padding all give this form, so one conversion
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -114,6 +114,17 @@ def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Ro
         counts = np.bincount(segment_of[upto], minlength=num_all)
         joined[f"{name}_ends"] = np.where(inside, counts[segment_of], 0).astype(np.int32)
     return joined
+
+
+def with_feature_names(rows: Mapping[str, np.ndarray], features: Collection[str]) -> Rows:
+    """Names the ids and positions of a single feature after it: `segment_ids` → `targets_segment_ids`."""
+    named = dict(rows)
+    if len(features) == 1:
+        (feature,) = features
+        for part in ("segment_ids", "positions"):
+            if part in named and f"{feature}_{part}" not in named:
+                named[f"{feature}_{part}"] = named.pop(part)
+    return named
 
 
 def check_rows(rows: Mapping[str, np.ndarray], features: Iterable[str], converter: str) -> None:

@@ -155,7 +155,6 @@ def check_dataset(
     if not check_length or not checked:
         return dataset
 
-    @tf.autograph.experimental.do_not_convert
     def check(example: dict[str, Any]) -> dict[str, Any]:
         assertions = []
         for (name, axis), limit in checked.items():
@@ -169,7 +168,7 @@ def check_dataset(
         with tf.control_dependencies([assertion for assertion in assertions if assertion is not None]):
             return {name: tf.identity(value) for name, value in example.items()}
 
-    return dataset.map(check, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(tf.autograph.experimental.do_not_convert(check), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _is_length(length: Length) -> bool:
