@@ -42,7 +42,8 @@
     │   └── ExampleIndexError (IndexError)         an index lies outside a dataset
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
-        └── UnknownNameError (KeyError)            a registry does not know a name
+        ├── UnknownNameError (KeyError)            a registry does not know a name
+        └── EvaluationError                        an evaluation cannot be set up, or a metric failed
 
 Each class also inherits the builtin a caller would expect to catch. A message says what was expected, what was
 found, where, and what to do; the same facts are attributes (`error.stage`, `error.offset`), `None` when unknown.
@@ -225,6 +226,10 @@ class LoaderWorkerError(LoaderError, RuntimeError):
     """A worker process of a loader died, hung or could not be started."""
 
 
+class UnboundedLoaderError(LoaderError, TypeError):
+    """A loader without end has no length."""
+
+
 class DatasetError(BeamPipesError, ValueError):
     """A dataset, sampler or batch function is used wrongly."""
 
@@ -247,3 +252,7 @@ class TaskError(BeamPipesError, ValueError):
 
 class UnknownNameError(TaskError, KeyError):
     """A registry does not know a name; the message lists the nearest ones."""
+
+
+class EvaluationError(TaskError):
+    """An evaluation cannot be set up, a model function returned something else, or a metric failed."""
