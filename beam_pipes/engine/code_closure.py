@@ -87,7 +87,8 @@ class CodeClosure:
         function = inspect.unwrap(function)
         if key is None and not _is_own(function.__module__, self._home):
             return {"$builtin": qualified_name(function)}
-        identity: Any = function.__code__
+        # By identity: code objects of different modules are equal if they read the same.
+        identity: Any = id(function.__code__)
         if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
             identity = id(function)
         return {"$code": self._add(identity, function, lambda: _code_of_function(function), key).stable}
@@ -296,40 +297,54 @@ def _imported(reference: Reference, referrer: str, scope: dict[str, Any]) -> Any
 
 # Code.
 
-_codes: weakref.WeakKeyDictionary[Any, _Code] = weakref.WeakKeyDictionary()
+# By the identity of a code object or class, and only while it lives: code objects compare by value.
+_codes: dict[int, tuple[weakref.ref[Any], _Code]] = {}
+
+
+def _once(thing: Any, parse: Callable[[], _Code]) -> _Code:
+    known = _codes.get(id(thing))
+    if known is not None and known[0]() is thing:
+        return known[1]
+    key, code = id(thing), parse()
+
+    def forget(_: weakref.ref[Any]) -> None:
+        _codes.pop(key, None)
+
+    _codes[key] = weakref.ref(thing, forget), code
+    return code
 
 
 def _code_of_function(function: types.FunctionType) -> _Code:
-    code = function.__code__
-    if code not in _codes:
+    def parse() -> _Code:
+        code = function.__code__
         linecache.checkcache(code.co_filename)
         node = function_node(function)
         if node is not None:
-            _codes[code] = _Code([node], code_facts(node))
-        else:
-            _codes[code] = _from_bytecode([code], json.dumps(_bytecode(code, function.__doc__)))
-    return _codes[code]
+            return _Code([node], code_facts(node))
+        return _from_bytecode([code], json.dumps(_bytecode(code, function.__doc__)))
+
+    return _once(function.__code__, parse)
 
 
 def _code_of_class(cls: type) -> _Code:
-    if cls not in _codes:
+    def parse() -> _Code:
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if file:
             linecache.checkcache(file)
         node = class_node(cls)
         if node is not None:
-            _codes[cls] = _Code([node], code_facts(node))
-        else:
-            methods = sorted(_methods(cls), key=lambda f: f.__qualname__)
-            values = [
-                [name, repr(value)]
-                for name, value in sorted(vars(cls).items())
-                if isinstance(value, (int, float, str, bytes, tuple, frozenset, type(None)))
-                and name not in ("__module__", "__doc__", "__qualname__", "__firstlineno__")
-            ]
-            text = json.dumps([[f.__qualname__, _bytecode(f.__code__, f.__doc__)] for f in methods] + values)
-            _codes[cls] = _from_bytecode([f.__code__ for f in methods], text)
-    return _codes[cls]
+            return _Code([node], code_facts(node))
+        methods = sorted(_methods(cls), key=lambda f: f.__qualname__)
+        values = [
+            [name, repr(value)]
+            for name, value in sorted(vars(cls).items())
+            if isinstance(value, (int, float, str, bytes, tuple, frozenset, type(None)))
+            and name not in ("__module__", "__doc__", "__qualname__", "__firstlineno__")
+        ]
+        text = json.dumps([[f.__qualname__, _bytecode(f.__code__, f.__doc__)] for f in methods] + values)
+        return _from_bytecode([f.__code__ for f in methods], text)
+
+    return _once(cls, parse)
 
 
 def _from_bytecode(codes: list[types.CodeType], text: str) -> _Code:
@@ -350,8 +365,7 @@ def _bytecode(code: types.CodeType, doc: str | None) -> list[Any]:
     """Instructions, constants and names, without positions, file names and the names of local variables."""
     constants = [
         _bytecode(constant, None) if isinstance(constant, types.CodeType) else repr(constant)
-        for constant in code.co_consts
-        if doc is None or constant != doc
+        for constant in [None if doc is not None and each == doc else each for each in code.co_consts]
     ]
     shape = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0x2FF]
     return [shape, code.co_code.hex(), constants, list(code.co_names), len(code.co_freevars)]

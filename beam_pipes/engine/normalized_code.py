@@ -231,11 +231,9 @@ class _Normalizer:
 
     def _emit_AnnAssign(self, node: ast.AnnAssign) -> None:
         # In a class body the target alone declares a field; its annotation does not count.
-        self.out.append("(Assign ")
-        self.emit(node.target)
-        if node.value is not None:
-            self.out.append("=")
-            self.emit(node.value)
+        self.out.append("(Assign")
+        self._emit_field("targets", [node.target])
+        self._emit_field("value", node.value)
         self.out.append(")")
 
     def _emit_Import(self, node: ast.Import) -> None:
