@@ -1,0 +1,23 @@
+"""The native loader: shuffled, packed, mixed batches of NumPy arrays from a cache, exactly resumable. NumPy only.
+
+A *row* is what a batch has `batch_size` of: a record, or a packed bin of records. A *position* counts rows of an epoch
+in the order they come, over all hosts. An *order* says which row stands at a position. A *state* is a place in a
+sequence of rows and the facts that determine the sequence.
+"""
+
+from __future__ import annotations
+
+from beam_pipes.loader.block_order import BlockOrder as BlockOrder
+from beam_pipes.loader.block_order import BlockShuffle as BlockShuffle
+from beam_pipes.loader.iterator import LoaderIterator as LoaderIterator
+from beam_pipes.loader.loader import Loader as Loader
+from beam_pipes.loader.loader import RowPlace as RowPlace
+from beam_pipes.loader.mixture import Mixture as Mixture
+from beam_pipes.loader.order import ORDER_VERSION as ORDER_VERSION
+from beam_pipes.loader.order import KeyedPermutation as KeyedPermutation
+from beam_pipes.loader.order import SequentialOrder as SequentialOrder
+from beam_pipes.loader.packing.pack import pack as pack
+from beam_pipes.loader.packing.plan import PackingPlan as PackingPlan
+from beam_pipes.loader.random_access import RandomAccess as RandomAccess
+from beam_pipes.loader.random_access import random_access as random_access
+from beam_pipes.loader.state import LoaderState as LoaderState

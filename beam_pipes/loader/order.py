@@ -1,0 +1,198 @@
+"""Orders: which record stands at which position of an epoch, as a function.
+
+An *order* of size n is a bijection of [0, n). `records(positions)` answers "which record comes at position p",
+`positions(records)` answers "when does record r come". Both are computed per index, in memory that does not
+depend on n, so a place in an epoch of 10^9 records can be reached at once and shared between hosts by slicing.
+
+What an order returns is frozen by `ORDER_VERSION`: the golden vectors in the tests are the contract, and the version
+is part of every saved loader state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import LoaderError
+
+ORDER_VERSION = 1
+
+Indices = npt.NDArray[np.int64]
+IndexLike = Sequence[int] | npt.NDArray[Any]
+
+_MASK_64 = (1 << 64) - 1
+_CHUNK = 1 << 14  # intermediate arrays stay in the L2 cache: 45 M indices/s against 25 M/s at a million at once
+_MAX_SIZE = 1 << 62  # both halves of the network fit 31 bits
+
+
+class Order(Protocol):
+    """A bijection of [0, size), evaluated on arrays of indices."""
+
+    @property
+    def size(self) -> int: ...
+
+    def records(self, positions: IndexLike) -> Indices: ...
+
+    def positions(self, records: IndexLike) -> Indices: ...
+
+
+def derive_key(seed: int, *words: int) -> int:
+    """A 64-bit key from a seed and any number of integers (epoch, stream, window, ...).
+
+    One round of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014) a word.
+    """
+    state = seed & _MASK_64
+    for word in (len(words), *words):
+        state = _mix(state ^ _mix(word & _MASK_64))
+    return state
+
+
+def _mix(value: int) -> int:
+    value = (value + 0x9E3779B97F4A7C15) & _MASK_64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK_64
+    return value ^ (value >> 31)
+
+
+def check_indices(indices: IndexLike, size: int, what: str) -> Indices:
+    """`indices` as int64, all within [0, size); raises `LoaderError` otherwise."""
+    array = np.asarray(indices)
+    if array.dtype.kind not in "iu" and array.size:
+        raise LoaderError(f"{what}s must be integers, got dtype {array.dtype}", dtype=str(array.dtype))
+    array = array.astype(np.int64, copy=False)
+    if array.size and (int(array.min()) < 0 or int(array.max()) >= size):
+        wrong = int(array[(array < 0) | (array >= size)][0])
+        raise LoaderError(f"{what} {wrong} is outside [0, {size})", index=wrong, size=size)
+    return array
+
+
+class SequentialOrder:
+    """The stored order: position p holds record p. What `shuffle=False` uses."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def records(self, positions: IndexLike) -> Indices:
+        return check_indices(positions, self.size, "position")
+
+    def positions(self, records: IndexLike) -> Indices:
+        return check_indices(records, self.size, "record")
+
+
+class KeyedPermutation:
+    """A pseudorandom permutation of [0, size), keyed by (seed, epoch, stream); 40-50 M indices/s on one core.
+
+    A generalised Feistel network over Z_A × {0,1}^b with A·2^b just above `size`, and cycle walking back into
+    [0, size) for the few indices that fall outside (Black and Rogaway, "Ciphers with arbitrary finite domains",
+    CT-RSA 2002). The mixed domain matters for speed: with halves of equal bits up to three indices in four fall
+    outside, here fewer than one in sqrt(size). Not cryptography: the round function is a 32-bit multiply-xorshift hash.
+
+    `KeyedPermutation(10, seed=0).records(range(10))` → `[5, 3, 8, 4, 6, 0, 1, 2, 9, 7]`
+    """
+
+    def __init__(self, size: int, *, seed: int = 0, epoch: int = 0, stream: int = 0) -> None:
+        if not 0 <= size <= _MAX_SIZE:
+            raise LoaderError(f"an order has between 0 and 2^62 records, got {size}", size=size)
+        self.size = size
+        self._low_bits = max(1, max(size - 1, 1).bit_length() // 2)
+        self._high_size = max(1, -(-size // (1 << self._low_bits)))
+        # Small domains have small halves, where a round changes little: chi-square over all permutations of five
+        # records needs 16 rounds, over pairs of positions among 4096 records eight are enough.
+        rounds = 24 if size < 4096 else 10
+        key = derive_key(seed, epoch, stream)
+        self._keys = []
+        for index in range(rounds):
+            word = derive_key(key, index)
+            self._keys.append((np.uint32(word >> 32), np.uint32((word & 0xFFFFFFFF) | 1)))
+
+    def records(self, positions: IndexLike) -> Indices:
+        return self._map(check_indices(positions, self.size, "position"), self._forward)
+
+    def positions(self, records: IndexLike) -> Indices:
+        return self._map(check_indices(records, self.size, "record"), self._backward)
+
+    def _map(self, indices: Indices, network: Any) -> Indices:
+        flat = np.ascontiguousarray(indices).reshape(-1)
+        out = np.empty(flat.shape, np.int64)
+        for start in range(0, len(flat), _CHUNK):
+            out[start : start + _CHUNK] = self._walk(flat[start : start + _CHUNK].view(np.uint64), network)
+        return out.reshape(indices.shape)
+
+    def _walk(self, values: npt.NDArray[np.uint64], network: Any) -> Indices:
+        values = network(values)
+        outside = np.flatnonzero(values >= np.uint64(self.size))
+        while len(outside):
+            walked = network(values[outside])
+            values[outside] = walked
+            outside = outside[walked >= np.uint64(self.size)]
+        return values.view(np.int64)
+
+    def _forward(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        high, low = self._split(values)
+        scratch = _Scratch(len(values))
+        size = np.uint32(self._high_size)
+        for index, key in enumerate(self._keys):
+            if index % 2:
+                np.bitwise_xor(low, scratch.hash_bits(high, key, self._low_bits), out=low)
+            else:
+                np.add(high, scratch.hash_below(low, key, self._high_size), out=high)
+                # Modulo without a division: of x and x - A (mod 2^32) the smaller is the one within [0, A).
+                np.minimum(high, np.subtract(high, size, out=scratch.spare), out=high)
+        return self._join(high, low)
+
+    def _backward(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        high, low = self._split(values)
+        scratch = _Scratch(len(values))
+        size = np.uint32(self._high_size)
+        for index, key in reversed(list(enumerate(self._keys))):
+            if index % 2:
+                np.bitwise_xor(low, scratch.hash_bits(high, key, self._low_bits), out=low)
+            else:
+                np.subtract(high, scratch.hash_below(low, key, self._high_size), out=high)
+                np.minimum(high, np.add(high, size, out=scratch.spare), out=high)
+        return self._join(high, low)
+
+    def _split(self, values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        low_mask = np.uint64((1 << self._low_bits) - 1)
+        return (values >> np.uint64(self._low_bits)).astype(np.uint32), (values & low_mask).astype(np.uint32)
+
+    def _join(self, high: npt.NDArray[np.uint32], low: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+        joined = high.astype(np.uint64)
+        np.left_shift(joined, np.uint64(self._low_bits), out=joined)
+        return np.bitwise_or(joined, low, out=joined)
+
+
+class _Scratch:
+    """Buffers of one pass through the network, so that its rounds allocate nothing."""
+
+    def __init__(self, size: int) -> None:
+        self.hashed = np.empty(size, np.uint32)
+        self.spare = np.empty(size, np.uint32)
+        self.wide = np.empty(size, np.uint64)
+
+    def hash_bits(
+        self, values: npt.NDArray[np.uint32], key: tuple[np.uint32, np.uint32], bits: int
+    ) -> npt.NDArray[np.uint32]:
+        """A hash in [0, 2^bits)."""
+        np.right_shift(self._hash(values, key), np.uint32(32 - bits), out=self.hashed)
+        return self.hashed
+
+    def hash_below(
+        self, values: npt.NDArray[np.uint32], key: tuple[np.uint32, np.uint32], size: int
+    ) -> npt.NDArray[np.uint32]:
+        """A hash in [0, size), scaled by its upper bits (Lemire's multiply-shift)."""
+        np.multiply(self._hash(values, key), np.uint64(size), out=self.wide)
+        np.right_shift(self.wide, np.uint64(32), out=self.wide)
+        self.hashed[:] = self.wide
+        return self.hashed
+
+    def _hash(self, values: npt.NDArray[np.uint32], key: tuple[np.uint32, np.uint32]) -> npt.NDArray[np.uint32]:
+        hashed, spare = self.hashed, self.spare
+        np.add(values, key[0], out=hashed)
+        np.multiply(hashed, np.uint32(0x9E3779B1), out=hashed)
+        np.bitwise_xor(hashed, np.right_shift(hashed, np.uint32(15), out=spare), out=hashed)
+        np.multiply(hashed, key[1], out=hashed)
+        return hashed

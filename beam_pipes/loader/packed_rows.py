@@ -1,0 +1,117 @@
+"""Rows assembled by a packing plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.batches import Batch, checked_pad, pad_value_of, ranges
+from beam_pipes.loader.order import Indices
+from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.rows import GatherOptions, checked_name
+
+
+class PackedRows:
+    """The bins of a plan: tokens, segment ids (from 1 in a row, 0 on padding), positions (from 0 in a segment).
+
+    Records [5, 6, 7] and [8, 9] in a row of 6:
+
+        tokens       [5, 6, 7, 8, 9, 0]
+        segment_ids  [1, 1, 1, 2, 2, 0]
+        positions    [0, 1, 2, 0, 1, 0]
+
+    Plans of several features have `<feature>_segment_ids` and `<feature>_positions` for each, with the same segment
+    number for the same record, also where one of its features is empty.
+    """
+
+    def __init__(self, plan: PackingPlan, options: GatherOptions) -> None:
+        if plan.split is None:
+            raise LoaderError(
+                "this packing plan is not bound to a split: pass one to PackingPlan.load(path, split), "
+                "or call plan.bind(split)"
+            )
+        if options.ragged != "pad" or options.pad_to is not None:
+            raise LoaderError("packed rows have the plan's sequence length; leave out ragged= and pad_to=")
+        unknown = sorted(set(options.features or ()) - set(plan.features))
+        if unknown:
+            raise LoaderError(
+                f"the packing plan has no feature {unknown[0]!r}; it has: {', '.join(plan.features)}",
+                feature=unknown[0],
+            )
+        self._plan = plan
+        self._split = plan.split
+        self.features = options.features or plan.features
+        self.size = len(plan)
+        self._columns = []
+        for name in self.features:
+            dtype = np.dtype(plan.split.spec[name].dtype)
+            pad = checked_pad(pad_value_of(name, options.pad_value), dtype, name)
+            prefix = "" if len(plan.features) == 1 else f"{name}_"
+            added = tuple(checked_name(prefix + what, self.features) for what in ("segment_ids", "positions"))
+            self._columns.append((name, plan.features.index(name), plan.sequence_lengths[name], pad, added))
+
+    @property
+    def block_sizes(self) -> Indices:
+        raise LoaderError(
+            "packed rows draw records from anywhere, so a block-wise shuffle cannot bound what they read; "
+            "pack each shard group into its own split, or use shuffle=True on a local copy"
+        )
+
+    def identity(self) -> dict[str, Any]:
+        source = self._plan.source
+        return {"manifest": source.manifest, "split": source.split, "rows": self.size, "plan": self._plan.digest}
+
+    def will_need(self, blocks: Indices) -> None:
+        """Nothing: blocks of packed rows are not known."""
+
+    def gather(self, rows: Indices) -> Batch:
+        offsets = self._plan.bin_offsets
+        first = offsets[rows].astype(np.int64)
+        counts = offsets[rows + 1].astype(np.int64) - first
+        entries = ranges(first, counts)
+        segments = ranges(np.ones(len(rows), np.int64), counts)
+        records = self._plan.records[entries].astype(np.int64)
+        row_of_entry = np.repeat(np.arange(len(rows)), counts)
+        batch: Batch = {}
+        for name, column, width, pad, (segment_name, position_name) in self._columns:
+            lengths = self._plan.lengths[entries, column].astype(np.int64)
+            starts = self._plan.starts[entries, column].astype(np.int64)
+            values = self._values(name, records, starts, lengths)
+            # Entries of a row follow each other without gaps: its tokens are the first `total` places.
+            totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
+            filled = np.arange(width) < totals[:, None]
+            batch[name] = np.full((len(rows), width, *values.shape[1:]), pad, values.dtype)
+            batch[name][filled] = values
+            for added, flat in (
+                (segment_name, np.repeat(segments.astype(np.int32), lengths)),
+                (position_name, ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.int32)),
+            ):
+                batch[added] = np.zeros((len(rows), width), np.int32)
+                batch[added][filled] = flat
+        return batch
+
+    def _values(self, name: str, records: Indices, starts: Indices, lengths: Indices) -> npt.NDArray[Any]:
+        """The tokens of all entries, concatenated."""
+        values, whole = self._split.gather_values(name, records)
+        if np.array_equal(whole, lengths):
+            return np.asarray(values)
+        begins = np.cumsum(whole) - whole
+        return np.asarray(values[ranges(begins + starts, lengths)])
+
+
+def cu_seqlens_of(batch: Batch) -> npt.NDArray[np.int32]:
+    """Boundaries of all segments of the flattened batch, padding included: [[1, 1, 2, 0]] → [0, 2, 3, 4]."""
+    names = [name for name in batch if name == "segment_ids" or name.endswith("_segment_ids")]
+    if len(names) != 1:
+        raise LoaderError(
+            f"cu_seqlens needs rows packed from one feature, and these have {len(names)} columns of segment ids"
+        )
+    segments = batch[names[0]]
+    if not segments.size:
+        return np.zeros(1, np.int32)
+    starts = np.ones(segments.shape, bool)
+    np.not_equal(segments[:, 1:], segments[:, :-1], out=starts[:, 1:])
+    return np.append(np.flatnonzero(starts), segments.size).astype(np.int32)

@@ -1,0 +1,155 @@
+"""From the lengths of a split's records to a packing plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.identity import Identity
+from beam_pipes.loader.packing.best_fit import best_fit
+from beam_pipes.loader.packing.first_fit import first_fit
+from beam_pipes.loader.packing.lower_bound import lower_bound
+from beam_pipes.loader.packing.next_fit import next_fit
+from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan
+from beam_pipes.loader.packing.vector_fit import vector_fit
+
+Int64 = npt.NDArray[np.int64]
+
+ALGORITHMS: dict[str, Callable[[Int64, int], Int64]] = {
+    "best_fit": best_fit,
+    "first_fit": first_fit,
+    "next_fit": next_fit,
+}
+OVERLONG = ("truncate", "split", "drop", "error")
+
+
+def pack(
+    split: Any,
+    *,
+    sequence_length: int | Mapping[str, int],
+    feature: str | None = None,
+    algorithm: str = "best_fit",
+    overlong: str = "truncate",
+) -> PackingPlan:
+    """Plans rows of `sequence_length` tokens out of whole records of `split`. Reads lengths only, no data.
+
+    Lengths 6, 4, 3, 3, 2, 2 and `sequence_length=10` → two rows: records (0, 1) and records (2, 3, 4, 5), no padding.
+
+    Args:
+      sequence_length: places in a row; or, for rows of several features (an encoder's inputs and a decoder's
+        targets), a limit for each: `{"inputs": 512, "targets": 114}`. A record's features share its row and segment.
+      feature: which feature to pack; may be left out where the split has one ragged feature only.
+      algorithm: "best_fit" (decreasing; least padding, the default), "first_fit" (stored order), "next_fit"
+        (rows are runs of neighbours; most padding). Several features: "best_fit" only.
+      overlong: records longer than a row are cut off ("truncate"), cut into pieces that are segments of their own
+        ("split", one feature only), left out ("drop"), or refused ("error"). All of it is counted in the plan.
+
+    Records without any token are left out and counted as `empty_records`. The same split and arguments always give
+    the same plan. Raises `LoaderError` for unknown names and limits below 1.
+    """
+    limits = _limits(split, sequence_length, feature)
+    if algorithm not in ALGORITHMS:
+        raise LoaderError(f"unknown packing algorithm {algorithm!r}; choose one of: {', '.join(sorted(ALGORITHMS))}")
+    if overlong not in OVERLONG:
+        raise LoaderError(f"unknown policy overlong={overlong!r}; choose one of: {', '.join(OVERLONG)}")
+    if len(limits) > 1 and (algorithm != "best_fit" or overlong == "split"):
+        raise LoaderError(
+            f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit' and without "
+            f"overlong='split', got algorithm={algorithm!r}, overlong={overlong!r}"
+        )
+    capacities = np.array(list(limits.values()), np.int64)
+    whole = np.stack([np.asarray(split.lengths(name), np.int64) for name in limits], axis=1)
+    too_long = (whole > capacities).any(axis=1)
+    if overlong == "error" and too_long.any():
+        record = int(np.flatnonzero(too_long)[0])
+        raise LoaderError(
+            f"record {record} has lengths {dict(zip(limits, whole[record].tolist(), strict=True))}, more than a row "
+            f"takes ({limits}); {int(too_long.sum())} records are too long. "
+            "Pass overlong='truncate', 'split' or 'drop'.",
+            record=record,
+        )
+    empty = ~(whole > 0).any(axis=1)
+    dropped = too_long if overlong == "drop" else np.zeros(len(whole), bool)
+    kept = np.flatnonzero(~empty & ~dropped)
+    if overlong == "split":
+        records, starts, lengths = _pieces(kept, whole[kept, 0], int(capacities[0]))
+    else:
+        records, lengths = kept, np.minimum(whole[kept], capacities)
+        starts = np.zeros_like(lengths)
+    if len(limits) == 1:
+        bins = ALGORITHMS[algorithm](lengths[:, 0], int(capacities[0]))
+    else:
+        bins = vector_fit(lengths, tuple(capacities.tolist()))
+    order = np.argsort(bins, kind="stable")
+    num_bins = int(bins.max()) + 1 if len(bins) else 0
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(bins, minlength=num_bins)))) if num_bins else np.zeros(1)
+    totals = {}
+    for index, (name, limit) in enumerate(limits.items()):
+        tokens_in, tokens_out = int(whole[:, index].sum()), int(lengths[:, index].sum())
+        left_out = int(whole[dropped, index].sum())
+        totals[name] = FeatureTotals(
+            sequence_length=limit,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            truncated_tokens=tokens_in - tokens_out - left_out,
+            dropped_tokens=left_out,
+        )
+    return PackingPlan(
+        source=Identity.of_split(split),
+        algorithm=algorithm,
+        overlong=overlong,
+        totals=totals,
+        empty_records=int(empty.sum()),
+        dropped_records=int((dropped & ~empty).sum()),
+        lower_bound=max(lower_bound(lengths[:, i], int(limit)) for i, limit in enumerate(capacities)),
+        bin_offsets=_narrow(offsets),
+        records=_narrow(records[order]),
+        starts=_narrow(starts[order]),
+        lengths=_narrow(lengths[order]),
+        split=split,
+    )
+
+
+def _limits(split: Any, sequence_length: int | Mapping[str, int], feature: str | None) -> dict[str, int]:
+    ragged = sorted(name for name, spec in split.spec.items() if spec.shape and spec.shape[0] is None)
+    if isinstance(sequence_length, Mapping):
+        if feature is not None:
+            raise LoaderError("pass either feature=… with one sequence_length, or a mapping sequence_length={…}")
+        limits = dict(sequence_length)
+    elif feature is not None:
+        limits = {feature: sequence_length}
+    elif len(ragged) == 1:
+        limits = {ragged[0]: sequence_length}
+    else:
+        raise LoaderError(f"which feature is to be packed? Pass feature=…, one of: {', '.join(ragged) or 'none'}")
+    if not limits:
+        raise LoaderError("sequence_length={} names no feature")
+    for name, limit in limits.items():
+        if name not in ragged:
+            raise LoaderError(
+                f"feature {name!r} cannot be packed: packing needs values of varying leading length, "
+                f"which here are: {', '.join(ragged) or 'none'}",
+                feature=name,
+            )
+        if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
+            raise LoaderError(f"sequence_length of {name!r} should be a positive integer, got {limit!r}", feature=name)
+    return {name: int(limit) for name, limit in limits.items()}
+
+
+def _pieces(records: Int64, lengths: Int64, capacity: int) -> tuple[Int64, Int64, Int64]:
+    """Records cut every `capacity` tokens: lengths [25] by 10 → starts [0, 10, 20], lengths [10, 10, 5]."""
+    counts = -(-lengths // capacity)
+    firsts = np.cumsum(counts) - counts
+    starts = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * capacity
+    piece_lengths = np.minimum(np.repeat(lengths, counts) - starts, capacity)
+    return np.repeat(records, counts), starts[:, None], piece_lengths[:, None]
+
+
+def _narrow(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array in the narrowest unsigned dtype that holds it exactly."""
+    largest = int(array.max()) if array.size else 0
+    return array.astype(np.min_scalar_type(largest))

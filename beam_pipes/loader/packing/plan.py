@@ -1,0 +1,230 @@
+"""The packing plan: which pieces of which records make up each row. A small file beside the cache, or anywhere.
+
+File format, all little-endian:
+
+    8 bytes   magic, "BPPACK" and two digits of format version ("01")
+    8 bytes   header length H, uint64
+    H bytes   header, UTF-8 JSON: what was packed and how, its totals, digest; dtype, shape, offset of each array
+    ...       arrays, each at an offset (counted from the end of the header) that is a multiple of 64
+    4 bytes   CRC-32 (zlib) of everything before it
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import CorruptIndexError, LoaderError, UnsupportedFormatError
+from beam_pipes.loader.identity import Identity
+
+MAGIC = b"BPPACK01"
+_ALIGNMENT = 64
+_ARRAYS = ("bin_offsets", "records", "starts", "lengths")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureTotals:
+    """Tokens of one feature: `tokens_in == tokens_out + truncated_tokens + dropped_tokens`."""
+
+    sequence_length: int
+    tokens_in: int
+    tokens_out: int
+    truncated_tokens: int
+    dropped_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PackingPlan:
+    """Rows of one split, as arrays: entry e of row r, for e in [bin_offsets[r], bin_offsets[r + 1]), is tokens
+    [starts[e, f], starts[e, f] + lengths[e, f]) of feature f of record `records[e]`.
+
+    `source` is the identity of the split that was packed. `len(plan)` is the number of rows, exactly.
+    """
+
+    source: Identity
+    algorithm: str
+    overlong: str
+    totals: Mapping[str, FeatureTotals]
+    empty_records: int
+    dropped_records: int
+    lower_bound: int
+    bin_offsets: npt.NDArray[Any]
+    records: npt.NDArray[Any]
+    starts: npt.NDArray[Any]
+    lengths: npt.NDArray[Any]
+    split: Any = None
+
+    def __len__(self) -> int:
+        return len(self.bin_offsets) - 1
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={totals.sequence_length}" for name, totals in self.totals.items())
+        return (
+            f"PackingPlan({sizes}, algorithm={self.algorithm!r}, rows={len(self)}, waste={self.waste:.4%}, "
+            f"truncated_tokens={self.truncated_tokens})"
+        )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(self.totals)
+
+    @property
+    def sequence_lengths(self) -> dict[str, int]:
+        return {name: totals.sequence_length for name, totals in self.totals.items()}
+
+    @property
+    def waste(self) -> float:
+        """The share of padding among all places of all rows and features."""
+        places = sum(totals.sequence_length for totals in self.totals.values()) * len(self)
+        return 1.0 - sum(totals.tokens_out for totals in self.totals.values()) / places if places else 0.0
+
+    @property
+    def truncated_tokens(self) -> int:
+        """Tokens that are in the split and in no row, cut off at the end of over-long records."""
+        return sum(totals.truncated_tokens for totals in self.totals.values())
+
+    @property
+    def dropped_tokens(self) -> int:
+        """Tokens of records left out whole (`overlong="drop"`)."""
+        return sum(totals.dropped_tokens for totals in self.totals.values())
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits over everything the rows depend on; part of the state of a loader."""
+        cached = self.__dict__.get("_digest")
+        if cached is None:
+            hasher = hashlib.sha256(_dump(self._description()))
+            for name in _ARRAYS:
+                hasher.update(np.ascontiguousarray(getattr(self, name)).data)
+            cached = hasher.hexdigest()[:32]
+            object.__setattr__(self, "_digest", cached)
+        return str(cached)
+
+    def bind(self, split: Any) -> PackingPlan:
+        """The same plan over an open split; raises `LoaderError` if it was made for another one."""
+        identity = Identity.of_split(split)
+        if identity != self.source:
+            raise LoaderError(
+                f"this packing plan was made for {self.source}, but the split is {identity}. "
+                "Pack the split again, or open the snapshot that was packed.",
+                expected=self.source,
+                found=identity,
+            )
+        return dataclasses.replace(self, split=split)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan to one file, atomically (a temporary file, flushed to disk, then renamed)."""
+        target = Path(path)
+        header = self._description() | {"digest": self.digest, "arrays": {}}
+        offset = 0
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        for name, array in arrays.items():
+            header["arrays"][name] = {
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "offset": offset,
+            }
+            offset += _aligned(array.nbytes)
+        head = _dump(header)
+        head += b" " * (_aligned(len(head) + 16) - len(head) - 16)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                crc = 0
+                for chunk in (MAGIC, len(head).to_bytes(8, "little"), head, *map(_padded, arrays.values())):
+                    file.write(chunk)
+                    crc = zlib.crc32(chunk, crc)
+                file.write(crc.to_bytes(4, "little"))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], split: Any = None, *, verify: bool = True) -> PackingPlan:
+        """Opens a saved plan, memory-mapped, over `split` if one is given.
+
+        `verify=False` skips the checksum (one pass over the file, about 1 GB/s); the header is checked always.
+        """
+        path = Path(path)
+        data = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+        if bytes(data[:6]) != MAGIC[:6]:
+            raise CorruptIndexError(
+                f"{path} is not a packing plan: it starts with {bytes(data[:8])!r}, not {MAGIC!r}", path=str(path)
+            )
+        if bytes(data[:8]) != MAGIC:
+            raise UnsupportedFormatError(
+                f"{path} has packing plan format {bytes(data[6:8])!r}; this library reads {MAGIC[6:]!r}",
+                path=str(path),
+            )
+        try:
+            if verify and zlib.crc32(data[:-4].data) != int.from_bytes(data[-4:].tobytes(), "little"):
+                raise ValueError("the checksum does not match")
+            begin = 16 + int.from_bytes(data[8:16].tobytes(), "little")
+            header = json.loads(data[16:begin].tobytes())
+            arrays = {name: _view(data, begin, header["arrays"][name]) for name in _ARRAYS}
+            plan = cls(
+                source=Identity(**header["source"]),
+                algorithm=header["algorithm"],
+                overlong=header["overlong"],
+                totals={name: FeatureTotals(**header["totals"][name]) for name in header["features"]},
+                empty_records=header["empty_records"],
+                dropped_records=header["dropped_records"],
+                lower_bound=header["lower_bound"],
+                **arrays,
+            )
+            object.__setattr__(plan, "_digest", header["digest"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptIndexError(
+                f"packing plan {path} is damaged: {error}. Delete it and pack the split again.", path=str(path)
+            ) from error
+        return plan if split is None else plan.bind(split)
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "source": dataclasses.asdict(self.source),
+            "algorithm": self.algorithm,
+            "overlong": self.overlong,
+            "features": list(self.totals),
+            "totals": {name: dataclasses.asdict(totals) for name, totals in self.totals.items()},
+            "empty_records": self.empty_records,
+            "dropped_records": self.dropped_records,
+            "lower_bound": self.lower_bound,
+        }
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _padded(array: npt.NDArray[Any]) -> bytes:
+    raw = array.tobytes()
+    return raw + bytes(_aligned(len(raw)) - len(raw))
+
+
+def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> npt.NDArray[Any]:
+    dtype = np.dtype(where["dtype"])
+    shape = tuple(where["shape"])
+    first = begin + int(where["offset"])
+    last = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    if last > len(data) - 4:
+        raise ValueError(f"an array ends at byte {last}, the file at byte {len(data)}")
+    array: npt.NDArray[Any] = data[first:last].view(dtype).reshape(shape)
+    return array

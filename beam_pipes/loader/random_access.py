@@ -1,0 +1,81 @@
+"""A split as torch's map-style dataset and as Grain's random-access data source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.identity import Identity
+
+
+def random_access(
+    split: Any,
+    *,
+    features: Sequence[str] | None = None,
+    transform: Callable[[dict[str, Any]], Any] | None = None,
+) -> RandomAccess:
+    """`split` as a sequence of examples, for the loaders of other libraries.
+
+    `torch.utils.data.DataLoader(random_access(cache["train"]), batch_size=32, shuffle=True)`;
+    `grain.MapDataset.source(random_access(cache["train"]))`. Their order, hosts and checkpoints apply, not ours.
+
+    features: names to read, all by default. transform: a function of one example, applied after reading; a module-level
+    one where worker processes are spawned.
+    """
+    unknown = sorted(set(features or ()) - set(split.spec))
+    if unknown:
+        raise LoaderError(
+            f"split {split.name!r} has no feature {unknown[0]!r}; it has: {', '.join(sorted(split.spec))}",
+            feature=unknown[0],
+        )
+    return RandomAccess(split, None if features is None else tuple(features), transform)
+
+
+class RandomAccess:
+    """Examples by index: `source[i]` → {'tokens': array(…)}. Picklable (files are opened again), thread-safe.
+
+    `__getitems__` reads a list of examples at once, which torch's DataLoader uses where it exists: about four times
+    faster than one by one.
+    """
+
+    def __init__(
+        self, split: Any, features: tuple[str, ...] | None, transform: Callable[[dict[str, Any]], Any] | None
+    ) -> None:
+        self._split = split
+        self._features = features
+        self._transform = transform
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def __getitem__(self, index: int) -> Any:
+        index = int(index)
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} is outside a split of {len(self)} examples")
+        example = self._split[index]
+        return self._finish({name: example[name] for name in self._features or example})
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        names = self._features or tuple(self._split.spec)
+        fixed = [name for name in names if None not in self._split.spec[name].shape]
+        if len(fixed) < len(names):
+            return [self[index] for index in indices]
+        batch = self._split.gather(np.asarray(indices, np.int64), features=list(names))
+        return [self._finish({name: batch[name][row] for name in names}) for row in range(len(indices))]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        # Grain compares this between saving and restoring: it must name the data, and no memory address.
+        transform = getattr(self._transform, "__qualname__", type(self._transform).__name__)
+        features = "all" if self._features is None else ",".join(self._features)
+        return f"RandomAccess({Identity.of_split(self._split)}, features={features}, transform={transform})"
+
+    def _finish(self, example: Mapping[str, Any]) -> Any:
+        return dict(example) if self._transform is None else self._transform(dict(example))

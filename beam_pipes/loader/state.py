@@ -1,0 +1,145 @@
+"""The state of a loader: where it stands, and everything that determines what comes next.
+
+One JSON of less than a kilobyte, the same on every host. It does not hold the batch size, the number of hosts, workers
+or epochs, nor the choice of features: those may change between saving and restoring, the order of the rows may not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipes.errors import LoaderError, StateMismatchError
+
+STATE_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A stretch of a mixture read at constant rates: from row `start`, where source i had given `counts[i]` rows."""
+
+    start: int
+    counts: tuple[int, ...]
+    rates: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoaderState:
+    """A place in a sequence of rows.
+
+    `epoch` and `position` say that the next row is row `position` of epoch `epoch`; all other fields say of what.
+    `source` names the data (manifest, split, rows, packing plan), `shuffle` the kind of order.
+    """
+
+    source: Mapping[str, Any]
+    order_version: int
+    seed: int
+    shuffle: str
+    epoch: int
+    position: int
+    segment: Segment | None = None
+    version: int = STATE_VERSION
+
+    def to_json(self) -> str:
+        """`{"epoch":0,"order_version":1,"position":64,…}`: sorted keys, no spaces."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as plain Python values."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["source"] = dict(self.source)
+        if self.segment is None:
+            del fields["segment"]
+        else:
+            fields["segment"] = {
+                "start": self.segment.start,
+                "counts": list(self.segment.counts),
+                "rates": list(self.segment.rates),
+            }
+        return fields
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> LoaderState:
+        """Reads what `to_json` wrote; raises `LoaderError` on anything else."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise LoaderError(f"a loader state is one JSON object, got {text[:60]!r}: {error}") from error
+        return cls.from_dict(value)
+
+    @classmethod
+    def from_dict(cls, value: Any) -> LoaderState:
+        """Reads what `to_dict` returned; raises `LoaderError` on anything else."""
+        if not isinstance(value, Mapping):
+            raise LoaderError(f"a loader state is one JSON object, got {type(value).__name__}")
+        if value.get("version") != STATE_VERSION:
+            raise LoaderError(
+                f"this library reads loader states of version {STATE_VERSION}, got {value.get('version')!r}",
+                found=value.get("version"),
+            )
+        known = {field.name for field in dataclasses.fields(cls)}
+        missing, unknown = sorted(known - {"segment"} - set(value)), sorted(set(value) - known)
+        if missing or unknown:
+            raise LoaderError(f"a loader state misses the fields {missing} and has the unknown ones {unknown}")
+        fields = dict(value)
+        try:
+            for name in ("order_version", "seed", "epoch", "position"):
+                if isinstance(fields[name], bool) or not isinstance(fields[name], int) or fields[name] < 0:
+                    raise ValueError(f"{name} should be a non-negative integer, got {fields[name]!r}")
+            if "segment" in fields:
+                segment = fields["segment"]
+                fields["segment"] = Segment(
+                    start=int(segment["start"]),
+                    counts=tuple(int(count) for count in segment["counts"]),
+                    rates=tuple(int(rate) for rate in segment["rates"]),
+                )
+            fields["source"] = dict(fields["source"])
+        except (TypeError, ValueError, KeyError) as error:
+            raise LoaderError(f"a loader state holds a malformed value: {error}") from error
+        return cls(**fields)
+
+
+def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:
+    """Raises `StateMismatchError`, listing every difference, unless `saved` continues the sequence that `now` is of.
+
+    `this state belongs to another sequence of rows: seed: 1 → 2; source.manifest: 'a81f…' → '09bc…' (saved → now). …`
+    """
+    was, new = _sequence_of(saved), _sequence_of(now)
+    differences = [
+        f"{name}: {was.get(name, 'absent')!r} → {new.get(name, 'absent')!r}"
+        for name in sorted({*was, *new})
+        if was.get(name, _ABSENT) != new.get(name, _ABSENT)
+    ]
+    if differences:
+        raise StateMismatchError(
+            f"this state belongs to another sequence of rows: {'; '.join(differences)} (saved → now). "
+            "Open the snapshot, and pass the seed, plan and sources, that the state was saved with; "
+            "or start a new run.",
+            differences=tuple(differences),
+        )
+
+
+_ABSENT = object()
+
+
+def _sequence_of(state: LoaderState) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "order_version": state.order_version,
+        "seed": state.seed,
+        "shuffle": state.shuffle,
+    }
+    _flatten("source", state.source, fields)
+    return fields
+
+
+def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _flatten(f"{prefix}.{key}", item, into)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _flatten(f"{prefix}[{index}]", item, into)
+    else:
+        into[prefix] = value

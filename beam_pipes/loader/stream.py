@@ -1,0 +1,254 @@
+"""Streams: the rows of epochs, addressed by position.
+
+`locate` turns positions of an epoch into *places* (cheap, vectorised, independent of the data), `gather` turns places
+into a batch. The loader locates many batches at once and gathers one at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.loader.batches import Batch, PadValue, merge_rows
+from beam_pipes.loader.block_order import BlockOrder, BlockShuffle
+from beam_pipes.loader.mixture import Mixture, MixtureSchedule
+from beam_pipes.loader.order import Indices, KeyedPermutation, Order, SequentialOrder
+from beam_pipes.loader.packed_rows import PackedRows
+from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.rows import GatherOptions, Rows, SplitRows
+from beam_pipes.loader.schedule import integer_rates
+from beam_pipes.loader.state import Segment
+
+Shuffle = bool | BlockShuffle
+Places = npt.NDArray[np.int64]
+
+# So many identities and rates of sources are listed in a state, of more only a digest: it stays under a kilobyte.
+_LISTED_SOURCES = 4
+_LISTED_RATES = 16
+
+
+class Stream(Protocol):
+    """Rows of epochs by position. Thread-safe."""
+
+    @property
+    def size(self) -> int | None:
+        """Rows of an epoch; None for a stream without end."""
+        ...
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+    def size_of(self, epoch: int) -> int | None:
+        """Rows of one epoch, which a change of a mixture's rates on the way can have altered."""
+        ...
+
+    def identity(self) -> dict[str, Any]: ...
+
+    def segment(self, epoch: int) -> Segment | None: ...
+
+    def locate(self, epoch: int, positions: Indices) -> Places: ...
+
+    def gather(self, places: Places) -> Batch: ...
+
+    def position_of(self, epoch: int, source: int, row: int) -> int | None: ...
+
+
+def shuffle_label(shuffle: Shuffle) -> str:
+    """How a state names the kind of order: "global", "stored" or "blocks/8"."""
+    if isinstance(shuffle, BlockShuffle):
+        return f"blocks/{shuffle.window}"
+    return "global" if shuffle else "stored"
+
+
+def rates_label(rates: Sequence[int]) -> list[int] | str:
+    """Rates as a state names them."""
+    if len(rates) <= _LISTED_RATES:
+        return list(rates)
+    return hashlib.sha256(json.dumps(list(rates)).encode()).hexdigest()[:16]
+
+
+def open_rows(source: Any, options: GatherOptions) -> Rows:
+    """Rows of a split or of a packing plan."""
+    return PackedRows(source, options) if isinstance(source, PackingPlan) else SplitRows(source, options)
+
+
+class _Orders:
+    """The orders of one source, epoch by epoch."""
+
+    def __init__(self, rows: Rows, seed: int, shuffle: Shuffle, stream: int) -> None:
+        self.rows = rows
+        self.of_epoch: Callable[[int], Order] = functools.lru_cache(maxsize=4)(
+            functools.partial(_order, rows, seed, shuffle, stream)
+        )
+
+    def records(self, epoch: int, positions: Indices) -> Indices:
+        order = self.of_epoch(epoch)
+        if isinstance(order, BlockOrder) and len(positions):
+            first, last = order.window_of(int(positions.min())), order.window_of(int(positions.max()))
+            for window in range(first, min(last + 2, order.num_windows)):
+                self.rows.will_need(order.blocks_of_window(window))
+        return order.records(positions)
+
+
+def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> Order:
+    if isinstance(shuffle, BlockShuffle):
+        return BlockOrder(rows.block_sizes, window=shuffle.window, seed=seed, epoch=epoch, stream=stream)
+    if shuffle:
+        return KeyedPermutation(rows.size, seed=seed, epoch=epoch, stream=stream)
+    return SequentialOrder(rows.size)
+
+
+class RowStream:
+    """The rows of one split or plan; places are row numbers."""
+
+    def __init__(self, source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
+        self._rows = open_rows(source, options)
+        self._orders = _Orders(self._rows, seed, shuffle, 0)
+        self.size = self._rows.size
+        self.features = self._rows.features
+        if isinstance(shuffle, BlockShuffle):
+            self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled
+
+    def size_of(self, epoch: int) -> int:
+        return self.size
+
+    def identity(self) -> dict[str, Any]:
+        return self._rows.identity()
+
+    def segment(self, epoch: int) -> None:
+        return None
+
+    def locate(self, epoch: int, positions: Indices) -> Places:
+        return self._orders.records(epoch, positions)
+
+    def gather(self, places: Places) -> Batch:
+        return self._rows.gather(places)
+
+    def position_of(self, epoch: int, source: int, row: int) -> int | None:
+        if source:
+            raise LoaderError(f"there is one source, number 0; got source {source}", source=source)
+        return int(self._orders.of_epoch(epoch).positions([row])[0])
+
+
+class MixtureStream:
+    """The rows of a mixture; places are pairs (source, row)."""
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        options: GatherOptions,
+        *,
+        seed: int,
+        shuffle: Shuffle,
+        changed: tuple[int, Segment] | None = None,
+    ) -> None:
+        self._arguments = (mixture, options, seed, shuffle)
+        self._mixture = mixture
+        self._pad_value: PadValue = options.pad_value
+        pairs: Sequence[tuple[Any, Any]] = tuple(mixture.sources)
+        self._orders = [
+            _Orders(open_rows(source, options), seed, shuffle, index) for index, (source, _) in enumerate(pairs)
+        ]
+        self._sizes = [orders.rows.size for orders in self._orders]
+        # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
+        self._changed_epoch = changed[0] if changed else 0
+        self._changed: Segment | None = changed[1] if changed else None
+        rates = self._changed.rates if self._changed else mixture.integer_rates
+        if len(rates) != len(pairs):
+            raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(rates)} rates")
+        self._whole = Segment(start=0, counts=(0,) * len(pairs), rates=rates)
+        self._schedules: Callable[[Segment], MixtureSchedule] = functools.lru_cache(maxsize=2)(
+            lambda segment: MixtureSchedule(segment, self._sizes, mixture.exhausted)
+        )
+        self.size = self._schedules(self._whole).size
+        self.features = self._orders[0].rows.features
+
+    def size_of(self, epoch: int) -> int | None:
+        return self._schedule(epoch).size
+
+    def identity(self) -> dict[str, Any]:
+        sources = [orders.rows.identity() for orders in self._orders]
+        identity: dict[str, Any] = {
+            "num_sources": len(sources),
+            "exhausted": self._mixture.exhausted,
+            "rates": rates_label(self._mixture.integer_rates),
+            "digest": hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:16],
+        }
+        if len(sources) <= _LISTED_SOURCES:
+            identity["sources"] = [
+                f"{source['split']}@{source['manifest'][:12]}/{source['rows']}"
+                + (f"/{source['plan'][:12]}" if "plan" in source else "")
+                for source in sources
+            ]
+        return identity
+
+    def segment(self, epoch: int) -> Segment:
+        """The segment that rows of this epoch belong to, as far as this stream knows it."""
+        return self._changed if self._changed and epoch == self._changed_epoch else self._whole
+
+    def with_rates(self, rates: Sequence[Any], epoch: int, position: int) -> MixtureStream:
+        """The same mixture at other rates from this row on; every source goes on where it is."""
+        segment = Segment(start=position, counts=self._schedule(epoch).counts_at(position), rates=integer_rates(rates))
+        return self._replaced(epoch, segment)
+
+    def with_segment(self, epoch: int, segment: Segment) -> MixtureStream:
+        """The same mixture, continued from a segment out of a state."""
+        if len(segment.counts) != len(self._sizes) or len(segment.rates) != len(self._sizes):
+            raise StateMismatchError(
+                f"this state is of a mixture of {len(segment.rates)} sources, now there are {len(self._sizes)}",
+                differences=(f"sources: {len(segment.rates)} → {len(self._sizes)}",),
+            )
+        return self._replaced(epoch, segment)
+
+    def restarted(self) -> MixtureStream:
+        """The same mixture at the rates it was declared with."""
+        mixture, options, seed, shuffle = self._arguments
+        return MixtureStream(mixture, options, seed=seed, shuffle=shuffle)
+
+    def locate(self, epoch: int, positions: Indices) -> Places:
+        sources, ordinals = self._schedule(epoch).locate(positions)
+        rows = np.empty(len(positions), np.int64)
+        for source in np.unique(sources).tolist():
+            mine = np.flatnonzero(sources == source)
+            passes, offsets = np.divmod(ordinals[mine], self._sizes[source])
+            for again in np.unique(passes).tolist():
+                inside = passes == again
+                rows[mine[inside]] = self._orders[source].records(epoch + again, offsets[inside])
+        return np.stack([sources, rows], axis=1)
+
+    def gather(self, places: Places) -> Batch:
+        sources = places[:, 0]
+        parts = []
+        for source in np.unique(sources).tolist():
+            mine = np.flatnonzero(sources == source)
+            parts.append((mine, self._orders[source].rows.gather(places[mine, 1])))
+        if not parts:
+            return self._orders[0].rows.gather(places[:, 1])
+        return merge_rows(parts, len(places), self._pad_value)
+
+    def position_of(self, epoch: int, source: int, row: int) -> int | None:
+        if not 0 <= source < len(self._orders):
+            raise LoaderError(f"sources are numbered from 0 to {len(self._orders) - 1}, got {source}", source=source)
+        ordinal = int(self._orders[source].of_epoch(epoch).positions([row])[0])
+        return self._schedule(epoch).position_of(source, ordinal)
+
+    def _schedule(self, epoch: int) -> MixtureSchedule:
+        return self._schedules(self.segment(epoch))
+
+    def _replaced(self, epoch: int, segment: Segment) -> MixtureStream:
+        mixture, options, seed, shuffle = self._arguments
+        return MixtureStream(mixture, options, seed=seed, shuffle=shuffle, changed=(epoch, segment))
+
+
+def open_stream(source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> RowStream | MixtureStream:
+    """The stream of a split, a packing plan or a mixture of them."""
+    if isinstance(source, Mixture):
+        return MixtureStream(source, options, seed=seed, shuffle=shuffle)
+    return RowStream(source, options, seed=seed, shuffle=shuffle)
