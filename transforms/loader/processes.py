@@ -124,9 +124,9 @@ class WorkerPool:
         process = self._workers[number][0]
         process.join(JOIN_SECS)
         return LoaderWorkerError(
-            f"worker process {number} (pid {process.pid}) ended with exit code {process.exitcode} while loading examples "
-            f"{short(indices)}. A negative code is a signal (-9: killed, often for memory). A script that loads with "
-            "processes has to start under `if __name__ == '__main__':`",
+            f"worker process {number} (pid {process.pid}) ended with exit code {process.exitcode} while loading "
+            f"examples {short(indices)}. A negative code is a signal (-9: killed, often for memory). A script that "
+            "loads with processes has to start under `if __name__ == '__main__':`",
             worker=number,
             exit_code=process.exitcode,
             indices=indices,
