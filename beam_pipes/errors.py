@@ -43,6 +43,7 @@
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
         ├── UnknownNameError (KeyError)            a registry does not know a name
+        ├── WrongConverterError (TypeError)        what should convert features is no feature converter
         └── EvaluationError                        an evaluation cannot be set up, or a metric failed
 
 Each class also inherits the builtin a caller would expect to catch. A message says what was expected, what was
@@ -252,6 +253,10 @@ class TaskError(BeamPipesError, ValueError):
 
 class UnknownNameError(TaskError, KeyError):
     """A registry does not know a name; the message lists the nearest ones."""
+
+
+class WrongConverterError(TaskError, TypeError):
+    """What should convert features is no feature converter."""
 
 
 class EvaluationError(TaskError):
