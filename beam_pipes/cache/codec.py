@@ -1,0 +1,324 @@
+"""Codecs: values ↔ record payloads. One for examples, one for messages of any class, one for bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from google.protobuf.message import DecodeError, Message
+
+from beam_pipes.cache.decode_fields import decoder_of
+from beam_pipes.cache.encode_fields import Headers, converter_of
+from beam_pipes.cache.fields import (
+    MAX_PAYLOAD_BYTES,
+    PAYLOAD_PHASE,
+    Field,
+    fields_of,
+    has_length_column,
+    start_columns,
+)
+from beam_pipes.cache.framing import FRAME_BYTES
+from beam_pipes.cache.layout import FixedLayout
+from beam_pipes.cache.messages import Example as ExampleMessage
+from beam_pipes.cache.spec import Example, ExampleSpec
+from beam_pipes.cache.wire import FILLER
+from beam_pipes.errors import CorruptRecordError, SpecError
+
+RecordKind = Literal["example", "proto", "bytes"]
+IndexRow = tuple[int, ...]  # what the index keeps of a record beside offset, size and ordinal
+
+
+class RecordCodec(Protocol):
+    """Values ↔ payloads of one kind of record."""
+
+    kind: RecordKind
+    index_columns: tuple[str, ...]
+
+    def encode(self, value: Any) -> bytes: ...
+
+    def encode_indexed(self, value: Any) -> tuple[bytes, IndexRow]: ...
+
+    def decode(self, payload: bytes) -> Any: ...
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None: ...
+
+
+class ExampleCodec:
+    """Examples ↔ serialized `tf.train.Example`, deterministic: equal examples give equal bytes.
+
+        codec = ExampleCodec(ExampleSpec({"tokens": FeatureSpec("int32", shape=(None,))}))
+        codec.decode(codec.encode({"tokens": [7, 8, 9]}))  →  {"tokens": array([7, 8, 9], dtype=int32)}
+
+    The payload is a multiple of 8 bytes long, and the raw bytes of each tensor lie at 4 modulo 8 in it: behind a
+    frame's header of 12 bytes that is an aligned offset of the file. Thread-safe.
+    """
+
+    kind: RecordKind = "example"
+
+    def __init__(self, spec: ExampleSpec) -> None:
+        self.spec = spec
+        self.fields = fields_of(spec)
+        starting = start_columns(self.fields)
+        self.index_columns = tuple(
+            column
+            for field in self.fields
+            for column, present in (
+                (f"length/{field.feature}", has_length_column(field, spec)),
+                (f"start/{field.name}", field.name in starting),
+            )
+            if present
+        )
+        self._steps = [
+            (
+                field.feature,
+                converter_of(field, spec[field.feature]),
+                Headers(field),
+                field.alignment,
+                has_length_column(field, spec),
+                field.name in starting,
+            )
+            for field in self.fields
+        ]
+        self._decoders = [(field.feature, field.name, decoder_of(field, spec[field.feature])) for field in self.fields]
+        self.constant_starts: dict[str, int] = self._constant_starts()
+        self.fixed_layout = self._fixed_layout() if spec.fixed else None
+        self._template = self._make_template() if spec.fixed else None
+
+    def encode(self, value: Example) -> bytes:
+        """The serialized example.
+
+        Raises `SpecError`, naming the feature, where `value` has other features than declared, or a value does not
+        match its spec exactly.
+        """
+        if self._template is not None:
+            return self._encode_fixed(self._template, value)
+        return self.encode_indexed(value)[0]
+
+    def encode_indexed(self, value: Example) -> tuple[bytes, IndexRow]:
+        """The serialized example, and its values in the `index_columns`."""
+        if self._template is not None:
+            return self._encode_fixed(self._template, value), ()
+        parts: list[bytes] = []
+        row: list[int] = []
+        position = 0
+        try:
+            for feature, convert, headers, alignment, has_length, has_start in self._steps:
+                payload, length = convert(value[feature])
+                header = headers[len(payload)]
+                start = position + len(header)
+                gap = (PAYLOAD_PHASE - start) & (alignment - 1)
+                if gap:
+                    if gap == 1:
+                        gap += alignment
+                    start += gap
+                    parts.append(FILLER[gap])
+                parts.append(header)
+                parts.append(payload)
+                position = start + len(payload)
+                if has_length:
+                    row.append(length)
+                if has_start:
+                    row.append(start)
+        except KeyError as error:
+            self._check_names(value)
+            raise error  # not a missing feature, but from within the value
+        if len(value) != len(self.spec):
+            self._check_names(value)
+        gap = -position & 7
+        if gap:
+            parts.append(FILLER[gap if gap > 1 else 9])
+        if position > MAX_PAYLOAD_BYTES - 9:
+            raise SpecError(
+                f"an example should take less than 2 GiB, the most that protocol buffers parse, got {position} bytes. "
+                "Split it into several."
+            )
+        return b"".join(parts), tuple(row)
+
+    def _encode_fixed(self, template: tuple[list[bytes], list[tuple[int, str, Any]]], value: Example) -> bytes:
+        constants, slots = template
+        parts = constants.copy()
+        try:
+            for slot, feature, convert in slots:
+                parts[slot] = convert(value[feature])[0]
+        except KeyError as error:
+            self._check_names(value)
+            raise error
+        if len(value) != len(slots):
+            self._check_names(value)
+        return b"".join(parts)
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        """The example in any legal serialization, whoever wrote it. Arrays are copies of their own.
+
+        Raises:
+            CorruptRecordError: `payload` is not a serialized Example.
+            SpecError: the Example does not hold the declared features.
+        """
+        try:
+            features = ExampleMessage.FromString(payload).features.feature
+        except DecodeError as error:
+            raise CorruptRecordError(
+                f"expected a serialized Example, got {len(payload)} bytes that do not parse: {error}. Is the record of "
+                'another kind ("proto", "bytes")?',
+                problem="payload",
+            ) from error
+        if len(features) != len(self.fields) or any(field.name not in features for field in self.fields):
+            expected, found = sorted(field.name for field in self.fields), sorted(features)
+            differing = sorted(set(expected) ^ set(found))
+            raise SpecError(
+                f"feature {differing[0]!r}: expected a record with the features {expected}, found {found}. The "
+                "record was "
+                "written with another spec.",
+                feature=differing[0],
+                expected=expected,
+                found=found,
+            )
+        shapes = {
+            feature: tuple(decode(features[name], None).tolist())
+            for feature, name, decode in self._decoders
+            if name != feature
+        }
+        return {
+            feature: decode(features[name], shapes.get(feature))
+            for feature, name, decode in self._decoders
+            if name == feature
+        }
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        """The layout of a record with this size and index row; None where a field needs parsing."""
+        if any(not field.direct or field.kind == "shape" for field in self.fields):
+            return None
+        columns = dict(zip(self.index_columns, row, strict=True))
+        fields: dict[str, tuple[int, int]] = {}
+        for field in self.fields:
+            start = self.constant_starts.get(field.name)
+            fields[field.name] = (
+                columns[f"start/{field.name}"] if start is None else start,
+                columns[f"length/{field.feature}"] * field.row_bytes if field.num_bytes is None else field.num_bytes,
+            )
+        return FixedLayout(stride=payload_bytes + FRAME_BYTES, fields=fields)
+
+    def _constant_starts(self) -> dict[str, int]:
+        starts: dict[str, int] = {}
+        position = 0
+        for field in self.fields:
+            if field.num_bytes is None:
+                break
+            start = position + len(Headers(field)[field.num_bytes])
+            gap = (PAYLOAD_PHASE - start) & (field.alignment - 1)
+            starts[field.name] = start = start + gap + (field.alignment if gap == 1 else 0)
+            position = start + field.num_bytes
+        return starts
+
+    def _fixed_layout(self) -> FixedLayout:
+        end = 0
+        for field in self.fields:
+            end = self.constant_starts[field.name] + (field.num_bytes or 0)
+        gap = -end & 7
+        layout = self.layout_of(end + gap + (8 if gap == 1 else 0), ())
+        assert layout is not None
+        return layout
+
+    def _make_template(self) -> tuple[list[bytes], list[tuple[int, str, Any]]]:
+        assert self.fixed_layout is not None
+        constants: list[bytes] = []
+        slots: list[tuple[int, str, Any]] = []
+        position = 0
+        for field, (feature, convert, headers, *_) in zip(self.fields, self._steps, strict=True):
+            start, size = self.fixed_layout.fields[field.name]
+            header = headers[size]
+            constants.append(FILLER[start - position - len(header)] + header)
+            slots.append((len(constants), feature, convert))
+            constants.append(b"")
+            position = start + size
+        constants.append(FILLER[self.fixed_layout.payload_bytes - position])
+        return constants, slots
+
+    def _check_names(self, value: Example) -> None:
+        missing = sorted(self.spec.keys() - set(value))
+        extra = sorted(set(value) - self.spec.keys(), key=repr)
+        if not missing and not extra:
+            return
+        problems = [f"{word} {names}" for word, names in (("missing", missing), ("unexpected", extra)) if names]
+        raise SpecError(
+            f"feature {(missing or extra)[0]!r}: expected an example with the features {list(self.spec)}, got "
+            f"{sorted(value, key=repr)}: {', '.join(problems)}. Give every example all declared features, or change "
+            "the spec.",
+            feature=(missing or extra)[0],
+            expected=list(self.spec),
+            found=sorted(value, key=repr),
+        )
+
+
+class ProtoCodec:
+    """Messages of one protocol buffer class ↔ their deterministic serialization."""
+
+    kind: RecordKind = "proto"
+    index_columns: tuple[str, ...] = ()
+
+    def __init__(self, proto: type[Message]) -> None:
+        self.proto = proto
+
+    def encode(self, value: Any) -> bytes:
+        """Raises `SpecError` where `value` is not a message of the class."""
+        if not isinstance(value, self.proto):
+            raise SpecError(f"expected a record of {self.proto.__name__}, got {type(value).__name__}", found=value)
+        return bytes(value.SerializeToString(deterministic=True))
+
+    def encode_indexed(self, value: Any) -> tuple[bytes, IndexRow]:
+        return self.encode(value), ()
+
+    def decode(self, payload: bytes) -> Any:
+        """Raises `CorruptRecordError` where `payload` does not parse."""
+        try:
+            return self.proto.FromString(payload)
+        except DecodeError as error:
+            raise CorruptRecordError(
+                f"expected a serialized {self.proto.__name__}, got {len(payload)} bytes that do not parse: {error}",
+                problem="payload",
+            ) from error
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        return None
+
+
+class BytesCodec:
+    """Records that are plain bytes."""
+
+    kind: RecordKind = "bytes"
+    index_columns: tuple[str, ...] = ()
+
+    def encode(self, value: Any) -> bytes:
+        """Raises `SpecError` where `value` is not bytes."""
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise SpecError(f"expected a record of bytes, got {type(value).__name__}", found=value)
+        return bytes(value)
+
+    def encode_indexed(self, value: Any) -> tuple[bytes, IndexRow]:
+        return self.encode(value), ()
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> FixedLayout | None:
+        return None
+
+
+def codec_for(
+    kind: str, *, spec: ExampleSpec | Mapping[str, Any] | None = None, proto: type[Message] | None = None
+) -> RecordCodec:
+    """The codec of a kind of record: "example" needs `spec`, "proto" needs `proto`, "bytes" neither."""
+    if kind == "example" and spec is not None:
+        return ExampleCodec(spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
+    if kind == "proto" and proto is not None:
+        return ProtoCodec(proto)
+    if kind == "bytes":
+        return BytesCodec()
+    raise SpecError(
+        f'expected kind "example" with a spec, "proto" with a message class, or "bytes", got {kind!r} with '
+        f"spec={spec!r} and "
+        f"proto={proto!r}"
+    )
+
+
+__all__ = ["BytesCodec", "ExampleCodec", "Field", "IndexRow", "ProtoCodec", "RecordCodec", "RecordKind", "codec_for"]

@@ -1,0 +1,230 @@
+"""Columns of many records: one feature of a batch as arrays, without going through examples."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.cache import dtypes
+from beam_pipes.cache.codec import ExampleCodec
+from beam_pipes.cache.decode_fields import text_value
+from beam_pipes.cache.fields import Field
+from beam_pipes.cache.framing import HEADER_BYTES
+from beam_pipes.cache.shard_files import ShardFiles, starts_of
+from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
+from beam_pipes.errors import CacheNotFoundError, SpecError
+
+Array = np.ndarray[Any, Any]
+
+# From this many bytes a row on, copying row by row into the padded batch beats a mask over all of it.
+_LONG_ROW_BYTES = 512
+
+
+class ColumnReader:
+    """Reads features of given records, by shard and position. Everything returned is a copy."""
+
+    def __init__(self, files: ShardFiles, codec: ExampleCodec) -> None:
+        self._files = files
+        self._codec = codec
+        self._fields = {field.name: field for field in codec.fields}
+
+    def spec(self, feature: str) -> FeatureSpec:
+        """Raises `CacheNotFoundError` where the split has no such feature."""
+        found = self._codec.spec.get(feature)
+        if found is None:
+            raise CacheNotFoundError(
+                f"expected one of the features {list(self._codec.spec)}, got {feature!r}", feature=feature
+            )
+        return found
+
+    def is_uniform(self, feature: str) -> bool:
+        """Whether the feature has the same shape in all records, so that it can be stacked."""
+        field = self._fields[feature]
+        return not self.spec(feature).is_text and field.direct and self._num_bytes(field) is not None
+
+    def _num_bytes(self, field: Field) -> int | None:
+        return field.num_bytes if self._files.layout is None else self._files.layout.fields[field.name][1]
+
+    def stacked(self, feature: str, shards: Array, positions: Array) -> Array:
+        """(n, *shape) of a feature that `is_uniform`, or of int64 lists of known shape."""
+        spec, field = self.spec(feature), self._fields[feature]
+        num_bytes = self._num_bytes(field)
+        if not field.direct:
+            values, _ = self.runs(feature, shards, positions)
+            return values.reshape(len(shards), *self._known(spec))
+        assert num_bytes is not None
+        storage = dtypes.numpy_dtype(field.dtype)
+        starts = starts_of(self._files, field, self._codec.constant_starts, shards, positions)
+        rows = self._files.rows(shards, starts, storage, num_bytes // storage.itemsize)
+        shape = (num_bytes // field.row_bytes, *self._known(spec)[1:]) if spec.ragged else self._known(spec)
+        return rows.reshape(len(shards), *shape).astype(spec.numpy_dtype, copy=False)
+
+    def lengths(self, feature: str, shards: Array, positions: Array) -> Array:
+        """(n,) int64: the leading dimension of each record; bytes of a text."""
+        spec, field = self.spec(feature), self._fields[feature]
+        if not spec.ragged and not field.kind == "text":
+            if not spec.shape:
+                raise SpecError(
+                    f"feature {feature!r}: expected a feature with a leading dimension, got a scalar", feature=feature
+                )
+            return np.full(len(shards), spec.shape[0], np.int64)
+        if self._files.layout is not None:
+            return np.full(len(shards), self._files.layout.fields[feature][1] // field.row_bytes, np.int64)
+        return self._files.column(f"length/{feature}", shards, positions)
+
+    def all_lengths(self, feature: str) -> Array:
+        """`lengths` of every record of the split."""
+        spec = self.spec(feature)
+        if self._files.layout is None and (spec.ragged or spec.is_text and not spec.shape):
+            return self._files.whole_column(f"length/{feature}").astype(np.int64)
+        one = self.lengths(feature, np.zeros(1, np.int64), np.zeros(1, np.int64))
+        return np.repeat(one, self._files.num_records)
+
+    def shapes(self, feature: str, shards: Array, positions: Array) -> Array:
+        """(n, rank) int64: the shapes of a feature that varies in more than its leading dimension."""
+        field = self._fields[feature + SHAPE_SUFFIX]
+        starts = starts_of(self._files, field, self._codec.constant_starts, shards, positions)
+        return self._files.rows(shards, starts, np.dtype("<i8"), len(self.spec(feature).shape))
+
+    def runs(self, feature: str, shards: Array, positions: Array) -> tuple[Array, Array]:
+        """The values of all records one after the other, and the leading dimension of each.
+
+        Values are (sum of lengths, *rest); one-dimensional where the rest varies too; the bytes (uint8) of a text.
+        """
+        spec, field = self.spec(feature), self._fields[feature]
+        if not field.direct:
+            return self._parsed_runs(feature, shards, positions)
+        rest: tuple[int, ...] = ()
+        if spec.has_shape_feature:
+            shapes = self.shapes(feature, shards, positions)
+            lengths, counts = shapes[:, 0], shapes.prod(axis=1)
+        else:
+            lengths = self.lengths(feature, shards, positions)
+            rest = () if field.kind == "text" else self._known(spec)[1:]
+            counts = lengths * math.prod(rest)
+        storage = np.dtype(np.uint8) if field.kind == "text" else dtypes.numpy_dtype(field.dtype)
+        starts = starts_of(self._files, field, self._codec.constant_starts, shards, positions)
+        values = self._files.values(shards, starts, counts, storage)
+        if rest:
+            values = values.reshape(-1, *rest)
+        return values if field.kind == "text" else values.astype(spec.numpy_dtype, copy=False), lengths
+
+    def texts(self, feature: str, shards: Array, positions: Array) -> Array:
+        """(n,) objects: the bytes or str of a scalar text feature."""
+        spec = self.spec(feature)
+        values, lengths = self.runs(feature, shards, positions)
+        data = values.tobytes()
+        made = np.empty(len(lengths), object)
+        end = 0
+        for row, length in enumerate(lengths.tolist()):
+            start, end = end, end + length
+            made[row] = text_value(feature, spec, data[start:end])
+        return made
+
+    def padded(self, feature: str, shards: Array, positions: Array, *, size: int | None, value: Any) -> Array:
+        """(n, longest, *rest), or (n, size, *rest): short records end in `value`."""
+        spec = self.spec(feature)
+        if spec.has_shape_feature:
+            return self._padded_boxes(feature, shards, positions, size=size, value=value)
+        values, lengths = self.runs(feature, shards, positions)
+        longest = int(lengths.max(initial=0))
+        width = longest if size is None else size
+        if longest > width:
+            raise SpecError(
+                f"feature {feature!r}: expected at most pad_to={width} elements, got a record with {longest}. Trim "
+                "it first, "
+                "or raise pad_to.",
+                feature=feature,
+                expected=width,
+                found=longest,
+            )
+        fill = self._fill(feature, value)
+        made = np.full((len(lengths), width, *values.shape[1:]), fill, values.dtype)
+        if values.nbytes >= _LONG_ROW_BYTES * len(lengths) and values.dtype != object:
+            end = 0
+            for row, length in enumerate(lengths.tolist()):
+                start, end = end, end + length
+                made[row, :length] = values[start:end]
+        else:
+            made[np.arange(width) < lengths[:, None]] = values
+        return made
+
+    def view(self, feature: str, shard: int) -> Array:
+        """(records of the shard, *shape) over the file itself, in the stored dtype; needs a layout."""
+        spec, field, layout = self.spec(feature), self._fields[feature], self._files.layout
+        assert layout is not None
+        offset, num_bytes = layout.fields[feature]
+        storage = np.dtype(np.uint8) if field.kind == "text" else dtypes.numpy_dtype(field.dtype)
+        shape = (num_bytes // field.row_bytes, *self._known(spec)[1:]) if field.num_bytes is None else self._known(spec)
+        strides = tuple(storage.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        records = int(self._files.shard_sizes[shard])
+        if records == 0:
+            return np.empty((0, *shape), storage)
+        made: Array = np.ndarray(
+            shape=(records, *shape),
+            dtype=storage,
+            buffer=self._files.file(shard),
+            offset=HEADER_BYTES + offset,
+            strides=(layout.stride, *strides),
+        )
+        return made
+
+    def _padded_boxes(self, feature: str, shards: Array, positions: Array, *, size: int | None, value: Any) -> Array:
+        values, _ = self.runs(feature, shards, positions)
+        shapes = self.shapes(feature, shards, positions)
+        box = [int(extent) for extent in shapes.max(axis=0, initial=0)]
+        for axis, known in enumerate(self.spec(feature).shape):
+            box[axis] = box[axis] if known is None else known
+        if size is not None:
+            if box[0] > size:
+                raise SpecError(
+                    f"feature {feature!r}: expected at most pad_to={size} elements, got a record with {box[0]}. Trim "
+                    "it "
+                    "first, or raise pad_to.",
+                    feature=feature,
+                    expected=size,
+                    found=box[0],
+                )
+            box[0] = size
+        made = np.full((len(shapes), *box), self._fill(feature, value), values.dtype)
+        end = 0
+        for row, shape in enumerate(shapes.tolist()):
+            start, end = end, end + math.prod(shape)
+            box_of_row = (row, *(slice(extent) for extent in shape))
+            made[box_of_row] = values[start:end].reshape(shape)
+        return made
+
+    def _fill(self, feature: str, value: Any) -> Any:
+        """The padding value, exact in the feature's dtype: −1 in a uint8 would be 255."""
+        spec = self.spec(feature)
+        if spec.is_text:
+            empty: Any = b"" if spec.dtype == dtypes.BYTES else ""
+            return value if isinstance(value, type(empty)) else empty
+        cast = np.asarray(value).astype(spec.numpy_dtype)
+        if not np.array_equal(cast.astype(np.float64), np.asarray(value, np.float64), equal_nan=True):
+            raise SpecError(
+                f"feature {feature!r}: expected a pad_value that is exact in {spec.dtype}, got {value!r}",
+                feature=feature,
+                expected=spec.dtype,
+                found=value,
+            )
+        return cast
+
+    def _known(self, spec: FeatureSpec) -> tuple[int, ...]:
+        """The shape, with 0 where a dimension varies."""
+        return tuple(size or 0 for size in spec.shape)
+
+    def _parsed_runs(self, feature: str, shards: Array, positions: Array) -> tuple[Array, Array]:
+        parsed = [
+            np.asarray(self._codec.decode(payload)[feature])
+            for payload in self._files.chosen_payloads(shards, positions)
+        ]
+        spec = self.spec(feature)
+        lengths = np.array([len(value) if spec.shape else 1 for value in parsed], np.int64)
+        if not parsed:
+            return np.empty((0, *self._known(spec)[1:]), spec.numpy_dtype), lengths
+        if spec.has_shape_feature:
+            return np.concatenate([value.reshape(-1) for value in parsed]), lengths
+        return np.concatenate([value if spec.shape else value[None] for value in parsed]), lengths

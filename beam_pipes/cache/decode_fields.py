@@ -1,0 +1,165 @@
+"""One feature of a parsed Example → its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.cache import dtypes
+from beam_pipes.cache.exact import exact_array
+from beam_pipes.cache.fields import Field
+from beam_pipes.cache.spec import FeatureSpec
+from beam_pipes.errors import SpecError
+
+Shape = tuple[int, ...]
+Decoder = Callable[[Any, "Shape | None"], Any]  # (Feature message, stored shape) → value
+
+_LISTS = {
+    "raw": "bytes_list",
+    "shape": "bytes_list",
+    "text": "bytes_list",
+    "texts": "bytes_list",
+    "floats": "float_list",
+}
+
+
+def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
+    """The function that turns the Feature message of a field into a value; it raises `SpecError`."""
+    if field.kind == "shape":
+        shape_spec = FeatureSpec("int64", shape=(len(spec.shape),))
+        return _tensor_decoder(field, shape_spec)
+    if field.kind == "text":
+        return lambda message, _: text_value(field.name, spec, _single(field, message))
+    if field.kind == "texts":
+        return lambda message, _: _texts(field, spec, message)
+    return _tensor_decoder(field, spec)
+
+
+def text_value(name: str, spec: FeatureSpec, value: bytes) -> Any:
+    """Stored bytes as the declared `bytes` or `str`."""
+    if spec.dtype == dtypes.BYTES:
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise SpecError(
+            f"feature {name!r}: expected UTF-8, found {value[:40]!r}: {error}. Declare bytes to read it.",
+            feature=name,
+            expected="str",
+            found=value,
+        ) from error
+
+
+def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | None = None) -> Shape:
+    """The shape of `count` elements: the stored one, or what the spec and the count tell."""
+    if stored is not None:
+        fits = len(stored) == len(spec.shape) and all(
+            have >= 0 and want in (None, have) for want, have in zip(spec.shape, stored, strict=True)
+        )
+        if fits and math.prod(stored) == count:
+            return stored
+    elif spec.ragged:
+        rest = tuple(size for size in spec.shape[1:] if size is not None)
+        row = math.prod(rest)
+        if count % row == 0:
+            return (count // row, *rest)
+    else:
+        shape = tuple(size for size in spec.shape if size is not None)
+        if math.prod(shape) == count:
+            return shape
+    raise SpecError(
+        f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, found {count} elements"
+        f"{'' if stored is None else f' and the shape {stored}'}. The record was written with another spec.",
+        feature=name,
+        expected=spec.shape,
+        found=count,
+    )
+
+
+def own_array(values: np.ndarray[Any, Any], spec: FeatureSpec, shape: Shape) -> Any:
+    """Stored values as a writable array of the declared dtype; a NumPy scalar for shape ()."""
+    made = values.reshape(shape).astype(spec.numpy_dtype)
+    return made if spec.shape else made[()]
+
+
+def _tensor_decoder(field: Field, spec: FeatureSpec) -> Decoder:
+    storage = dtypes.numpy_dtype(field.dtype)
+
+    def decode(message: Any, stored: Shape | None) -> Any:
+        if field.kind in ("raw", "shape"):
+            data = _single(field, message)
+            if len(data) % storage.itemsize:
+                raise SpecError(
+                    f"feature {field.name!r}: expected raw {field.dtype} values of {storage.itemsize} bytes each, "
+                    "found "
+                    f"{len(data)} bytes. The record was written with another spec.",
+                    feature=field.name,
+                    expected=field.dtype,
+                    found=len(data),
+                )
+            if field.dtype == dtypes.BOOL:
+                values = _booleans(field.name, data)
+            else:
+                values = np.frombuffer(data, storage)
+        else:
+            numbers = _values(field, message)
+            values = np.array(numbers, dtype=storage)
+            if field.kind == "ints":
+                values = exact_array(field.name, FeatureSpec(spec.dtype, shape=(None,)), values)
+        return own_array(values, spec, shape_of_count(field.name, spec, values.size, stored))
+
+    return decode
+
+
+def _booleans(name: str, data: bytes) -> np.ndarray[Any, Any]:
+    values = np.frombuffer(data, np.uint8)
+    if values.size and values.max() > 1:
+        raise SpecError(
+            f"feature {name!r}: expected booleans (bytes 0 and 1), found {int(values.max())}. The record was written "
+            "with "
+            "another spec.",
+            feature=name,
+            expected="bool",
+            found=int(values.max()),
+        )
+    return values.view(np.bool_)
+
+
+def _values(field: Field, message: Any) -> Any:
+    """The repeated values of the list that a field expects."""
+    expected = _LISTS.get(field.kind, "int64_list")
+    found = message.WhichOneof("kind")
+    if found not in (expected, None):
+        hint = 'encoding="raw"' if found == "bytes_list" else 'encoding="list"'
+        raise SpecError(
+            f"feature {field.name!r}: expected a {expected} ({field.dtype}), found a {found}. Declare the feature as "
+            "it was "
+            f"written; numbers in a {found} have {hint}.",
+            feature=field.name,
+            expected=expected,
+            found=found,
+        )
+    return getattr(message, expected).value
+
+
+def _single(field: Field, message: Any) -> bytes:
+    values = _values(field, message)
+    if len(values) != 1:
+        raise SpecError(
+            f"feature {field.name!r}: expected one value, found {len(values)}. Declare shape=(None,) for several.",
+            feature=field.name,
+            expected=1,
+            found=len(values),
+        )
+    return bytes(values[0])
+
+
+def _texts(field: Field, spec: FeatureSpec, message: Any) -> np.ndarray[Any, Any]:
+    values = list(_values(field, message))
+    shape_of_count(field.name, spec, len(values))
+    made = np.empty(len(values), object)
+    made[:] = [text_value(field.name, spec, value) for value in values]
+    return made

@@ -1,0 +1,77 @@
+"""Publishing: a snapshot's own files first, its manifest, and last the manifest that readers open."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipes.cache.checked_json import canonical_json
+from beam_pipes.cache.manifest import FILE_NAME, Manifest
+from beam_pipes.cache.schema import schema_text
+from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.errors import CacheError
+
+SNAPSHOTS = "snapshots"
+STATISTICS = "statistics.json"
+BUILD = "build.json"
+SCHEMA = "schema.pbtxt"
+
+
+def snapshot_directory(path: str | os.PathLike[str], snapshot: str) -> str:
+    """`DIR/snapshots/<id>`, where the files of a snapshot lie."""
+    return os.path.join(os.fspath(path), SNAPSHOTS, snapshot)
+
+
+def publish(
+    path: str | os.PathLike[str],
+    manifest: Manifest,
+    *,
+    build: Mapping[str, Any] | None = None,
+    storage: Storage | None = None,
+) -> str:
+    """Makes a snapshot, whose shards are committed, the one that readers see. Returns the manifest's id.
+
+    Writes schema, statistics and `build` (runner, times: whatever must not change the manifest) into
+    `path/snapshots/<id>/`, then its manifest, then replaces `path/manifest.json`: a reader sees the old snapshot or the
+    new one, whole. Publishing the same manifest again does nothing more than make it the current one.
+
+    Raises `CacheError` where another manifest has been published under the same snapshot id.
+    """
+    store = storage_for(path) if storage is None else storage
+    directory = snapshot_directory(path, manifest.snapshot)
+    data = manifest.to_bytes()
+    own = os.path.join(directory, FILE_NAME)
+    store.makedirs(directory)
+    specs = {name: split.spec for name, split in manifest.splits.items() if split.spec is not None}
+    if not store.exists(own):
+        for file, text in schema_files(specs).items():
+            store.replace(os.path.join(directory, file), text.encode())
+        store.replace(os.path.join(directory, STATISTICS), canonical_json(list(manifest.statistics)))
+        if build is not None:
+            rendered = json.dumps(build, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+            store.replace(os.path.join(directory, BUILD), rendered.encode())
+    try:
+        store.write_new(own, data)
+    except FileExistsError as error:
+        if store.read_bytes(own) != data:
+            raise CacheError(
+                f"{own}: expected no manifest or the same one, found another of snapshot {manifest.snapshot}. The same "
+                "inputs and declaration gave different records: look for a stage that is not deterministic, or "
+                "delete the "
+                "snapshot's directory and build again.",
+                path=own,
+                snapshot=manifest.snapshot,
+            ) from error
+    store.replace(os.path.join(os.fspath(path), FILE_NAME), data)
+    return manifest.id
+
+
+def schema_files(specs: Mapping[str, Any]) -> dict[str, str]:
+    """File name → text: `schema.pbtxt`, and `schema-<split>.pbtxt` for splits that differ from the first."""
+    made: dict[str, str] = {}
+    first = next(iter(specs.values()), None)
+    for split, spec in specs.items():
+        made[SCHEMA if spec == first else f"schema-{split}.pbtxt"] = schema_text(spec)
+    return made

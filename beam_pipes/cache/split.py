@@ -1,0 +1,196 @@
+"""`Split`: random access to the records of one split of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from beam_pipes.cache.codec import ExampleCodec, RecordCodec
+from beam_pipes.cache.columns import ColumnReader
+from beam_pipes.cache.manifest import Manifest
+from beam_pipes.cache.proto_class import codec_of_split
+from beam_pipes.cache.shard_files import ShardFiles
+from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.errors import CacheError, SpecError
+
+Array = np.ndarray[Any, Any]
+
+
+class Split:
+    """The records of a split as a sequence: by index, in batches, or in stored order.
+
+        split = Cache.open("demo")["train"]
+        split[7]                    →  {"tokens": array([...], dtype=int32), ...}
+        split.gather([7, 2, 7])     →  {"tokens": array of shape (3, longest), ...}
+
+    Files are memory-mapped when they are first needed. Everything returned is a copy, except by `views`. Thread-safe;
+    safe to fork; a pickled split re-opens the same snapshot, or raises `StaleCacheError` where it has changed.
+
+    Single records (`[]`, `record_bytes`, iteration) are checked against their checksums as they are read. `gather` is
+    not, for speed: `Cache.open(path, verify=True)` or `Cache.verify()` checks everything once.
+    """
+
+    def __init__(self, root: str, directory: str, manifest: Manifest, name: str, proto: Any = None) -> None:
+        self._root = root
+        self._directory = directory
+        self._manifest = manifest
+        self._proto = proto
+        self.name = name
+        self._shards = manifest.splits[name]
+        self._codec: RecordCodec = codec_of_split(self._shards, proto, where=f"{root}, split {name!r}")
+        self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec)
+
+    def __len__(self) -> int:
+        return self._files.num_records
+
+    def __getitem__(self, index: int) -> Any:
+        """One record, decoded: an example as a dict of arrays, NumPy scalars, bytes and str; a message; or bytes.
+
+        Raises `ExampleIndexError` outside the split, `CorruptRecordError` where its bytes have changed.
+        """
+        return self._codec.decode(self._files.payload(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        """All records, decoded, in stored order; read as a stream."""
+        return map(self._codec.decode, self._files.payloads())
+
+    def __repr__(self) -> str:
+        return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
+
+    def __reduce__(self) -> Any:
+        from beam_pipes.cache.reader import reopen_split
+
+        return reopen_split, (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto)
+
+    @property
+    def manifest_id(self) -> str:
+        """The id of the manifest: names the data exactly."""
+        return self._manifest.id
+
+    @property
+    def kind(self) -> str:
+        """ "example", "proto" or "bytes"."""
+        return self._shards.kind
+
+    @property
+    def spec(self) -> ExampleSpec:
+        """The features. Raises `CacheError` where records are not examples."""
+        return self._examples().spec
+
+    @property
+    def proto(self) -> Any:
+        """The message class of the records, or None where they are no protos."""
+        return getattr(self._codec, "proto", None)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all records are laid out alike, so that reading is arithmetic."""
+        return self._files.layout is not None
+
+    @property
+    def num_shards(self) -> int:
+        return self._files.num_shards
+
+    @property
+    def shard_sizes(self) -> Array:
+        """(num_shards,) int64: records of each shard."""
+        return self._files.shard_sizes
+
+    @property
+    def source_ordinals(self) -> Array:
+        """(n,) uint64: the position of each record in its source shard."""
+        return self._files.source_ordinals()
+
+    def shard_of(self, index: int) -> int:
+        """The shard, counted from 0, that holds a record."""
+        return self._files.place_one(index)[0]
+
+    def record_bytes(self, index: int) -> bytes:
+        """The payload of one record, as it is stored; its checksums are checked."""
+        return self._files.payload(index)
+
+    def lengths(self, feature: str) -> Array:
+        """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text."""
+        return self._columns().all_lengths(feature)
+
+    def gather_values(self, feature: str, indices: Sequence[int] | Array) -> tuple[Array, Array]:
+        """The values of a ragged feature for the given records, one after the other, and the length of each.
+
+            gather_values("tokens", [1, 0])  →  (array([7, 8, 9, 5, 6]), array([3, 2]))
+
+        Values are (sum of lengths, *rest). A text gives its bytes as uint8.
+        """
+        return self._columns().runs(feature, *self._files.place(indices))
+
+    def gather(
+        self,
+        indices: Sequence[int] | Array,
+        *,
+        features: Sequence[str] | None = None,
+        ragged: Literal["pad", "values"] = "pad",
+        pad_to: int | Mapping[str, int] | None = None,
+        pad_value: Any = 0,
+    ) -> dict[str, Array]:
+        """The given records as a batch, in the given order; an index may come twice.
+
+        Fixed features are stacked to (n, *shape), scalar texts to (n,) objects. Ragged features are
+
+        - `ragged="pad"`: padded at the end with `pad_value` (a number, or feature → number; texts with nothing) to the
+          longest of the batch or to `pad_to`;
+        - `ragged="values"`: `name` holds the values one after the other, `name/lengths` the leading dimensions, and
+          where more dimensions vary the values are one-dimensional and `name/shape` holds the shapes, (n, rank).
+
+        Raises:
+            ExampleIndexError: an index lies outside the split.
+            SpecError: a record is longer than `pad_to`, or the pad value is not exact in the dtype.
+        """
+        if ragged not in ("pad", "values"):
+            raise SpecError(f'ragged should be "pad" or "values", got {ragged!r}')
+        columns = self._columns()
+        shards, positions = self._files.place(indices)
+        batch: dict[str, Array] = {}
+        for name in self.spec if features is None else features:
+            spec = columns.spec(name)
+            if spec.is_text and spec.shape == ():
+                batch[name] = columns.texts(name, shards, positions)
+            elif not spec.ragged:
+                batch[name] = columns.stacked(name, shards, positions)
+            elif ragged == "values":
+                batch[name], batch[f"{name}/lengths"] = columns.runs(name, shards, positions)
+                if spec.has_shape_feature:
+                    batch[f"{name}/shape"] = columns.shapes(name, shards, positions)
+            else:
+                size = pad_to.get(name) if isinstance(pad_to, Mapping) else pad_to
+                value = pad_value.get(name, 0) if isinstance(pad_value, Mapping) else pad_value
+                batch[name] = columns.padded(name, shards, positions, size=size, value=value)
+        return batch
+
+    def views(self, shard: int) -> dict[str, Array]:
+        """The features of one shard as read-only arrays over the file itself: nothing is parsed or copied.
+
+        Each is (records of the shard, *shape), strided, in the *stored* dtype. Only where the split is `fixed`; raises
+        `CacheError` elsewhere.
+        """
+        columns = self._columns()
+        if self._files.layout is None:
+            raise CacheError(
+                f"split {self.name!r}: views need records that are all laid out alike, and these differ in size. Use "
+                "gather."
+            )
+        if not 0 <= shard < self.num_shards:
+            raise CacheError(f"split {self.name!r} has {self.num_shards} shards, and there is no shard {shard}")
+        return {name: columns.view(name, shard) for name in self.spec}
+
+    def _examples(self) -> ExampleCodec:
+        if not isinstance(self._codec, ExampleCodec):
+            raise CacheError(
+                f"split {self.name!r} of {self._root!r} holds records of kind {self.kind!r}, which have no features. "
+                "Use "
+                "split[i], iteration or record_bytes."
+            )
+        return self._codec
+
+    def _columns(self) -> ColumnReader:
+        return ColumnReader(self._files, self._examples())

@@ -1,0 +1,225 @@
+"""Verification: reads everything once, and reports every problem with file and offset."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy as np
+
+from beam_pipes.cache.codec import ExampleCodec
+from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, check_header
+from beam_pipes.cache.index import OFFSET, SIZE, column_names, decode_index, index_path
+from beam_pipes.cache.manifest import Manifest
+from beam_pipes.cache.split_manifest import SplitManifest
+from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
+
+_READ_BYTES = 8 << 20
+_MAX_PROBLEMS_PER_FILE = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong: which file, at which byte (None: the file as a whole), and what."""
+
+    file: str
+    offset: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """What was read, and every problem found."""
+
+    path: str
+    shards: int
+    records: int
+    bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def raise_if_damaged(self) -> None:
+        """Raises `CorruptCacheError` with all problems, where there are some."""
+        if self.problems:
+            listed = "\n".join(f"  {problem}" for problem in self.problems[:20])
+            more = f"\n  and {len(self.problems) - 20} more" if len(self.problems) > 20 else ""
+            raise CorruptCacheError(
+                f"{self.path}: expected an undamaged cache, found {len(self.problems)} problems:\n{listed}{more}",
+                path=self.path,
+                problems=self.problems,
+            )
+
+
+class _Verifier:
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.problems: list[Problem] = []
+        self.shards = self.records = self.bytes = 0
+
+    def report(self, path: str, offset: int | None, message: str) -> None:
+        found = Problem(file=os.path.relpath(path, self.directory), offset=offset, message=message)
+        self.problems.append(found)
+
+    def size_is(self, path: str, expected: int) -> bool:
+        """Whether the file is there; reports it where it is not, or has another size."""
+        try:
+            found = os.stat(path).st_size
+        except OSError as error:
+            self.report(
+                path, None, f"{path}: expected a file of {expected} bytes, and it cannot be opened: {error.strerror}"
+            )
+            return False
+        if found != expected:
+            self.report(
+                path, min(found, expected), f"{path}: expected {expected} bytes, as the manifest says, found {found}"
+            )
+        return True
+
+
+def verify_snapshot(directory: str, manifest: Manifest) -> VerifyReport:
+    """Checks all files of a snapshot: sizes, checksums of files and records, indexes against records, totals."""
+    verifier = _Verifier(directory)
+    for name, split in manifest.splits.items():
+        codec = None if split.spec is None else ExampleCodec(split.spec)
+        columns = column_names(
+            () if codec is None else codec.index_columns, fixed=codec is not None and codec.fixed_layout is not None
+        )
+        for shard in range(len(split.numbers)):
+            path = os.path.join(directory, split.file_name(manifest.name, name, shard))
+            _verify_shard(verifier, path, split, shard, columns, codec)
+    for entry in (*manifest.assets, *manifest.dead_letters):
+        path = os.path.join(directory, *entry.file.split("/"))
+        if verifier.size_is(path, entry.bytes):
+            crc = 0
+            with open(path, "rb") as file:
+                while data := file.read(_READ_BYTES):
+                    crc = google_crc32c.extend(crc, data)
+            if crc != entry.crc32c:
+                verifier.report(
+                    path,
+                    None,
+                    f"{path}: expected checksum {entry.crc32c:#010x}, as the manifest says, found {crc:#010x}",
+                )
+    return VerifyReport(
+        path=directory,
+        shards=verifier.shards,
+        records=verifier.records,
+        bytes=verifier.bytes,
+        problems=tuple(verifier.problems),
+    )
+
+
+def _verify_shard(
+    verifier: _Verifier,
+    path: str,
+    split: SplitManifest,
+    shard: int,
+    columns: tuple[str, ...],
+    codec: ExampleCodec | None,
+) -> None:
+    verifier.shards += 1
+    before = len(verifier.problems)
+    places: list[tuple[int, int]] = []
+    if verifier.size_is(path, split.bytes[shard]):
+        crc = 0
+        for offset, size, piece in _frames(verifier, path):
+            crc = google_crc32c.extend(crc, piece)
+            if size is not None:
+                places.append((offset, size))
+        verifier.records += len(places)
+        verifier.bytes += os.stat(path).st_size
+        if len(verifier.problems) == before and len(places) != split.records[shard]:
+            verifier.report(
+                path,
+                None,
+                f"{path}: expected {split.records[shard]} records, as the manifest says, found {len(places)}",
+            )
+        if len(verifier.problems) == before and crc != split.crc32c[shard]:
+            verifier.report(
+                path,
+                None,
+                f"{path}: expected checksum {split.crc32c[shard]:#010x}, as the manifest says, found {crc:#010x}",
+            )
+    _verify_index(verifier, index_path(path), split, shard, columns, places, whole=len(verifier.problems) == before)
+
+
+def _frames(verifier: _Verifier, path: str) -> Iterator[tuple[int, int | None, bytes]]:
+    """Yields (offset, payload bytes, frame); reports damaged payloads and goes on, stops at a damaged length."""
+    reported = 0
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        offset = 0
+        while offset < size:
+            header = file.read(HEADER_BYTES)
+            try:
+                length = check_header(path, offset, header, size - offset)
+            except CorruptRecordError as error:
+                verifier.report(path, offset, str(error))
+                return
+            frame = header + file.read(length + FRAME_BYTES - HEADER_BYTES)
+            try:
+                check_frame(path, offset, frame)
+            except CorruptRecordError as error:
+                reported += 1
+                if reported <= _MAX_PROBLEMS_PER_FILE:
+                    verifier.report(path, offset, str(error))
+            yield offset, length, frame
+            offset += len(frame)
+
+
+def _verify_index(
+    verifier: _Verifier,
+    path: str,
+    split: SplitManifest,
+    shard: int,
+    columns: tuple[str, ...],
+    places: list[tuple[int, int]],
+    *,
+    whole: bool,
+) -> None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        verifier.report(path, None, f"{path}: expected an index, and it cannot be opened: {error.strerror}")
+        return
+    crc = google_crc32c.value(data)
+    if crc != split.index_crc32c[shard]:
+        verifier.report(
+            path,
+            None,
+            f"{path}: expected checksum {split.index_crc32c[shard]:#010x}, as the manifest says, found {crc:#010x}",
+        )
+        return
+    try:
+        found = decode_index(data, path=path)
+    except CacheError as error:
+        verifier.report(path, None, str(error))
+        return
+    records = len(next(iter(found.values())))
+    if tuple(found) != columns or records != split.records[shard]:
+        verifier.report(
+            path,
+            None,
+            f"{path}: expected the columns {list(columns)} of {split.records[shard]} records, found {list(found)} of "
+            f"{records}",
+        )
+        return
+    if whole and OFFSET in found:
+        truth = np.array(places, np.int64).reshape(-1, 2)
+        wrong = (found[OFFSET] != truth[:, 0].astype(np.uint64)) | (found[SIZE] != truth[:, 1].astype(np.uint64))
+        for row in np.flatnonzero(wrong)[:_MAX_PROBLEMS_PER_FILE].tolist():
+            verifier.report(
+                path,
+                int(truth[row, 0]),
+                f"{path}: expected record {row} at offset {truth[row, 0]} with {truth[row, 1]} bytes, found offset "
+                f"{found[OFFSET][row]} and {found[SIZE][row]} bytes",
+            )
