@@ -24,6 +24,7 @@ Indices = npt.NDArray[np.int64]
 IndexLike = Sequence[int] | npt.NDArray[Any]
 
 _MASK_64 = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64
 _CHUNK = 1 << 14  # intermediate arrays stay in the L2 cache: 45 M indices/s against 25 M/s at a million at once
 _MAX_SIZE = 1 << 62  # both halves of the network fit 31 bits
 
@@ -51,7 +52,7 @@ def derive_key(seed: int, *words: int) -> int:
 
 
 def _mix(value: int) -> int:
-    value = (value + 0x9E3779B97F4A7C15) & _MASK_64
+    value = (value + _GAMMA) & _MASK_64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK_64
     return value ^ (value >> 31)
@@ -90,7 +91,7 @@ class KeyedPermutation:
     CT-RSA 2002). The mixed domain matters for speed: with halves of equal bits up to three indices in four fall
     outside, here fewer than one in sqrt(size). Not cryptography: the round function is a 32-bit multiply-xorshift hash.
 
-    `KeyedPermutation(10, seed=0).records(range(10))` → `[5, 3, 8, 4, 6, 0, 1, 2, 9, 7]`
+    `KeyedPermutation(10, seed=0).records(range(10))` → `[5, 4, 6, 9, 7, 8, 3, 2, 0, 1]`
     """
 
     def __init__(self, size: int, *, seed: int = 0, epoch: int = 0, stream: int = 0) -> None:
@@ -105,7 +106,7 @@ class KeyedPermutation:
         key = derive_key(seed, epoch, stream)
         self._keys = []
         for index in range(rounds):
-            word = derive_key(key, index)
+            word = _mix((key + index * _GAMMA) & _MASK_64)
             self._keys.append((np.uint32(word >> 32), np.uint32((word & 0xFFFFFFFF) | 1)))
 
     def records(self, positions: IndexLike) -> Indices:

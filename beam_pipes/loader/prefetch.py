@@ -97,6 +97,11 @@ class _Shared(Generic[Task, Result]):
                 self.exhausted_at = self.taken
                 self.changed.notify_all()
                 return None
+            except BaseException as error:  # noqa: B036 - handed to the consumer, as those of the function are
+                self.results[self.taken] = (None, error)
+                self.exhausted_at = self.taken + 1
+                self.changed.notify_all()
+                return None
             number = self.taken
             self.taken += 1
             return number, task

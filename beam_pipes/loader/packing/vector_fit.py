@@ -15,7 +15,7 @@ _SCAN = (256, 16384)
 def vector_fit(lengths: Int64, capacities: tuple[int, ...]) -> Int64:
     """The bin of each item of `lengths` (items, features): an item fits where all its features fit.
 
-    `vector_fit([[6, 1], [4, 1], [1, 9]], (10, 10))` → `[1, 1, 0]`
+    `vector_fit([[6, 1], [4, 1], [1, 9]], (10, 10))` → `[0, 1, 0]`
 
     Items are ordered by their largest share of a capacity. Bin after bin is filled with the first remaining item that
     still fits, until none does (the bin-centric form of first-fit decreasing: Panigrahy et al., "Heuristics for vector

@@ -1,0 +1,149 @@
+"""What benchmarks share: options, timing in pairs, memory of processes, the machine, one JSON object of results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_SAMPLE_SECS = 0.1
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """An argument parser with the options that every benchmark has: `--json FILE` and `--repeats N`."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", metavar="FILE", help="write the results to this file")
+    made.add_argument("--repeats", type=int, default=3, help="runs of each alternative, taken in turns [3]")
+    return made
+
+
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Wall-clock seconds of one call."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def paired_seconds(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> dict[str, list[float]]:
+    """Seconds of each run, `repeats` times, taken in turns: what disturbs the machine disturbs all of them alike."""
+    secs: dict[str, list[float]] = {name: [] for name in runs}
+    for repeat in range(repeats):
+        names = list(runs)
+        for name in names if repeat % 2 == 0 else reversed(names):
+            secs[name].append(seconds_of(runs[name]))
+    return secs
+
+
+def ratio(secs: Mapping[str, Sequence[float]], top: str, bottom: str) -> float:
+    """The median over paired runs of seconds of `top` over seconds of `bottom`: 2.0 says that `bottom` is twice as fast."""
+    return statistics.median(t / b for t, b in zip(secs[top], secs[bottom], strict=True))
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Resident memory of a process, pages of mapped files included; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid or 'self'}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def anonymous_bytes() -> int:
+    """Resident memory of this process without mapped files: what the machine cannot take back."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["RssAnon"].split()[0]) * 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A finished Python process: its standard output, seconds, and the peak of all its processes' memory together."""
+
+    output: str
+    secs: float
+    peak_rss_bytes: int
+
+
+def run_measured(arguments: Sequence[str], *, env: Mapping[str, str] | None = None) -> Measured:
+    """Runs `python ARGUMENTS`; raises `CalledProcessError` if it fails. Memory is sampled ten times a second."""
+    with tempfile.TemporaryFile("w+") as output:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *arguments], stdout=output, env={**os.environ, **(env or {})}, text=True
+        )
+        peak = 0
+        try:
+            while process.poll() is None:
+                peak = max(peak, sum(_private_bytes(pid) for pid in _tree(process.pid)))
+                time.sleep(_SAMPLE_SECS)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        secs = time.perf_counter() - started
+        output.seek(0)
+        text = output.read()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args, text)
+    return Measured(output=text, secs=secs, peak_rss_bytes=peak)
+
+
+def _private_bytes(pid: int) -> int:
+    """Proportional set size: pages that forked processes share count once over all of them."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        pass
+    return 0
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                for child in file.read().split():
+                    found += _tree(int(child))
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The machine, in the words that figures need beside them."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(_PAGE_BYTES * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def report(results: Mapping[str, Any], path: str | None) -> None:
+    """Prints the results as one JSON object with date and machine, and writes it to `path` if there is one."""
+    whole = {**results, "date": time.strftime("%Y-%m-%d"), "machine": machine()}
+    text = json.dumps(whole, indent=2)
+    print(text)
+    sys.stdout.flush()
+    if path is not None:
+        Path(path).write_text(text + "\n", encoding="utf-8")

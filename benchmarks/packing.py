@@ -1,0 +1,94 @@
+"""Padding and time of the packing algorithms on six distributions of document lengths.
+
+    python -m benchmarks.packing --documents 1000000 --json packing.json
+
+`waste` is the share of padding in all rows; `waste_of_bound` that of the Martello-Toth lower bound, which no packing
+can beat; `rows_to_bound` is rows over the bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.loader.packing import ALGORITHMS, lower_bound
+from benchmarks import harness
+
+Lengths = npt.NDArray[np.int64]
+
+
+def distributions(documents: int, capacity: int) -> dict[str, Lengths]:
+    """Lengths in [1, capacity] of six kinds of corpora."""
+    rng = np.random.default_rng(20261121)
+    draws: dict[str, Callable[[], npt.NDArray[Any]]] = {
+        "lognormal": lambda: np.exp(rng.normal(np.log(capacity / 8), 1.0, documents)),
+        "uniform": lambda: rng.integers(1, capacity + 1, documents),
+        "exponential": lambda: rng.exponential(capacity / 6, documents),
+        "pareto": lambda: (rng.pareto(1.2, documents) + 1) * capacity / 64,
+        "bimodal": lambda: np.where(
+            rng.random(documents) < 0.5,
+            rng.normal(capacity / 16, capacity / 64, documents),
+            rng.normal(0.7 * capacity, capacity / 16, documents),
+        ),
+        "just_over_a_third": lambda: rng.integers(capacity // 3 + 1, capacity // 2, documents),
+    }
+    return {name: np.clip(draw().astype(np.int64), 1, capacity) for name, draw in draws.items()}
+
+
+def measure(lengths: Lengths, capacity: int, algorithms: list[str]) -> dict[str, Any]:
+    """Rows, padding and seconds of each algorithm on one list of lengths."""
+    tokens = int(lengths.sum())
+    bound = lower_bound(lengths, capacity)
+    result: dict[str, Any] = {
+        "documents": len(lengths),
+        "tokens": tokens,
+        "lower_bound": bound,
+        "waste_of_bound": 1 - tokens / (bound * capacity),
+    }
+    for name in algorithms:
+        started = time.perf_counter()
+        bins = ALGORITHMS[name](lengths, capacity)
+        seconds = time.perf_counter() - started
+        rows = int(bins.max()) + 1
+        filled = np.bincount(bins, weights=lengths)
+        if len(filled) != rows or filled.max() > capacity or int(filled.sum()) != tokens:
+            raise AssertionError(f"{name} lost tokens or overfilled a row")
+        result[name] = {
+            "rows": rows,
+            "waste": 1 - tokens / (rows * capacity),
+            "rows_to_bound": rows / bound,
+            "seconds": round(seconds, 3),
+        }
+    return result
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--sequence-length", type=int, default=2048)
+    parser.add_argument("--algorithms", nargs="+", choices=sorted(ALGORITHMS), default=["best_fit", "next_fit"])
+    options = parser.parse_args(arguments)
+    results = {
+        name: measure(lengths, options.sequence_length, options.algorithms)
+        for name, lengths in distributions(options.documents, options.sequence_length).items()
+    }
+    worst = (
+        max(result["best_fit"]["rows_to_bound"] for result in results.values())
+        if "best_fit" in options.algorithms
+        else None
+    )
+    whole = {
+        "sequence_length": options.sequence_length,
+        "best_fit_worst_rows_to_bound": worst,
+        "distributions": results,
+    }
+    harness.report(whole, options.json)
+    return whole
+
+
+if __name__ == "__main__":
+    main()

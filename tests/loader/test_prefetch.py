@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import time
+
+import pytest
+
+from beam_pipes.loader.prefetch import OrderedPrefetcher
+
+
+def _threads() -> int:
+    return sum(thread.name.startswith("beam_pipes-prefetch") for thread in threading.enumerate())
+
+
+def _wait_until_no_threads() -> None:
+    deadline = time.monotonic() + 5
+    while _threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert _threads() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_results_come_in_the_order_of_the_tasks_whatever_finishes_first(workers):
+    def slow_for_even(number):
+        time.sleep(0.004 if number % 2 == 0 else 0)
+        return number * 10
+
+    results = list(OrderedPrefetcher(slow_for_even, iter(range(20)), workers=workers, depth=3))
+
+    assert results == [number * 10 for number in range(20)]
+    _wait_until_no_threads()
+
+
+def test_no_task_is_an_end_at_once():
+    assert list(OrderedPrefetcher(str, iter(()), workers=2, depth=2)) == []
+
+
+def test_no_more_than_depth_results_are_made_ahead():
+    made = []
+    prefetcher = OrderedPrefetcher(made.append, itertools.count(), workers=2, depth=4)
+
+    next(prefetcher)
+    time.sleep(0.1)
+
+    assert len(made) == 5
+    prefetcher.close()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_error_reaches_the_consumer_after_the_results_before_it(workers):
+    def fails_at_five(number):
+        if number == 5:
+            raise ZeroDivisionError("five")
+        return number
+
+    prefetcher = OrderedPrefetcher(fails_at_five, itertools.count(), workers=workers, depth=8)
+
+    assert [next(prefetcher) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ZeroDivisionError, match="five"):
+        next(prefetcher)
+    _wait_until_no_threads()
+    with pytest.raises(StopIteration):
+        next(prefetcher)
+
+
+def test_an_error_in_the_task_iterator_reaches_the_consumer():
+    def tasks():
+        yield 1
+        raise KeyError("tasks ran out of luck")
+
+    prefetcher = OrderedPrefetcher(str, tasks(), workers=1, depth=2)
+
+    assert next(prefetcher) == "1"
+    with pytest.raises(KeyError, match="out of luck"):
+        next(prefetcher)
+
+
+def test_close_and_garbage_collection_end_the_threads():
+    closed = OrderedPrefetcher(str, itertools.count(), workers=2, depth=2)
+    next(closed)
+    closed.close()
+    assert _threads() == 0
+
+    dropped = OrderedPrefetcher(str, itertools.count(), workers=2, depth=2)
+    next(dropped)
+    del dropped
+    gc.collect()
+    _wait_until_no_threads()
+
+
+def test_closing_from_another_thread_wakes_a_waiting_consumer():
+    release = threading.Event()
+    prefetcher = OrderedPrefetcher(lambda _: release.wait(10), iter([1]), workers=1, depth=1)
+    closer = threading.Timer(0.05, lambda: (release.set(), prefetcher.close()))
+    closer.start()
+
+    started = time.monotonic()
+    list(prefetcher)
+
+    assert time.monotonic() - started < 5
+    closer.join()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.schedule import Stretch, chairman_table, integer_rates
+
+RATES = st.lists(st.integers(1, 200), min_size=1, max_size=12).map(tuple)
+
+
+@given(RATES)
+@settings(max_examples=200, deadline=None)
+def test_every_prefix_is_within_the_chairman_bound_of_its_target(rates):
+    period, num_sources = sum(rates), len(rates)
+    given_rows = np.stack([np.cumsum(chairman_table(rates) == source) for source in range(num_sources)])
+    slots = np.arange(1, period + 1)
+    bound = 1 - Fraction(1, 2 * num_sources - 2) if num_sources > 1 else 0
+
+    # In integers: |count - rate · t / period| ≤ bound.
+    deviations = np.abs(given_rows * period - np.outer(rates, slots))
+
+    assert deviations.max() <= bound * period
+    assert given_rows[:, -1].tolist() == list(rates)
+
+
+@pytest.mark.parametrize("num_sources", [2, 3, 5, 10, 40])
+def test_random_real_rates_stay_within_one_row_of_their_target(num_sources):
+    rng = random.Random(num_sources)
+    rates = [rng.random() + 0.01 for _ in range(num_sources)]
+    shares = np.array(rates) / sum(rates)
+    stretch = Stretch(0, [0] * num_sources, integer_rates(rates))
+    positions = np.arange(5000)
+
+    sources, ordinals = stretch.locate(positions)
+
+    counts = np.cumsum(sources[:, None] == np.arange(num_sources), axis=0)
+    assert np.abs(counts - np.outer(positions + 1, shares)).max() < 1
+    assert np.array_equal(ordinals, counts[positions, sources] - 1)
+
+
+@given(RATES, st.integers(0, 10**12), st.integers(1, 40))
+@settings(deadline=None)
+def test_counts_and_ordinals_far_out_agree_with_each_other(rates, position, length):
+    stretch = Stretch(0, [0] * len(rates), rates)
+
+    sources, ordinals = stretch.locate(np.arange(position, position + length))
+
+    counts = list(stretch.counts_at(position))
+    for source, ordinal in zip(sources.tolist(), ordinals.tolist(), strict=True):
+        assert ordinal == counts[source]
+        counts[source] += 1
+    assert tuple(counts) == stretch.counts_at(position + length)
+    for place, source, ordinal in zip(range(position, position + length), sources, ordinals, strict=True):
+        assert stretch.position_of(int(source), int(ordinal)) == place
+
+
+def test_rates_keep_the_proportions_that_were_typed():
+    assert integer_rates((0.7, 0.2, 0.1)) == (7, 2, 1)
+    assert integer_rates((300_000, 12_000)) == (25, 1)
+    assert integer_rates((Fraction(1, 3), Fraction(2, 3))) == (1, 2)
+    assert integer_rates((1, 0, 1)) == (1, 0, 1)
+    assert integer_rates((np.float32(0.5), np.int64(1))) == (1, 2)
+
+
+@pytest.mark.parametrize(("num_sources", "precision"), [(2, 1e-10), (3, 1e-7), (6, 2e-6), (50, 2e-6)])
+def test_irrational_rates_are_approximated_as_closely_as_documented(num_sources, precision):
+    rng = random.Random(1)
+    rates = [rng.random() + 0.01 for _ in range(num_sources)]
+
+    weights = integer_rates(rates)
+
+    shares = np.array(rates) / sum(rates)
+    assert np.abs(np.array(weights) / sum(weights) - shares).max() <= precision
+    assert sum(weights) <= 1 << 18
+
+
+def test_a_source_with_rate_zero_is_never_taken():
+    stretch = Stretch(0, [0, 0, 0], (2, 0, 1))
+
+    sources, _ = stretch.locate(np.arange(30))
+
+    assert np.bincount(sources, minlength=3).tolist() == [20, 0, 10]
+    assert stretch.position_of(1, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        pytest.param((), "at least one positive rate", id="none"),
+        pytest.param((0, 0), "at least one positive rate", id="all_zero"),
+        pytest.param((1, -1), "rate of source 1 should not be negative, got -1", id="negative"),
+        pytest.param((1, "many"), "rate of source 1 should be a number, got 'many'", id="text"),
+        pytest.param((1, float("nan")), "rate of source 1 should be a number, got nan", id="nan"),
+        pytest.param((1, 1e-9), "rate 1e-09 of source 1 is too small beside the others", id="tiny"),
+    ],
+)
+def test_rates_that_mean_nothing_are_refused(rates, words):
+    with pytest.raises(LoaderError, match=words):
+        integer_rates(rates)
