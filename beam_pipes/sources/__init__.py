@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from beam_pipes.errors import SourceError
+from beam_pipes.sources.csv import CSV as CSV
+from beam_pipes.sources.csv import TSV as TSV
 from beam_pipes.sources.digest_cache import DigestCache as DigestCache
 from beam_pipes.sources.files import FileContent as FileContent
 from beam_pipes.sources.files import Files as Files
+from beam_pipes.sources.json_lines import JSONLines as JSONLines
 from beam_pipes.sources.memory import Memory as Memory
+from beam_pipes.sources.parquet import Parquet as Parquet
 from beam_pipes.sources.record_batch import BadRecord as BadRecord
 from beam_pipes.sources.record_batch import RecordBatch as RecordBatch
 from beam_pipes.sources.source import Slice as Slice
@@ -20,12 +24,18 @@ from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan
 from beam_pipes.sources.source import SourceShard as SourceShard
 from beam_pipes.sources.text_lines import TextLines as TextLines
+from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 
 SOURCES: Mapping[str, type[Source]] = MappingProxyType(
     {
+        "csv": CSV,
         "files": Files,
+        "json": JSONLines,
         "memory": Memory,
+        "parquet": Parquet,
         "text": TextLines,
+        "tfrecord": TFRecords,
+        "tsv": TSV,
     }
 )
 

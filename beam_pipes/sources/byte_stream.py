@@ -78,9 +78,10 @@ def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = REA
         )
 
 
-def slice_chunks(path: str, piece: Slice, *, size: int = READ_BYTES) -> Iterator[bytes]:
+def slice_chunks(path: str, piece: Slice, *, size: int = READ_BYTES, prefix: bytes = b"") -> Iterator[bytes]:
     """The bytes of a slice in chunks of at most `size`, decompressed where the file's name says so."""
-    return decompressed(slice_bytes(path, piece, size=size), codec=codec_of(piece.file), file=piece.file, size=size)
+    stored = slice_bytes(path, piece, size=size, prefix=prefix)
+    return decompressed(stored, codec=codec_of(piece.file), file=piece.file, size=size)
 
 
 def decompressed(chunks: Iterator[bytes], *, codec: str | None, file: str, size: int = READ_BYTES) -> Iterator[bytes]:

@@ -1,0 +1,303 @@
+"""Comma- and tab-separated rows as records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.byte_stream import (
+    READ_BYTES,
+    codec_of,
+    decompressed,
+    hash_range,
+    read_error,
+    read_range,
+    slice_chunks,
+)
+from beam_pipes.sources.csv_rows import Dialect, allow_fields_of
+from beam_pipes.sources.file_source import Range
+from beam_pipes.sources.line_source import LineSource
+from beam_pipes.sources.lines import BOM, OVERLONG_KEPT_BYTES, LineBlock, line_blocks
+from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
+from beam_pipes.sources.row_piece import RowPiece
+from beam_pipes.sources.schema import Schema, check_schema, describe_schema, text_converters
+from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.source import Slice
+
+
+@dataclass(frozen=True)
+class CSV(LineSource):
+    """Every row is one record, a `dict` of column name → value. Record ids are `name@byte offset` (decompressed).
+
+    `b"id,text\\n1,hi\\n"` with `schema={"id": int, "text": str}` → `{"id": 1, "text": "hi"}`
+
+    Columns are named by each file's first row, or by `columns` (with `header=False` the first row is data; with both,
+    the two must agree). With a `schema` (see `schema.py`) values hold its columns, converted; without, all, as `str`.
+    A row with another number of fields, with a field that does not fit, or not in UTF-8 is a bad record. Blank lines
+    are skipped. A quote within a quoted field is doubled.
+
+    `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
+    large files are not split. Pass False where no field does: every line is a row, and large files are split.
+    """
+
+    paths: Paths
+    _: KW_ONLY
+    columns: Sequence[str] | None = None
+    header: bool = True
+    schema: Schema | None = None
+    delimiter: str = ","
+    quote: str = '"'
+    quoted_newlines: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_schema(self.schema, scalars_only=True)
+        for option in ("delimiter", "quote"):
+            value = getattr(self, option)
+            if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
+                raise SourceError(f"{option} should be one ASCII character, got {value!r}")
+        if self.delimiter == self.quote:
+            raise SourceError(f"delimiter and quote should differ, both are {self.quote!r}")
+        if self.columns is not None:
+            object.__setattr__(self, "columns", _checked_columns(self.columns, "columns"))
+            self._check_schema_columns(tuple(self.columns), "columns")
+        elif not self.header:
+            raise SourceError("header=False leaves the columns without names: pass columns=['…', …]")
+
+    __hash__ = LineSource.__hash__
+
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect(delimiter=self.delimiter, quote=self.quote, quoted_newlines=self.quoted_newlines)
+
+    # Planning. A later slice of a split file depends on the header too, so its digest covers both.
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        whole = (0, file.size, file.size)
+        if self.quoted_newlines:
+            return [whole]
+        ranges = super()._ranges(file, target_shard_bytes)
+        if len(ranges) > 1 and self.header:
+            # The header belongs to the first slice, however many blank lines lie before it.
+            header_end = _first_row(file.path, file.name, self)[1]
+            ranges = [each for each in ranges if each[0] >= header_end] or [whole]
+            first = ranges[0][0] or ranges[0][1]
+            ranges = [(0, first, first), *(each for each in ranges if each[0])]
+        return ranges
+
+    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
+        variant = super()._variant(file, target_shard_bytes)
+        return variant if variant == "whole" else f"{variant}/{self.quoted_newlines:d}{self.header:d}"
+
+    def _digest(self, file: FoundFile, start: int, end: int) -> str:
+        prefix = self._header_line(file.path, file.name) if start else b""
+        return hash_range(file.path, file.name, start, end, prefix=prefix)
+
+    def _header_line(self, path: str, file: str) -> bytes:
+        """The first row of a file that every line is a row of; nothing where rows start at once."""
+        return _first_row(path, file, self)[0] if self.header else b""
+
+    # Reading.
+
+    def _read_slice(self, batcher: Batcher, part: Slice, path: str, size: int) -> Iterator[RecordBatch]:
+        allow_fields_of(self.max_line_bytes)
+        prefix = self._header_line(path, part.file) if part.start else b""
+        rows = _Rows(self, part.file, batcher)
+        if not self.header:
+            rows.use_columns(tuple(self.columns or ()))
+        elif part.start:
+            rows.use_columns(self.columns_in(prefix, part.file))
+        chunks = slice_chunks(path, part, size=size, prefix=prefix)
+        for block in line_blocks(chunks, offset=part.start, max_line_bytes=self.max_line_bytes):
+            if block.is_overlong:
+                yield from rows.finish()
+                yield from self._add_overlong(batcher, part.file, block)
+            else:
+                yield from rows.add(block)
+        yield from rows.finish()
+
+    def _add(self, batcher: Batcher, file: str, block: LineBlock) -> Iterator[RecordBatch]:
+        rows = _Rows(self, file, batcher)
+        yield from rows.add(block)
+        yield from rows.finish()
+
+    def columns_in(self, header: bytes, file: str) -> tuple[str, ...]:
+        """The columns that a header names, checked against those declared."""
+        fields = self.dialect.row(header)
+        if isinstance(fields, str):
+            raise SourceError(f"the header of {file} cannot be parsed: {fields}", file=file, offset=0)
+        found = _checked_columns(fields, f"the header of {file}", file=file)
+        if self.columns is not None and found != tuple(self.columns):
+            raise SourceError(
+                f"the header of {file} should be the declared columns {list(self.columns)}, found {list(found)}",
+                file=file,
+                offset=0,
+            )
+        self._check_schema_columns(found, f"the header of {file}")
+        return found
+
+    def _check_schema_columns(self, columns: tuple[str, ...], where: str) -> None:
+        missing = [name for name in self.schema or () if name not in columns]
+        if missing:
+            raise SourceError(
+                f"{where} should hold all columns of the schema: {missing} missing, found {list(columns)}",
+                columns=columns,
+            )
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+        columns = tuple(self.columns or ())
+        if not columns:
+            columns = self.columns_in(_first_row(self.selection().path_of(file), file, self)[0], file)
+        try:
+            return RowConverter(self, columns).value(self.dialect.row(raw))
+        except ValueError as error:
+            raise SourceError(str(error), file=file, offset=position) from error
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {
+            "source": "CSV",
+            "version": 1,
+            "columns": None if self.columns is None else list(self.columns),
+            "header": self.header,
+            "schema": describe_schema(self.schema),
+            "delimiter": self.delimiter,
+            "quote": self.quote,
+            "quoted_newlines": self.quoted_newlines,
+            "max_line_bytes": self.max_line_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class TSV(CSV):
+    """`CSV` with tabs between the fields."""
+
+    _: KW_ONLY
+    delimiter: str = "\t"
+
+    __hash__ = LineSource.__hash__
+
+
+class RowConverter:
+    """Fields → value, by the columns of one file and the schema."""
+
+    def __init__(self, source: CSV, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._converters = None
+        if source.schema is not None:
+            convert = text_converters(source.schema)
+            self._converters = [(name, columns.index(name), convert[name]) for name in convert]
+
+    def value(self, fields: list[str] | str) -> dict[str, Any]:
+        """Raises `ValueError` for a row that does not fit."""
+        if isinstance(fields, str):
+            raise ValueError(fields)
+        if len(fields) != len(self._columns):
+            raise ValueError(f"expected {len(self._columns)} fields ({', '.join(self._columns)}), found {len(fields)}")
+        if self._converters is None:
+            return dict(zip(self._columns, fields, strict=True))
+        row = {}
+        for name, index, convert in self._converters:
+            try:
+                row[name] = convert(fields[index])
+            except ValueError as error:
+                raise ValueError(f"column {name!r}: {error}") from error
+        return row
+
+
+class _Rows:
+    """The rows of one slice: finds the header, and carries rows from block to block whose quotes are open."""
+
+    def __init__(self, source: CSV, file: str, batcher: Batcher) -> None:
+        self._source = source
+        self._dialect = source.dialect
+        self._file = file
+        self._batcher = batcher
+        self._converter: RowConverter | None = None
+        self._held: LineBlock | None = None
+
+    def use_columns(self, columns: tuple[str, ...]) -> None:
+        self._converter = RowConverter(self._source, columns)
+
+    def add(self, block: LineBlock) -> Iterator[RecordBatch]:
+        held, self._held = self._held, None
+        # Without a quote in it, a block cannot end a row that is open: no need to parse it all again.
+        closes = held is None or self._source.quote.encode() in block.data
+        if held is not None:
+            data = held.data + block.data
+            block = LineBlock(held.offset, data, len(data))
+        if closes:
+            yield from self._take(block, is_last=False)
+        else:
+            self._held = block
+        if self._held is not None and self._held.length > self._source.max_line_bytes:
+            kept = self._held.data[:OVERLONG_KEPT_BYTES]
+            overlong, self._held = self._held._replace(data=kept), None
+            yield from self._source._add_overlong(self._batcher, self._file, overlong)
+
+    def finish(self) -> Iterator[RecordBatch]:
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._take(held, is_last=True)
+
+    def _take(self, block: LineBlock, *, is_last: bool) -> Iterator[RecordBatch]:
+        data = block.data
+        start = len(BOM) if block.offset == 0 and data.startswith(BOM) else 0
+        rows = self._dialect.rows(data, start, is_last=is_last)
+        if rows.rest < len(data):
+            self._held = LineBlock(block.offset + rows.rest, data[rows.rest :], len(data) - rows.rest)
+        if self._converter is None and rows.fields:
+            first, end = rows.spans.pop(0)
+            rows.fields.pop(0)
+            self.use_columns(self._source.columns_in(data[first:end], self._file))
+        if self._converter is None or not rows.fields:
+            return
+        piece = RowPiece(file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=rows.spans)
+        values, ordinals, bad = [], [], []
+        for ordinal, fields in enumerate(rows.fields, start=piece.first_ordinal):
+            try:
+                values.append(self._converter.value(fields))
+                ordinals.append(ordinal)
+            except ValueError as error:
+                k = ordinal - piece.first_ordinal
+                position = piece.position(k)
+                reason = SourceError(str(error), file=self._file, offset=position)
+                bad.append(
+                    BadRecord(ordinal=ordinal, file=self._file, position=position, raw=piece.raw(k), error=reason)
+                )
+        yield from self._batcher.add(piece, values, num_bytes=rows.rest, ordinals=ordinals if bad else None, bad=bad)
+
+
+def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:
+    """The bytes of a file's first row, and where it ends."""
+    try:
+        size = os.path.getsize(path)
+    except OSError as error:
+        raise read_error(file, error, offset=0) from error
+    chunks = decompressed(read_range(path, file, 0, size), codec=codec_of(file), file=file, size=READ_BYTES)
+    for block in line_blocks(chunks, offset=0, max_line_bytes=source.max_line_bytes):
+        start = len(BOM) if block.data.startswith(BOM) else 0
+        rows = source.dialect.rows(block.data, start, is_last=True)
+        if rows.spans:
+            first, end = rows.spans[0]
+            return block.data[first:end], end
+    return b"", 0
+
+
+def _checked_columns(columns: Sequence[Any], where: str, *, file: str | None = None) -> tuple[str, ...]:
+    names = tuple(columns) if not isinstance(columns, str) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise SourceError(f"{where} should be a list of names, got {columns!r:.200}", file=file)
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SourceError(f"{where} should name each column once, found twice: {twice}", file=file)
+    return names

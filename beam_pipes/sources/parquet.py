@@ -1,0 +1,238 @@
+"""Rows of Parquet files as records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from beam_pipes.errors import SourceError
+from beam_pipes.extras import require
+from beam_pipes.sources.byte_stream import read_error, read_range
+from beam_pipes.sources.file_source import FileSource, Range
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch
+from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+
+
+@dataclass(frozen=True)
+class Parquet(FileSource):
+    """Every row is one record, a `dict` of column name → value. Record ids are `name@row number`.
+
+    Values are Python's (`int`, `float`, `str`, `bytes`, `bool`, `datetime`, None for null, `dict` for a struct), lists
+    of numbers are NumPy arrays. `columns` selects top-level columns, in this order: the others are neither read nor do
+    they count in fingerprints. Files are split between row groups. Needs pyarrow.
+    """
+
+    paths: Paths
+    _: KW_ONLY
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns is not None:
+            if isinstance(self.columns, str) or not self.columns or not all(isinstance(c, str) for c in self.columns):
+                raise SourceError(f"columns should be a list of names, got {self.columns!r}")
+            object.__setattr__(self, "columns", tuple(self.columns))
+
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
+    # Planning. Slices are ranges of rows, whole row groups; digests cover the bytes of the selected columns.
+
+    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
+        columns = json.dumps(self.columns)
+        return f"parquet/{columns}/{target_shard_bytes if file.size > target_shard_bytes else 'whole'}"
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        ranges: list[Range] = []
+        start = end = num_bytes = 0
+        with _opened(file.path, file.name) as parquet:
+            metadata = parquet.metadata
+            for index in range(metadata.num_row_groups):
+                group = metadata.row_group(index)
+                end += group.num_rows
+                num_bytes += sum(size for _, size in self._chunks(metadata, index, file.name))
+                if num_bytes >= target_shard_bytes or index == metadata.num_row_groups - 1:
+                    if end > start:
+                        ranges.append((start, end, num_bytes))
+                    start, num_bytes = end, 0
+        return ranges
+
+    def _digest(self, file: FoundFile, start: int, end: int) -> str:
+        return self._digest_of(file.path, file.name, start, end)
+
+    def _digest_of(self, path: str, name: str, start: int, end: int) -> str:
+        with _opened(path, name) as parquet:
+            metadata = parquet.metadata
+            names = self._names(parquet, name)
+            schema = [[each, str(parquet.schema_arrow.field(each).type)] for each in names]
+            digest = hashlib.sha256(json.dumps(schema).encode())
+            groups = _groups(metadata, name, start, end)
+            chunks = [chunk for group in groups for chunk in self._chunks(metadata, group, name)]
+        for offset, size in chunks:
+            digest.update(f"{size}:".encode())
+            for part in read_range(path, name, offset, offset + size):
+                digest.update(part)
+        return digest.hexdigest()
+
+    def _names(self, parquet: Any, file: str) -> list[str]:
+        found = list(parquet.schema_arrow.names)
+        if self.columns is None:
+            return found
+        missing = [name for name in self.columns if name not in found]
+        if missing:
+            raise SourceError(
+                f"{file} should have columns {list(self.columns)}, found {found}: {missing} missing", file=file
+            )
+        return list(self.columns)
+
+    def _chunks(self, metadata: Any, group: int, file: str) -> Iterator[tuple[int, int]]:
+        """Offset and size of each selected column's bytes in a row group."""
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            if self.columns is None or column.path_in_schema.partition(".")[0] in self.columns:
+                offset = column.data_page_offset
+                if column.has_dictionary_page and column.dictionary_page_offset:
+                    offset = min(offset, column.dictionary_page_offset)
+                yield offset, column.total_compressed_size
+
+    # Reading.
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        check_batch_limits(batch_records, batch_bytes)
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        for part in shard.slices:
+            path = selection.path_of(part.file)
+            self._check_unchanged(path, part)
+            row = part.start
+            for batch in self._arrow_batches(path, part, batch_records):
+                piece = RowsPiece(file=part.file, first_ordinal=batcher.next_ordinal, row=row, batch=batch)
+                row += batch.num_rows
+                yield from batcher.add(piece, rows_of(batch), num_bytes=int(batch.nbytes))
+        yield from batcher.finish()
+
+    def _check_unchanged(self, path: str, part: Slice) -> None:
+        found = self._digest_of(path, part.file, part.start, part.end)
+        if found != part.digest:
+            raise SourceError(
+                f"input {part.file} changed after it was planned: rows {part.start} to {part.end} should have sha256 "
+                f"{part.digest[:12]}…, found {found[:12]}…; plan again",
+                file=part.file,
+                offset=part.start,
+            )
+
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+        with _opened(path, part.file) as parquet:
+            names = self._names(parquet, part.file)
+            groups = _groups(parquet.metadata, part.file, part.start, part.end)
+            for batch in parquet.iter_batches(
+                batch_size=batch_records, row_groups=groups, columns=names, use_threads=False
+            ):
+                yield batch.select(names)
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+        pyarrow = require("pyarrow", purpose="Parquet")
+        try:
+            with pyarrow.ipc.open_stream(raw) as stream:
+                (row,) = [row for batch in stream for row in rows_of(batch)]
+        except (pyarrow.ArrowInvalid, OSError, ValueError) as error:
+            raise SourceError(f"expected one row as an Arrow stream: {error}", file=file, offset=position) from error
+        return row
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        columns = None if self.columns is None else list(self.columns)
+        return {"source": "Parquet", "version": 1, "columns": columns}
+
+
+class RowsPiece(Piece):
+    """Rows of an Arrow batch; raw bytes are an Arrow stream of one row, because a row has no bytes of its own."""
+
+    __slots__ = ("row", "batch")
+
+    def __init__(self, *, file: str, first_ordinal: int, row: int, batch: Any) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal)
+        self.row = row
+        self.batch = batch
+
+    def position(self, k: int) -> int:
+        return self.row + k
+
+    def raw(self, k: int) -> bytes:
+        pyarrow = require("pyarrow", purpose="Parquet")
+        sink = pyarrow.BufferOutputStream()
+        row = self.batch.slice(k, 1)
+        with pyarrow.ipc.new_stream(sink, row.schema) as stream:
+            stream.write_batch(row)
+        return bytes(sink.getvalue().to_pybytes())
+
+
+def rows_of(batch: Any) -> list[dict[str, Any]]:
+    """The rows of an Arrow batch as dicts."""
+    names = batch.schema.names
+    if not names:
+        return [{} for _ in range(batch.num_rows)]
+    columns = [_column_values(column) for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _column_values(column: Any) -> list[Any]:
+    types = require("pyarrow", purpose="Parquet").types
+    kind = column.type
+    is_list = types.is_list(kind) or types.is_large_list(kind)
+    if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+        flat = column.flatten()
+        if not flat.null_count:
+            # A slice of the batch's buffer each, copied so that a record does not keep the whole batch alive.
+            lengths = column.value_lengths().fill_null(0).to_pylist()
+            numbers = flat.to_numpy(zero_copy_only=False)
+            arrays, at = [], 0
+            for valid, length in zip(column.is_valid().to_pylist(), lengths, strict=True):
+                arrays.append(numbers[at : at + length].copy() if valid else None)
+                at += length
+            return arrays
+    return list(column.to_pylist())
+
+
+def _groups(metadata: Any, file: str, start: int, end: int) -> list[int]:
+    """The row groups that make up rows `start … end`."""
+    groups, row = [], 0
+    for index in range(metadata.num_row_groups):
+        following = row + metadata.row_group(index).num_rows
+        if start <= row and following <= end:
+            groups.append(index)
+        elif row < end and start < following:
+            raise SourceError(
+                f"input {file} changed after it was planned: rows {start} to {end} should be whole row groups, found "
+                f"one from {row} to {following}; plan again",
+                file=file,
+                offset=row,
+            )
+        row = following
+    if row < end:
+        raise SourceError(f"input {file} has {row} rows, expected {end}; plan again", file=file, offset=row)
+    return groups
+
+
+@contextmanager
+def _opened(path: str, file: str) -> Iterator[Any]:
+    pyarrow = require("pyarrow", purpose="Parquet")
+    parquet = require("pyarrow.parquet", purpose="Parquet")
+    try:
+        with parquet.ParquetFile(path) as opened:
+            yield opened
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise SourceError(f"input {file} cannot be read as Parquet: {error}", file=file, offset=0) from error
+    except OSError as error:
+        raise read_error(file, error, offset=0) from error

@@ -1,0 +1,183 @@
+"""Column types of CSV and JSON rows: declared by name, applied to every row, a misfit making the row bad.
+
+A schema maps column names to `int`, `float`, `str`, `bool`, `bytes`, the same `| None` (empty or missing becomes None),
+a dtype's name such as `"int32"` (range-checked), or a feature spec (anything with `dtype` and `shape`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES, integer_range
+from beam_pipes.cache.exact import exact_array
+from beam_pipes.cache.spec import FeatureSpec
+from beam_pipes.errors import SourceError, SpecError
+
+Schema: TypeAlias = "Mapping[str, Any]"
+Convert: TypeAlias = "Callable[[Any], Any]"
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_TRUE, _FALSE = {"true", "1"}, {"false", "0"}
+_PLAIN = {int: "int", float: "float", str: "str", bool: "bool", bytes: "bytes"}
+
+
+def check_schema(schema: Schema | None, *, scalars_only: bool) -> None:
+    """Raises `SourceError` for a type that is not known; `scalars_only` where values are text."""
+    for name, declared in (schema or {}).items():
+        if not isinstance(name, str):
+            raise SourceError(f"schema should map column names to types, found the name {name!r}")
+        kind, _ = _kind_of(name, declared)
+        if scalars_only and isinstance(kind, FeatureSpec) and kind.shape:
+            raise SourceError(f"column {name!r}: a column of text holds scalars, the schema says shape {kind.shape}")
+
+
+def describe_schema(schema: Schema | None) -> list[list[Any]] | None:
+    """The schema as JSON-able data, in declared order."""
+    if schema is None:
+        return None
+    rows = []
+    for name, declared in schema.items():
+        kind, optional = _kind_of(name, declared)
+        rows.append([name, kind.to_json() if isinstance(kind, FeatureSpec) else kind, optional])
+    return rows
+
+
+def text_converters(schema: Schema) -> dict[str, Convert]:
+    """Column name → function from a field's text to its value; they raise `ValueError`."""
+    return {name: _optional(_from_text, *_kind_of(name, declared)) for name, declared in schema.items()}
+
+
+def json_converters(schema: Schema) -> dict[str, Convert]:
+    """Column name → function from a JSON value to its value; they raise `ValueError`. None stands for a missing key."""
+    return {name: _optional(_from_json, *_kind_of(name, declared), name) for name, declared in schema.items()}
+
+
+def _kind_of(name: str, declared: Any) -> tuple[str | FeatureSpec, bool]:
+    if isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union:
+        options = [option for option in typing.get_args(declared) if option is not type(None)]
+        if len(options) == 1 and len(typing.get_args(declared)) == 2:
+            return _kind_of(name, options[0])[0], True
+    if isinstance(declared, type) and declared in _PLAIN:
+        return _PLAIN[declared], False
+    if isinstance(declared, str) and (declared in NAMES or declared in _PLAIN.values()):
+        return declared, False
+    if isinstance(declared, FeatureSpec):
+        return declared, False
+    raise SourceError(
+        f"column {name!r}: expected a type, one of int, float, str, bool, bytes (or one of them | None), a dtype name "
+        f"({', '.join(NAMES)}) or a FeatureSpec, got {declared!r}",
+        column=name,
+    )
+
+
+def _optional(make: Callable[..., Convert], kind: str | FeatureSpec, optional: bool, *rest: str) -> Convert:
+    convert = make(kind, *rest)
+    if not optional:
+        return convert
+    return lambda value: None if value is None or value == "" else convert(value)
+
+
+def _from_text(kind: str | FeatureSpec) -> Convert:
+    if isinstance(kind, FeatureSpec):
+        return _in_range(_from_text(kind.dtype), kind)
+    if kind == "str":
+        return str
+    if kind == "bytes":
+        return lambda text: text.encode("utf-8", "surrogateescape")
+    if kind == "bool":
+        return _bool_of_text
+    if kind in FLOATS or kind == "float":
+        return _float_of_text
+    return _int_of_text if kind == "int" else _in_range(_int_of_text, FeatureSpec(kind))
+
+
+def _int_of_text(text: str) -> int:
+    text = text.strip()
+    if not _INTEGER.fullmatch(text) or len(text) > 4000:
+        raise ValueError(f"expected an int, got {text!r:.60}")
+    return int(text)
+
+
+def _float_of_text(text: str) -> float:
+    if "_" in text or not text.isascii():
+        raise ValueError(f"expected a float, got {text!r:.60}")
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected a float, got {text!r:.60}") from None
+
+
+def _bool_of_text(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError(f"expected a bool (true, false, 1 or 0), got {text!r:.60}")
+
+
+def _in_range(convert: Convert, spec: FeatureSpec) -> Convert:
+    if spec.dtype not in INTEGERS:
+        return convert
+    low, high = integer_range(spec.dtype)
+    low, high = max(low, spec.value_range[0]), min(high, spec.value_range[1])
+
+    def checked(value: Any) -> Any:
+        converted = convert(value)
+        if not low <= converted <= high:
+            raise ValueError(f"expected an {spec.dtype} in [{low}, {high}], got {converted}")
+        return converted
+
+    return checked
+
+
+def _from_json(kind: str | FeatureSpec, name: str) -> Convert:
+    if isinstance(kind, FeatureSpec):
+        spec = kind
+        if not spec.shape:
+            return _in_range(_from_json(spec.dtype, name), spec)
+
+        def array(value: Any) -> Any:
+            if not isinstance(value, list):
+                raise ValueError(f"expected a list for shape {spec.shape}, got {_json_name(value)}")
+            try:
+                return exact_array(name, spec, value)
+            except (SpecError, OverflowError) as error:
+                raise ValueError(str(error)) from error
+
+        return array
+    if kind in ("str", "bytes"):
+        text = _instance(str, "a string")
+        return text if kind == "str" else lambda value: text(value).encode("utf-8", "surrogatepass")
+    if kind == "bool":
+        return _instance(bool, "true or false")
+    if kind in FLOATS or kind == "float":
+        number = _instance((int, float), "a number")
+        return lambda value: _float_of_json(number(value))
+    whole = _instance(int, "an int")
+    return whole if kind == "int" else _in_range(whole, FeatureSpec(kind))
+
+
+def _float_of_json(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _instance(kinds: type | tuple[type, ...], expected: str) -> Convert:
+    wants_bool = kinds is bool
+
+    def check(value: Any) -> Any:
+        if isinstance(value, kinds) and (wants_bool or not isinstance(value, bool)):
+            return value
+        raise ValueError(f"expected {expected}, got {_json_name(value)}")
+
+    return check
+
+
+def _json_name(value: Any) -> str:
+    return "nothing" if value is None else f"{value!r:.60}"

@@ -1,0 +1,256 @@
+"""Records of TFRecord files: bytes, proto messages or decoded examples."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from beam_pipes.cache.codec import ExampleCodec
+from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
+from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, read_error, slice_chunks
+from beam_pipes.sources.file_source import FileSource, Range, even_cuts
+from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch
+from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.sources.value_bytes import is_message
+
+_HEADER = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class TFRecords(FileSource):
+    """Every TFRecord is one record. Record ids are `name@offset of the frame` (decompressed).
+
+    `message`: None gives payloads as `bytes`; a proto class (`Example`, or your own) gives messages; an `ExampleSpec`
+    gives examples, decoded to a `dict` of arrays.
+
+    Checksums are always checked. A record whose payload is damaged, or does not parse, is a bad record; where the
+    length is damaged the next record cannot be found, and reading stops with an error that names file and offset. Large
+    files are split between records; `.gz`, `.bz2` and `.zst` are read as a stream.
+
+    `max_record_bytes`: a length above it counts as damaged; what keeps memory bounded where lengths cannot be trusted.
+    """
+
+    paths: Paths
+    message: Any = None
+    _: KW_ONLY
+    max_record_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_class = isinstance(self.message, type) and is_message(self.message)
+        if self.message is not None and not is_class and not isinstance(self.message, ExampleSpec):
+            raise SourceError(
+                f"message should be None (for bytes), a proto class or an ExampleSpec, got {self.message!r:.100}"
+            )
+        if not isinstance(self.max_record_bytes, int) or self.max_record_bytes < 1:
+            raise SourceError(f"max_record_bytes should be a positive int, got {self.max_record_bytes!r}")
+
+    __hash__ = FileSource.__hash__
+
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @property
+    def output_type(self) -> type:
+        if self.message is None:
+            return bytes
+        kind: type = dict if isinstance(self.message, ExampleSpec) else self.message
+        return kind
+
+    @cached_property
+    def _decode(self) -> Callable[[bytes], Any] | None:
+        if self.message is None:
+            return None
+        return ExampleCodec(self.message).decode if isinstance(self.message, ExampleSpec) else self.message.FromString
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_decode"}
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        if file.size <= target_shard_bytes or codec_of(file.name):
+            return [(0, file.size, file.size)]
+        return _frame_ranges(file, target_shard_bytes)
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        check_batch_limits(batch_records, batch_bytes)
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        size = min(READ_BYTES, batch_bytes)
+        for part in shard.slices:
+            chunks = slice_chunks(selection.path_of(part.file), part, size=size)
+            for frames in self._frames(chunks, part):
+                yield from self._add(batcher, part.file, frames)
+        yield from batcher.finish()
+
+    def _frames(self, chunks: Iterator[bytes], part: Slice) -> Iterator[list[_Frame]]:
+        """The frames of a slice, those of one chunk at a time."""
+        buffer, offset = b"", part.start
+        parts: list[bytes] = []  # of a frame that is longer than what was read of it so far
+        missing = HEADER_BYTES
+        for chunk in chunks:
+            parts.append(chunk)
+            missing -= len(chunk)
+            if missing > 0:
+                continue
+            buffer, parts = b"".join(parts), []
+            frames: list[_Frame] = []
+            at = 0
+            while True:
+                missing = at + HEADER_BYTES - len(buffer)
+                if missing > 0:
+                    break
+                length = self._length(buffer, at, part, offset + at)
+                missing = at + FRAME_BYTES + length - len(buffer)
+                if missing > 0:
+                    break
+                start = at + HEADER_BYTES
+                payload = buffer[start : start + length]
+                (crc,) = _CRC.unpack_from(buffer, start + length)
+                frames.append((offset + at, payload, crc == masked_crc32c(payload)))
+                at = start + length + FOOTER_BYTES
+            if at < len(buffer):
+                parts.append(buffer[at:])
+            offset += at
+            if frames:
+                yield frames
+        if parts:
+            have = sum(map(len, parts))
+            raise SourceError(
+                f"input {part.file} is truncated: the record at byte {offset} has {have} bytes, expected "
+                f"{have + missing}",
+                file=part.file,
+                offset=offset,
+            )
+
+    def _length(self, buffer: bytes, at: int, part: Slice, offset: int) -> int:
+        length, crc = _HEADER.unpack_from(buffer, at)
+        if crc != masked_crc32c(buffer[at : at + 8]):
+            raise SourceError(
+                f"input {part.file} is damaged at byte {offset}: the length of the record there does not have its "
+                "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed",
+                file=part.file,
+                offset=offset,
+            )
+        if length > self.max_record_bytes:
+            raise SourceError(
+                f"input {part.file} has a record of {length} bytes at byte {offset}, expected at most "
+                f"max_record_bytes={self.max_record_bytes}",
+                file=part.file,
+                offset=offset,
+            )
+        return int(length)
+
+    def _add(self, batcher: Batcher, file: str, frames: list[_Frame]) -> Iterator[RecordBatch]:
+        piece = FramePiece(file=file, first_ordinal=batcher.next_ordinal, frames=frames)
+        size = sum(len(payload) + FRAME_BYTES for _, payload, _ in frames)
+        if self._decode is None and all(intact for _, _, intact in frames):
+            return batcher.add(piece, [payload for _, payload, _ in frames], num_bytes=size)
+        values: list[Any] = []
+        ordinals: list[int] = []
+        bad: list[BadRecord] = []
+        for ordinal, (position, payload, intact) in enumerate(frames, start=piece.first_ordinal):
+            try:
+                if not intact:
+                    raise SourceError(
+                        f"the payload ({len(payload)} bytes) does not have its checksum", file=file, offset=position
+                    )
+                values.append(self.parse(payload, file=file, position=position))
+                ordinals.append(ordinal)
+            except SourceError as error:
+                bad.append(BadRecord(ordinal=ordinal, file=file, position=position, raw=payload, error=error))
+        return batcher.add(piece, values, num_bytes=size, ordinals=ordinals if bad else None, bad=bad)
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+        if self._decode is None:
+            return raw
+        try:
+            return self._decode(raw)
+        except (DecodeError, CorruptRecordError, SpecError) as error:
+            expected = "an example of the declared features"
+            if not isinstance(self.message, ExampleSpec):
+                expected = f"a {self.message.DESCRIPTOR.full_name}"
+            raise SourceError(f"expected {expected}: {error}", file=file, offset=position) from error
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        message: Any = None
+        if isinstance(self.message, ExampleSpec):
+            message = self.message.to_json()
+        elif self.message is not None:
+            message = self.message.DESCRIPTOR.full_name
+        return {
+            "source": "TFRecords",
+            "version": 1,
+            "message": message,
+            "max_record_bytes": self.max_record_bytes,
+        }
+
+
+# Offset of the frame, payload, whether the payload has its checksum.
+_Frame = tuple[int, bytes, bool]
+
+
+class FramePiece(Piece):
+    """Consecutive records of one file; raw bytes are payloads."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self, *, file: str, first_ordinal: int, frames: list[_Frame]) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal)
+        self.frames = frames
+
+    def position(self, k: int) -> int:
+        return self.frames[k][0]
+
+    def raw(self, k: int) -> bytes:
+        return self.frames[k][1]
+
+
+def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
+    """Ranges that begin at the first record at or after a multiple of the target.
+
+    Where a length is damaged the rest is one range: reading it says what is wrong.
+    """
+    bounds = [0]
+    try:
+        with open(file.path, "rb", buffering=0) as handle:
+            cuts = iter(even_cuts(file.size, target_shard_bytes))
+            cut = next(cuts, None)
+            for offset in _frame_offsets(handle.fileno(), file.size):
+                if cut is None:
+                    break
+                if offset >= cut:
+                    bounds.append(offset)
+                    while cut is not None and cut <= offset:
+                        cut = next(cuts, None)
+    except OSError as error:
+        raise read_error(file.name, error, offset=bounds[-1]) from error
+    bounds.append(file.size)
+    return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _frame_offsets(descriptor: int, size: int) -> Iterator[int]:
+    """Where each record starts, for as long as lengths are intact."""
+    window, base, offset = b"", 0, 0
+    while offset < size:
+        at = offset - base
+        if at + HEADER_BYTES > len(window):
+            window, base, at = os.pread(descriptor, READ_BYTES, offset), offset, 0
+            if len(window) < HEADER_BYTES:
+                return
+        length, crc = _HEADER.unpack_from(window, at)
+        if offset + length + FRAME_BYTES > size or crc != masked_crc32c(window[at : at + 8]):
+            return
+        yield offset
+        offset += length + FRAME_BYTES
