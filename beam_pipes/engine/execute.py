@@ -115,10 +115,10 @@ class UnitRunner:
                             if values:
                                 count += len(values)
                                 named.setdefault(key, []).extend(values)
-                    if "_stats" in left:
-                        self._merge_set_stats(left["_stats"], account)
-                    elif asks_stats:
+                    if asks_stats:
                         self._ask_stats(account)
+                    elif "_stats" in left:
+                        self._merge_set_stats(left["_stats"], account)
                     if not count:
                         _count(left.get("_drops", (NO_OUTPUT,))[-1:], account.dropped)
                         continue

@@ -1,0 +1,162 @@
+"""`RandomPartition`: frequencies, stability, independence, and its errors."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipes.errors import DeclarationError
+from beam_pipes.typed import DAGPipeline, Input, Output, RandomPartition, load_pipeline
+
+THREE = ["train", "eval", "test"]
+# 99.9 % quantiles of chi-square with 1 and 2 degrees of freedom.
+CHI_SQUARE = {1: 10.83, 2: 13.82}
+
+
+def by_speaker(example: dict[str, Any]) -> str:
+    return str(example["speaker"])
+
+
+def sizes(partition: RandomPartition, count: int) -> dict[str, int]:
+    return {name: len(values) for name, values in load_pipeline(partition, range(count)).items()}
+
+
+@pytest.mark.parametrize("seed", [0, 1, -5])
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("probabilities", [[0.7, 0.2, 0.1], [0.9, 0.1], [0.5, 0.25, 0.25]])
+def test_outputs_are_as_frequent_as_asked(probabilities: list[float], keyed: bool, seed: int) -> None:
+    names = THREE[: len(probabilities)]
+    partition = RandomPartition(int, names, probabilities, seed=seed, key=str if keyed else None)
+
+    found = sizes(partition, 5_000)
+
+    expected = {name: 5_000 * p for name, p in zip(names, probabilities, strict=True)}
+    chi_square = sum((found[name] - expected[name]) ** 2 / expected[name] for name in names)
+    assert chi_square < CHI_SQUARE[len(names) - 1]
+
+
+def test_the_last_output_takes_the_rest() -> None:
+    short = RandomPartition(int, ["eval", "train"], [0.1])
+    assert short.partition_probabilities == [0.1, 0.9]
+    assert load_pipeline(short, range(500)) == load_pipeline(
+        RandomPartition(int, ["eval", "train"], [0.1, 0.9]), range(500)
+    )
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=12))
+def test_any_shares_of_a_whole_are_accepted(weights: list[int]) -> None:
+    probabilities = [weight / sum(weights) for weight in weights]
+    names = [f"p{position}" for position in range(len(weights))]
+    assert RandomPartition(int, names, probabilities).partition_probabilities == probabilities
+    rest = RandomPartition(int, names, probabilities[:-1]).partition_probabilities
+    assert math.isclose(sum(rest), 1)
+
+
+def test_probability_zero_and_one_are_never_and_always() -> None:
+    assert sizes(RandomPartition(int, THREE, [0, 1, 0]), 500) == {"train": 0, "eval": 500, "test": 0}
+    assert sizes(RandomPartition(int, ["all"], [1.0]), 5) == {"all": 5}
+    assert sizes(RandomPartition(int, ["all"], []), 5) == {"all": 5}
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"key": str}])
+def test_records_stay_where_they_are_when_data_grows(options: dict[str, Any]) -> None:
+    before = load_pipeline(RandomPartition(int, THREE, [0.7, 0.2, 0.1], **options), range(200))
+    after = load_pipeline(RandomPartition(int, THREE, [0.7, 0.2, 0.1], **options), range(400))
+    for name in THREE:
+        assert after[name][: len(before[name])] == before[name]
+
+
+def test_a_key_decides_wherever_the_record_stands() -> None:
+    partition = RandomPartition(int, THREE, [0.7, 0.2, 0.1], key=str)
+    forwards, backwards = (load_pipeline(partition, values) for values in (range(300), reversed(range(300))))
+    assert {name: sorted(values) for name, values in backwards.items()} == forwards
+
+
+def test_what_has_one_key_stays_together() -> None:
+    examples = [{"speaker": number % 20, "take": number} for number in range(400)]
+    loaded = load_pipeline(RandomPartition(dict, ["train", "eval"], [0.5, 0.5], key=by_speaker), examples)
+    train, evaluation = ({example["speaker"] for example in loaded[name]} for name in ("train", "eval"))
+    assert train and evaluation and not train & evaluation
+
+
+@pytest.mark.parametrize("key", [None, str])
+def test_seeds_and_names_choose_independently(key: Any) -> None:
+    def chosen(**options: Any) -> set[int]:
+        return set(load_pipeline(RandomPartition(int, ["a", "b"], [0.5], key=key, **options), range(2_000))["a"])
+
+    base = chosen()
+    assert chosen() == base
+    for other in (chosen(seed=1), chosen(name="Other")):
+        # Of 1,000 values in each half 500 are expected in both; 5 standard deviations are 112.
+        assert abs(len(base & other) - 500) < 112
+
+
+def test_a_second_partition_by_the_same_key_splits_again() -> None:
+    first = RandomPartition(int, ["held_out", "train"], [0.2], key=str)
+    second = RandomPartition(int, ["eval", "test"], [0.5], key=str, name="Second")
+    dag = DAGPipeline(
+        {first: Input(int), second: first["held_out"], Output(): {"eval": second["eval"], "test": second["test"]}}
+    )
+    loaded = load_pipeline(dag, range(2_000))
+    assert min(len(loaded["eval"]), len(loaded["test"])) > 100
+
+
+def test_bytes_and_numbers_are_keys_too() -> None:
+    for key in (lambda value: bytes([value]), lambda value: value):
+        assert sizes(RandomPartition(int, ["a", "b"], [0.5], key=key), 100)["a"] in range(30, 71)
+
+
+def test_choices_are_frozen() -> None:
+    # Written down: a record must stay in its split from version to version.
+    by_record = load_pipeline(RandomPartition(int, THREE, [0.7, 0.2, 0.1]), range(30))
+    by_key = load_pipeline(RandomPartition(int, THREE, [0.7, 0.2, 0.1], seed=7, key=lambda v: f"k{v}"), range(30))
+    assert (by_record["eval"], by_record["test"]) == ([6, 9, 13, 17, 18, 19, 29], [1, 20])
+    assert (by_key["eval"], by_key["test"]) == ([2, 19, 22, 23, 26], [3, 16, 17, 28, 29])
+
+
+def test_it_is_picklable() -> None:
+    partition = RandomPartition(dict, ["a", "b"], [0.5], key=by_speaker)
+    copy = pickle.loads(pickle.dumps(partition))
+    assert copy.transform({"speaker": 4}) == partition.transform({"speaker": 4})
+
+
+@pytest.mark.parametrize(
+    ("names", "probabilities", "words"),
+    [
+        (["a", "b"], [1.5, -0.5], "probabilities lie between 0 and 1, got [1.5, -0.5]. Give each output its share."),
+        (["a", "b"], [math.nan], "probabilities lie between 0 and 1, got [nan]. Give each output its share."),
+        (
+            ["a", "a"],
+            [0.5],
+            "partition names should be distinct and at least one, got ['a', 'a']. Each names an output.",
+        ),
+        ([], [], "partition names should be distinct and at least one, got []. Each names an output."),
+        (
+            ["a", "b"],
+            [0.7, 0.2],
+            "expected 2 probabilities that add up to 1, or 1 and the last output takes the rest; got [0.7, 0.2] "
+            "(sum 0.9) for ['a', 'b'].",
+        ),
+        (
+            ["a", "b", "c"],
+            [0.7, 0.7],
+            "expected 3 probabilities that add up to 1, or 2 and the last output takes the rest; got [0.7, 0.7] "
+            "(sum 1.4) for ['a', 'b', 'c'].",
+        ),
+    ],
+)
+def test_shares_and_names_that_do_not_fit_are_refused(names: list[str], probabilities: Any, words: str) -> None:
+    with pytest.raises(DeclarationError, match=f"^{re.escape('RandomPartition: ' + words)}$"):
+        RandomPartition(int, names, probabilities)
+
+
+def test_a_key_of_another_kind_is_refused() -> None:
+    message = "RandomPartition: key should give a str, bytes or an int, got float: 1.5. Return what names the group."
+    with pytest.raises(DeclarationError, match=f"^{re.escape(message)}$"):
+        RandomPartition(int, ["a"], [1], key=lambda value: 1.5).transform(1)  # type: ignore[arg-type, return-value]
