@@ -1,0 +1,136 @@
+"""Metrics and inferences in JSON lines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.errors import EvaluationError
+from beam_pipes.evaluation.loggers.json_encoder import TensorAndNumpyEncoder
+from beam_pipes.evaluation.loggers.logger import Dataset, Logger, examples_of, step_or_dummy
+from beam_pipes.evaluation.metric_values import Generic, MetricValue, Scalar, Text
+
+_log = logging.getLogger(__name__)
+
+
+class JSONLogger(Logger):
+    """Appends `{"step": 1000, "bleu": 27.5}` to `{task}-metrics.jsonl`, and writes `{task}-{step:06}.jsonl`.
+
+    The latter has a line an example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
+    "aux_{name}": …}`. Both files appear whole or not at all. Metrics that are pictures, sounds or histograms are left
+    out with a warning, as is a field that `json_encoder_cls` cannot encode.
+
+    `write_n_results`: how many examples to write, all if None, 0 for none.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        write_n_results: int | None = None,
+        json_encoder_cls: type[json.JSONEncoder] = TensorAndNumpyEncoder,
+    ) -> None:
+        if write_n_results is not None and write_n_results < 0:
+            raise EvaluationError(f"write_n_results should be None or ≥ 0, got {write_n_results}")
+        super().__init__(output_dir)
+        self._write_n_results = write_n_results
+        self._json_encoder_cls = json_encoder_cls
+
+    def __call__(
+        self,
+        task_name: str,
+        step: int | None,
+        metrics: Mapping[str, MetricValue],
+        dataset: Dataset | None,
+        inferences: Mapping[str, Sequence[Any]] | None,
+        targets: Sequence[Any] | None,
+    ) -> None:
+        step = step_or_dummy(step)
+        if metrics:
+            self._append_metrics(task_name, step, metrics)
+        if self._write_n_results == 0:
+            return
+        unset = [
+            f"{name} is None or empty"
+            for name, value in (("inferences", inferences), ("targets", targets), ("dataset", dataset))
+            if value is None or (hasattr(value, "__len__") and len(value) == 0)
+        ]
+        if unset:
+            _log.info("Skipping inference logging as %s", ", and ".join(unset))
+            return
+        assert inferences is not None and targets is not None and dataset is not None
+        started = time.monotonic()
+        lines = self._inference_lines(dataset, inferences, targets)
+        count = self._write(f"{task_name}-{step:06}.jsonl", lines)
+        seconds = time.monotonic() - started
+        _log.info("Writing completed in %.2f seconds (%.0f examples/sec).", seconds, count / max(seconds, 1e-9))
+
+    def _append_metrics(self, task_name: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
+        written: dict[str, Any] = {"step": step}
+        for name, value in metrics.items():
+            if isinstance(value, Scalar):
+                written[name] = value.value
+            elif isinstance(value, Text):
+                written[name] = value.textdata
+            elif isinstance(value, Generic):
+                written[name] = value.tensor.tolist()
+            else:
+                _log.warning("Skipping JSON logging of non-serializable metric '%s' of type %s.", name, type(value))
+        name = f"{task_name}-metrics.jsonl"
+        path = self._path(name)
+        storage = storage_for(path)
+        before = storage.read_bytes(path) if storage.exists(path) else b""
+        _log.info("Appending metrics to %s", path)
+        storage.makedirs(os.path.dirname(path))
+        storage.replace(path, before + self._line(written))
+
+    def _inference_lines(
+        self, dataset: Dataset, inferences: Mapping[str, Any], targets: Sequence[Any]
+    ) -> Iterator[bytes]:
+        columns: dict[str, Sequence[Any]] = {"target": targets}
+        for kind, values in inferences.items():
+            if kind == "aux_value":
+                columns |= {f"aux_{name}": auxiliary for name, auxiliary in values.items()}
+            else:
+                columns[kind] = values
+        for index, example in enumerate(itertools.islice(examples_of(dataset), self._write_n_results)):
+            line: dict[str, Any] = {"input": example}
+            for name, values in columns.items():
+                if index < len(values) and self._serializable(name, values[index]):
+                    line[name] = values[index]
+            yield self._line(line)
+
+    def _serializable(self, name: str, value: Any) -> bool:
+        try:
+            json.dumps(value, cls=self._json_encoder_cls)
+        except TypeError:
+            _log.warning("`%s` is not JSON serializable", name, exc_info=True)
+            return False
+        return True
+
+    def _line(self, value: Mapping[str, Any]) -> bytes:
+        return json.dumps(value, cls=self._json_encoder_cls).encode() + b"\n"
+
+    def _write(self, name: str, lines: Iterator[bytes]) -> int:
+        path = self._path(name)
+        storage = storage_for(path)
+        storage.makedirs(os.path.dirname(path))
+        _log.info("Writing inferences to %s", path)
+        staged = storage.stage(path)
+        count = 0
+        try:
+            while block := list(itertools.islice(lines, 256)):
+                staged.write(b"".join(block))
+                count += len(block)
+            staged.commit()
+        finally:
+            staged.close()
+        return count
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.output_dir, name)

@@ -1,0 +1,169 @@
+"""Metrics as TensorBoard summaries.
+
+`tf.summary.scalar` and its kin live in the package tensorboard, which TensorFlow no longer brings. What they write is a
+documented form, a tensor with the name of the plugin that shows it, and `tf.summary.write` of TensorFlow itself writes
+it; so nothing but TensorFlow is needed here, and TensorBoard (wherever it runs) shows the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import EvaluationError
+from beam_pipes.evaluation.loggers.logger import Dataset, Logger, step_or_dummy
+from beam_pipes.evaluation.metric_values import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
+from beam_pipes.extras import require
+
+DEFAULT_BUCKETS = 30  # as TensorBoard's own histogram summary
+_WAV = b"\x10\x0b"  # AudioPluginData with field 2, encoding, set to 11, WAV
+
+
+class TensorBoardLogger(Logger):
+    """Writes `eval/{metric}` summaries of every kind of `MetricValue` to event files under `{output_dir}/{task}`.
+
+    Needs TensorFlow. Event files are flushed after every task and closed by `close`.
+    """
+
+    def __init__(self, output_dir: str) -> None:
+        super().__init__(output_dir)
+        self._tf = require("tensorflow", purpose="TensorBoardLogger")
+        self._writers: dict[str, Any] = {}
+
+    def __call__(
+        self,
+        task_name: str,
+        step: int | None,
+        metrics: Mapping[str, MetricValue],
+        dataset: Dataset | None,
+        inferences: Mapping[str, Sequence[Any]] | None,
+        targets: Sequence[Any] | None,
+    ) -> None:
+        step = step_or_dummy(step)
+        writer = self._writer(os.path.join(self.output_dir, task_name))
+        # Every value is turned into a tensor first, so that one of a wrong type leaves no half of an evaluation behind.
+        summaries = [(f"eval/{name}", *self._summary(name, value)) for name, value in metrics.items()]
+        with writer.as_default():
+            for tag, tensor, metadata in summaries:
+                self._tf.summary.write(tag=tag, tensor=tensor, step=step, metadata=metadata)
+        writer.flush()
+
+    def close(self) -> None:
+        """Closes the event files; a later call opens new ones."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def _writer(self, directory: str) -> Any:
+        if directory not in self._writers:
+            self._writers[directory] = self._tf.summary.create_file_writer(directory, flush_millis=120)
+        return self._writers[directory]
+
+    def _summary(self, name: str, value: MetricValue) -> tuple[Any, Any]:
+        if isinstance(value, Generic):
+            return value.tensor, value.metadata
+        if isinstance(value, Scalar):
+            number = float(np.asarray(value.value))
+            return self._tf.constant(number, self._tf.float32), self._metadata("scalars", "SCALAR")
+        if isinstance(value, Text):
+            if not isinstance(value.textdata, str | bytes):
+                raise EvaluationError(
+                    f"metric {name!r}: `textdata` should be of the type `str` or `bytes`, got {value.textdata!r}",
+                    metric=name,
+                )
+            return self._tf.constant(value.textdata), self._metadata("text", "TENSOR")
+        if isinstance(value, Image):
+            return self._images(name, value), self._metadata("images", "BLOB_SEQUENCE")
+        if isinstance(value, Audio):
+            return self._sounds(name, value), self._metadata("audio", "BLOB_SEQUENCE", _WAV)
+        if isinstance(value, Histogram):
+            return histogram_buckets(value.values, value.bins or DEFAULT_BUCKETS), self._metadata(
+                "histograms", "TENSOR"
+            )
+        raise TypeError(
+            f"Value type not understood, got '{type(value).__name__}'. Metric {name!r} should be a MetricValue."
+        )
+
+    def _images(self, name: str, value: Image) -> Any:
+        pictures = np.asarray(value.image)
+        _check_rank(name, pictures, "(k, height, width, channels)")
+        if pictures.dtype.kind == "f":
+            pictures = np.clip(np.rint(pictures * 255), 0, 255).astype(np.uint8)
+        encoded = [self._tf.io.encode_png(picture).numpy() for picture in pictures[: value.max_outputs]]
+        height, width = pictures.shape[1:3]
+        return np.array([str(width).encode(), str(height).encode(), *encoded], object)
+
+    def _sounds(self, name: str, value: Audio) -> Any:
+        sounds = np.asarray(value.audiodata, np.float32)
+        _check_rank(name, sounds, "(k, samples, channels)")
+        encoded = [
+            [self._tf.audio.encode_wav(sound, value.sample_rate).numpy(), b""] for sound in sounds[: value.max_outputs]
+        ]
+        return np.array(encoded, object).reshape(-1, 2)
+
+    def _metadata(self, plugin: str, data_class: str, content: bytes = b"") -> Any:
+        metadata = self._tf.compat.v1.SummaryMetadata
+        return metadata(
+            plugin_data=metadata.PluginData(plugin_name=plugin, content=content),
+            # DATA_CLASS_SCALAR = 1, DATA_CLASS_TENSOR = 2, DATA_CLASS_BLOB_SEQUENCE = 3
+            data_class={"SCALAR": 1, "TENSOR": 2, "BLOB_SEQUENCE": 3}[data_class],
+        )
+
+
+class TensorBoardLoggerV1(TensorBoardLogger):
+    """Writes scalars in the first form of summaries (`simple_value`), for readers that know no other."""
+
+    def __call__(
+        self,
+        task_name: str,
+        step: int | None,
+        metrics: Mapping[str, MetricValue],
+        dataset: Dataset | None,
+        inferences: Mapping[str, Sequence[Any]] | None,
+        targets: Sequence[Any] | None,
+    ) -> None:
+        step = step_or_dummy(step)
+        numbers = {}
+        for name, value in metrics.items():
+            if not isinstance(value, Scalar):
+                raise EvaluationError(
+                    f"Value for metric '{name}' should be of type 'Scalar, got '{type(value).__name__}'. "
+                    "TensorBoardLogger writes the other types.",
+                    metric=name,
+                )
+            numbers[f"eval/{name}"] = float(np.asarray(value.value))
+        summary = self._tf.compat.v1.Summary
+        writer = self._writer(os.path.join(self.output_dir, task_name))
+        for tag, number in numbers.items():
+            writer.add_summary(summary(value=[summary.Value(tag=tag, simple_value=number)]), step)
+        writer.flush()
+
+    def _writer(self, directory: str) -> Any:
+        if directory not in self._writers:
+            with self._tf.Graph().as_default():  # the first form refuses to be made while executing eagerly
+                self._writers[directory] = self._tf.compat.v1.summary.FileWriter(directory)
+        return self._writers[directory]
+
+
+def histogram_buckets(values: Any, bins: int) -> np.ndarray[Any, Any]:
+    """Buckets of equal width as rows (left, right, count), float64: `[0, 1, 1, 2]`, 2 → `[[0, 1, 1], [1, 2, 3]]`.
+
+    The last bucket is closed. All values equal make one bucket around them; no values make `bins` empty ones.
+    """
+    flat = np.asarray(values, np.float64).reshape(-1)
+    if flat.size == 0:
+        return np.zeros((bins, 3))
+    if flat.min() == flat.max():
+        return np.array([[flat[0] - 0.5, flat[0] + 0.5, flat.size]])
+    counts, edges = np.histogram(flat, bins=bins)
+    return np.stack([edges[:-1], edges[1:], counts.astype(np.float64)], axis=1)
+
+
+def _check_rank(name: str, array: np.ndarray[Any, Any], shape: str) -> None:
+    if array.ndim != shape.count(",") + 1:
+        raise EvaluationError(
+            f"metric {name!r} should have the shape {shape}, got {array.shape}", metric=name, shape=array.shape
+        )

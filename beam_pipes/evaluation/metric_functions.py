@@ -1,0 +1,196 @@
+"""Metric functions, `bleu(targets, predictions)` and `perplexity(targets, scores)`, as metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from beam_pipes.evaluation.metric import CollectingMetric, Example, Metric
+from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
+from beam_pipes.evaluation.postprocess import (
+    Postprocessor,
+    decode_outputs,
+    decoded_targets,
+    postprocess_all,
+)
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.metric_functions import metric_kind
+from beam_pipes.tasks.signatures import function_name
+
+MetricFnCallable = Callable[..., Mapping[str, Any]]
+
+_OUTPUT_TYPE_OF_KIND = {
+    "predict": ModelOutputType.PREDICTION,
+    "predict_with_aux": ModelOutputType.PREDICTION_WITH_AUX,
+    "score": ModelOutputType.SCORE,
+}
+
+
+def model_output_type_of(metric_fn: MetricFnCallable) -> ModelOutputType:
+    """The outputs a metric function asks for by its arguments' names: `f(targets, scores)` → `SCORE`.
+
+    Raises `TaskError` for other names.
+    """
+    return _OUTPUT_TYPE_OF_KIND[metric_kind(metric_fn)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricArguments:
+    """What a metric function of one output type is called with, and what loggers write of it."""
+
+    arguments: Mapping[str, Any]
+    inferences: Mapping[str, Any]
+
+
+def metric_arguments(
+    output_type: ModelOutputType,
+    model_output: ModelOutput,
+    examples: Sequence[Example],
+    features: Mapping[str, Feature],
+    targets: list[Any],
+    *,
+    target_field_name: str = "targets",
+    postprocessor: Postprocessor | None = None,
+    where: str = "evaluation",
+) -> MetricArguments:
+    """Decodes and postprocesses model outputs for metric functions.
+
+    Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are handed on as they are.
+    """
+    if output_type == ModelOutputType.SCORE:
+        return MetricArguments(
+            arguments={"targets": targets, "scores": model_output}, inferences={"score": model_output}
+        )
+    arguments: dict[str, Any] = {"targets": targets}
+    inferences: dict[str, Any] = {}
+    if output_type == ModelOutputType.PREDICTION_WITH_AUX:
+        model_output, arguments["aux_values"] = model_output
+        inferences["aux_value"] = arguments["aux_values"]
+    inferences["output"] = decode_outputs(model_output, features[target_field_name], where)
+    arguments["predictions"] = postprocess_all(
+        inferences["output"], examples, postprocessor, is_target=False, where=where
+    )
+    inferences["prediction"] = arguments["predictions"]
+    return MetricArguments(arguments=arguments, inferences=inferences)
+
+
+def postprocessed_targets(
+    examples: Sequence[Example],
+    features: Mapping[str, Feature],
+    *,
+    target_field_name: str = "targets",
+    postprocessor: Postprocessor | None = None,
+    where: str = "evaluation",
+) -> list[Any]:
+    """The targets as metrics compare them."""
+    decoded = decoded_targets(examples, features, target_field_name, where)
+    return postprocess_all(decoded, examples, postprocessor, is_target=True, where=where)
+
+
+@dataclasses.dataclass(frozen=True)
+class LegacyMetric(Metric):
+    """A metric function as a metric object: `LegacyMetric.empty(f, postprocess).from_model_output(…).compute()`.
+
+    Every step gives a new object, so that one evaluation leaves nothing behind for the next.
+    """
+
+    metric_fn: MetricFnCallable
+    postprocessor: Postprocessor | None = None
+    metric_fn_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    targets_and_inferences: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, metric_fn: MetricFnCallable, postprocess_fn: Postprocessor | None) -> LegacyMetric:
+        return cls(model_output_type=model_output_type_of(metric_fn), metric_fn=metric_fn, postprocessor=postprocess_fn)
+
+    def from_model_output(  # type: ignore[override]  # an instance carries the function
+        self,
+        inputs: Sequence[Example],
+        model_output: ModelOutput,
+        features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        mask: Any = None,
+        indices_2d: Any = None,
+    ) -> LegacyMetric:
+        made = PassthroughLegacyMetric.from_metric_fn(self.metric_fn, self.postprocessor)
+        collected = made.from_model_output(inputs, model_output, features, target_field_name, mask, indices_2d)
+        arguments, targets = collected.arguments_for(list(inputs), features, target_field_name)
+        return dataclasses.replace(
+            self,
+            metric_fn_kwargs=arguments.arguments,
+            targets_and_inferences={"targets": targets, **arguments.inferences},
+        )
+
+    def compute(self) -> Mapping[str, Any]:
+        return self.metric_fn(**self.metric_fn_kwargs)
+
+
+class PassthroughLegacyMetric(CollectingMetric):
+    """Makes metric classes of metric functions: `PassthroughLegacyMetric.from_metric_fn(bleu, postprocess)`."""
+
+    metric_fn: ClassVar[MetricFnCallable]
+    postprocessor: ClassVar[Postprocessor | None]
+    model_output_type: ClassVar[ModelOutputType]
+
+    @classmethod
+    def from_metric_fn(
+        cls, metric_fn: MetricFnCallable, postprocess_fn: Postprocessor | None = None
+    ) -> type[PassthroughLegacyMetric]:
+        """A metric class that calls `metric_fn` with decoded and postprocessed targets and outputs.
+
+        Raises `TaskError` unless the function's arguments are `targets` and `predictions`, `scores`, or `predictions`
+        and `aux_values`.
+        """
+        members = {
+            "metric_fn": staticmethod(metric_fn),
+            "postprocessor": postprocess_fn and staticmethod(postprocess_fn),
+            "model_output_type": model_output_type_of(metric_fn),
+            "__doc__": metric_fn.__doc__,
+        }
+        return type(function_name(metric_fn), (cls,), members)
+
+    @classmethod
+    def postprocess(cls, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+        """One postprocessed target or prediction."""
+        if cls.postprocessor is None:
+            return targets_or_predictions
+        return cls.postprocessor(targets_or_predictions, **postprocess_kwargs)
+
+    def arguments_for(
+        self,
+        examples: Sequence[Example],
+        features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        targets: list[Any] | None = None,
+    ) -> tuple[MetricArguments, list[Any]]:
+        """What the function is to be called with, and the postprocessed targets."""
+        where = f"metric '{type(self).__name__}'"
+        postprocessor = type(self).postprocessor
+        if targets is None:
+            targets = postprocessed_targets(
+                examples, features, target_field_name=target_field_name, postprocessor=postprocessor, where=where
+            )
+        arguments = metric_arguments(
+            type(self).model_output_type,
+            self.outputs_in_order(),
+            examples,
+            features,
+            targets,
+            target_field_name=target_field_name,
+            postprocessor=postprocessor,
+            where=where,
+        )
+        return arguments, targets
+
+    def actual_compute(
+        self,
+        task_dataset_as_numpy: Sequence[Example],
+        task_output_features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        cached_targets: list[Any] | None = None,
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        examples = list(task_dataset_as_numpy)
+        arguments, targets = self.arguments_for(examples, task_output_features, target_field_name, cached_targets)
+        values = type(self).metric_fn(**arguments.arguments)
+        return values, {"targets": targets, **arguments.inferences}

@@ -1,0 +1,154 @@
+"""What model functions return, put into the order of the examples."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import EvaluationError
+
+
+class ModelOutputType(enum.IntEnum):
+    """The kinds of output a metric may ask for."""
+
+    PREDICTION = 1
+    SCORE = 2
+    PREDICTION_WITH_AUX = 3
+    SCORE_WITH_INTERMEDIATES = 4
+
+    @classmethod
+    def to_str(cls, enm: int) -> str:
+        """`ModelOutputType.SCORE` → `"score"`."""
+        return cls(enm).name.lower()
+
+
+ModelOutput = Any  # a list in the order of the examples, or (list, {name: list}) with auxiliary values
+
+
+def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput:
+    """Sorts `[(index, output), …]` by index, and auxiliary values with it.
+
+    `[(1, [5]), (0, [7, 8])]` → `[[7, 8], [5]]`; `([(1, [5]), (0, [7, 8])], {"scores": [0.5, 0.7]})` →
+    `([[7, 8], [5]], {"scores": [0.7, 0.5]})`. Entries with a negative index are padding and are dropped. An example
+    that several hosts predicted counts once, if they agree.
+
+    Raises `EvaluationError`, beginning with `where`, when entries are no pairs, an index is missing, unknown or
+    answered twice in different ways, or auxiliary values are not one an example.
+    """
+    auxiliary: Any = None
+    pairs = returned
+    if isinstance(returned, tuple):
+        if len(returned) != 2:
+            raise EvaluationError(
+                f"{where}: expected [(index, output), …] or a pair of that and auxiliary values, got a tuple of "
+                f"{len(returned)}",
+                where=where,
+            )
+        pairs, auxiliary = returned
+    places = _places(list(pairs), num_examples, where)
+    outputs = [pairs[place][1] for place in places]
+    if auxiliary is None:
+        return outputs
+    return outputs, _reordered(auxiliary, places, len(pairs), where, "auxiliary values")
+
+
+def merge_hosts(returned: Sequence[Any]) -> Any:
+    """Joins what several hosts returned for their shares of one dataset into what one host would return.
+
+    `[[(0, [5])], [(1, [7])]]` → `[(0, [5]), (1, [7])]`; auxiliary values are joined name by name. Call it after the
+    hosts' outputs were gathered, and return the result from the model function on every host.
+    """
+    if not any(isinstance(part, tuple) for part in returned):
+        return [pair for part in returned for pair in part]
+    pairs = [pair for part, _ in returned for pair in part]
+    return pairs, _joined([auxiliary for _, auxiliary in returned])
+
+
+def as_array(outputs: Any) -> Any:
+    """One array where the outputs have one shape; otherwise (ragged) the list as it is. Mappings entry by entry."""
+    if isinstance(outputs, tuple):
+        return tuple(as_array(part) for part in outputs)
+    if isinstance(outputs, Mapping):
+        return {name: as_array(value) for name, value in outputs.items()}
+    try:
+        return np.array(outputs)
+    except ValueError:
+        return outputs
+
+
+def _places(pairs: list[Any], num_examples: int, where: str) -> list[int]:
+    first: dict[int, int] = {}
+    for place, pair in enumerate(pairs):
+        try:
+            index, output = pair
+            index = int(index)
+        except (TypeError, ValueError):
+            raise EvaluationError(
+                f"{where}: Expected a sequence of length-2 tuples with (index, score) format or (index, tokens); "
+                f"entry {place} is {_brief(pair)}",
+                where=where,
+            ) from None
+        if index < 0:
+            continue
+        if index >= num_examples:
+            raise EvaluationError(
+                f"{where}: got an output for example {index}, but there are {num_examples}; return the indices that "
+                "the dataset was enumerated with",
+                where=where,
+                index=index,
+            )
+        if index in first and repr(_plain(pairs[first[index]][1])) != repr(_plain(output)):
+            raise EvaluationError(
+                f"{where}: example {index} was answered twice, with {_brief(pairs[first[index]][1])} and "
+                f"{_brief(output)}; hosts that share an example should agree, or mark one answer with index -1",
+                where=where,
+                index=index,
+            )
+        first.setdefault(index, place)
+    missing = [index for index in range(num_examples) if index not in first]
+    if missing:
+        raise EvaluationError(
+            f"{where}: outputs are missing for {len(missing)} of {num_examples} examples, first example {missing[0]}. "
+            "Does the model function drop the last partial batch?",
+            where=where,
+            missing=missing,
+        )
+    return [first[index] for index in range(num_examples)]
+
+
+def _reordered(values: Any, places: list[int], count: int, where: str, name: str) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _reordered(value, places, count, where, f"{name}[{key!r}]") for key, value in values.items()}
+    try:
+        found = len(values)
+    except TypeError:
+        raise EvaluationError(
+            f"{where}: {name} should hold one value for each of the {count} outputs, got {_brief(values)}", where=where
+        ) from None
+    if found != count:
+        raise EvaluationError(
+            f"{where}: {name} should hold one value for each of the {count} outputs, got {found}", where=where
+        )
+    return [values[place] for place in places]
+
+
+def _joined(auxiliary: list[Any]) -> Any:
+    if isinstance(auxiliary[0], Mapping):
+        return {name: _joined([part[name] for part in auxiliary]) for name in auxiliary[0]}
+    return [value for part in auxiliary for value in part]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
