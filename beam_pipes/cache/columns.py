@@ -12,7 +12,7 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.decode_fields import text_value
 from beam_pipes.cache.fields import Field
 from beam_pipes.cache.framing import HEADER_BYTES
-from beam_pipes.cache.shard_files import ShardFiles, starts_of
+from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, SpecError
 
@@ -21,14 +21,17 @@ Array = np.ndarray[Any, Any]
 # From this many bytes a row on, copying row by row into the padded batch beats a mask over all of it.
 _LONG_ROW_BYTES = 512
 
+_Plan = tuple["int | None", "int | None", "np.dtype[Any]", "tuple[int, ...]", "np.dtype[Any]"]
+
 
 class ColumnReader:
-    """Reads features of given records, by shard and position. Everything returned is a copy."""
+    """Reads features of given records. Everything returned is a copy, except by `view`."""
 
     def __init__(self, files: ShardFiles, codec: ExampleCodec) -> None:
         self._files = files
         self._codec = codec
         self._fields = {field.name: field for field in codec.fields}
+        self._plans: dict[str, _Plan] = {}
 
     def spec(self, feature: str) -> FeatureSpec:
         """Raises `CacheNotFoundError` where the split has no such feature."""
@@ -39,29 +42,45 @@ class ColumnReader:
             )
         return found
 
-    def is_uniform(self, feature: str) -> bool:
-        """Whether the feature has the same shape in all records, so that it can be stacked."""
-        field = self._fields[feature]
-        return not self.spec(feature).is_text and field.direct and self._num_bytes(field) is not None
+    def stacked(self, feature: str, places: Places) -> Array:
+        """(n, *shape) of a feature whose shape is the same in all records."""
+        plan = self._plans.get(feature)
+        if plan is None:
+            plan = self._plans[feature] = self._plan(feature)
+        start, row_bytes, storage, shape, declared = plan
+        if row_bytes is None:
+            return self.runs(feature, places)[0].reshape(len(places), *shape)
+        if row_bytes == 0 or not len(places):
+            return np.empty((len(places), *shape), declared)
+        addresses = places.payloads + (start if start is not None else self._files.column(f"start/{feature}", places))
+        self._files.check_inside(places, addresses, row_bytes)
+        made = self._files.data.rows(addresses, row_bytes).view(storage).reshape(len(places), *shape)
+        return made if storage == declared else made.astype(declared)
 
-    def _num_bytes(self, field: Field) -> int | None:
-        return field.num_bytes if self._files.layout is None else self._files.layout.fields[field.name][1]
-
-    def stacked(self, feature: str, shards: Array, positions: Array) -> Array:
-        """(n, *shape) of a feature that `is_uniform`, or of int64 lists of known shape."""
-        spec, field = self.spec(feature), self._fields[feature]
-        num_bytes = self._num_bytes(field)
+    def _plan(self, feature: str) -> _Plan:
+        """Constant start in the payload, bytes, stored dtype, shape and declared dtype of a feature that stacks."""
+        spec, field, layout = self.spec(feature), self._fields[feature], self._files.layout
+        declared = spec.numpy_dtype
         if not field.direct:
-            values, _ = self.runs(feature, shards, positions)
-            return values.reshape(len(shards), *self._known(spec))
-        assert num_bytes is not None
+            return None, None, declared, self._known(spec), declared
         storage = dtypes.numpy_dtype(field.dtype)
-        starts = starts_of(self._files, field, self._codec.constant_starts, shards, positions)
-        rows = self._files.rows(shards, starts, storage, num_bytes // storage.itemsize)
-        shape = (num_bytes // field.row_bytes, *self._known(spec)[1:]) if spec.ragged else self._known(spec)
-        return rows.reshape(len(shards), *shape).astype(spec.numpy_dtype, copy=False)
+        if layout is None:
+            return self._codec.constant_starts.get(feature), field.num_bytes, storage, self._known(spec), declared
+        start, num_bytes = layout.fields[feature]
+        shape = self._known(spec)
+        if spec.ragged:
+            shape = (num_bytes // field.row_bytes, *shape[1:])
+        return start, num_bytes, storage, shape, declared
 
-    def lengths(self, feature: str, shards: Array, positions: Array) -> Array:
+    def _addresses(self, field: Field, places: Places) -> Array:
+        """Where the bytes of a direct field start, for each record."""
+        layout = self._files.layout
+        if layout is not None:
+            return places.payloads + layout.fields[field.name][0]
+        start = self._codec.constant_starts.get(field.name)
+        return places.payloads + (self._files.column(f"start/{field.name}", places) if start is None else start)
+
+    def lengths(self, feature: str, places: Places) -> Array:
         """(n,) int64: the leading dimension of each record; bytes of a text."""
         spec, field = self.spec(feature), self._fields[feature]
         if not spec.ragged and not field.kind == "text":
@@ -69,52 +88,55 @@ class ColumnReader:
                 raise SpecError(
                     f"feature {feature!r}: expected a feature with a leading dimension, got a scalar", feature=feature
                 )
-            return np.full(len(shards), spec.shape[0], np.int64)
+            return np.full(len(places), spec.shape[0], np.int64)
         if self._files.layout is not None:
-            return np.full(len(shards), self._files.layout.fields[feature][1] // field.row_bytes, np.int64)
-        return self._files.column(f"length/{feature}", shards, positions)
+            return np.full(len(places), self._files.layout.fields[feature][1] // field.row_bytes, np.int64)
+        return self._files.column(f"length/{feature}", places)
 
     def all_lengths(self, feature: str) -> Array:
         """`lengths` of every record of the split."""
         spec = self.spec(feature)
         if self._files.layout is None and (spec.ragged or spec.is_text and not spec.shape):
             return self._files.whole_column(f"length/{feature}").astype(np.int64)
-        one = self.lengths(feature, np.zeros(1, np.int64), np.zeros(1, np.int64))
-        return np.repeat(one, self._files.num_records)
+        one = self.lengths(feature, self._files.place([0] if self._files.num_records else []))
+        return np.repeat(one, self._files.num_records) if len(one) else one
 
-    def shapes(self, feature: str, shards: Array, positions: Array) -> Array:
+    def shapes(self, feature: str, places: Places) -> Array:
         """(n, rank) int64: the shapes of a feature that varies in more than its leading dimension."""
         field = self._fields[feature + SHAPE_SUFFIX]
-        starts = starts_of(self._files, field, self._codec.constant_starts, shards, positions)
-        return self._files.rows(shards, starts, np.dtype("<i8"), len(self.spec(feature).shape))
+        rank = len(self.spec(feature).shape)
+        addresses = self._addresses(field, places)
+        self._files.check_inside(places, addresses, 8 * rank)
+        return self._files.data.rows(addresses, 8 * rank).view("<i8").reshape(len(places), rank)
 
-    def runs(self, feature: str, shards: Array, positions: Array) -> tuple[Array, Array]:
+    def runs(self, feature: str, places: Places) -> tuple[Array, Array]:
         """The values of all records one after the other, and the leading dimension of each.
 
         Values are (sum of lengths, *rest); one-dimensional where the rest varies too; the bytes (uint8) of a text.
         """
         spec, field = self.spec(feature), self._fields[feature]
         if not field.direct:
-            return self._parsed_runs(feature, shards, positions)
+            return self._parsed_runs(feature, places)
         rest: tuple[int, ...] = ()
         if spec.has_shape_feature:
-            shapes = self.shapes(feature, shards, positions)
+            shapes = self.shapes(feature, places)
             lengths, counts = shapes[:, 0], shapes.prod(axis=1)
         else:
-            lengths = self.lengths(feature, shards, positions)
+            lengths = self.lengths(feature, places)
             rest = () if field.kind == "text" else self._known(spec)[1:]
             counts = lengths * math.prod(rest)
         storage = np.dtype(np.uint8) if field.kind == "text" else dtypes.numpy_dtype(field.dtype)
-        starts = starts_of(self._files, field, self._codec.constant_starts, shards, positions)
-        values = self._files.values(shards, starts, counts, storage)
+        addresses = self._addresses(field, places)
+        self._files.check_inside(places, addresses, counts * storage.itemsize, alignment=storage.itemsize)
+        values = self._files.data.runs(addresses, counts, storage)
         if rest:
             values = values.reshape(-1, *rest)
         return values if field.kind == "text" else values.astype(spec.numpy_dtype, copy=False), lengths
 
-    def texts(self, feature: str, shards: Array, positions: Array) -> Array:
+    def texts(self, feature: str, places: Places) -> Array:
         """(n,) objects: the bytes or str of a scalar text feature."""
         spec = self.spec(feature)
-        values, lengths = self.runs(feature, shards, positions)
+        values, lengths = self.runs(feature, places)
         data = values.tobytes()
         made = np.empty(len(lengths), object)
         end = 0
@@ -123,12 +145,12 @@ class ColumnReader:
             made[row] = text_value(feature, spec, data[start:end])
         return made
 
-    def padded(self, feature: str, shards: Array, positions: Array, *, size: int | None, value: Any) -> Array:
+    def padded(self, feature: str, places: Places, *, size: int | None, value: Any) -> Array:
         """(n, longest, *rest), or (n, size, *rest): short records end in `value`."""
         spec = self.spec(feature)
         if spec.has_shape_feature:
-            return self._padded_boxes(feature, shards, positions, size=size, value=value)
-        values, lengths = self.runs(feature, shards, positions)
+            return self._padded_boxes(feature, places, size=size, value=value)
+        values, lengths = self.runs(feature, places)
         longest = int(lengths.max(initial=0))
         width = longest if size is None else size
         if longest > width:
@@ -165,15 +187,15 @@ class ColumnReader:
         made: Array = np.ndarray(
             shape=(records, *shape),
             dtype=storage,
-            buffer=self._files.file(shard),
+            buffer=self._files.data.file(shard),
             offset=HEADER_BYTES + offset,
             strides=(layout.stride, *strides),
         )
         return made
 
-    def _padded_boxes(self, feature: str, shards: Array, positions: Array, *, size: int | None, value: Any) -> Array:
-        values, _ = self.runs(feature, shards, positions)
-        shapes = self.shapes(feature, shards, positions)
+    def _padded_boxes(self, feature: str, places: Places, *, size: int | None, value: Any) -> Array:
+        values, _ = self.runs(feature, places)
+        shapes = self.shapes(feature, places)
         box = [int(extent) for extent in shapes.max(axis=0, initial=0)]
         for axis, known in enumerate(self.spec(feature).shape):
             box[axis] = box[axis] if known is None else known
@@ -192,7 +214,7 @@ class ColumnReader:
         end = 0
         for row, shape in enumerate(shapes.tolist()):
             start, end = end, end + math.prod(shape)
-            box_of_row = (row, *(slice(extent) for extent in shape))
+            box_of_row: Any = tuple([row, *(slice(extent) for extent in shape)])
             made[box_of_row] = values[start:end].reshape(shape)
         return made
 
@@ -216,11 +238,8 @@ class ColumnReader:
         """The shape, with 0 where a dimension varies."""
         return tuple(size or 0 for size in spec.shape)
 
-    def _parsed_runs(self, feature: str, shards: Array, positions: Array) -> tuple[Array, Array]:
-        parsed = [
-            np.asarray(self._codec.decode(payload)[feature])
-            for payload in self._files.chosen_payloads(shards, positions)
-        ]
+    def _parsed_runs(self, feature: str, places: Places) -> tuple[Array, Array]:
+        parsed = [np.asarray(self._codec.decode(payload)[feature]) for payload in self._files.chosen_payloads(places)]
         spec = self.spec(feature)
         lengths = np.array([len(value) if spec.shape else 1 for value in parsed], np.int64)
         if not parsed:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.framing import read_records
 from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.publish import BUILD, SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.split import Split
@@ -129,6 +131,12 @@ class Cache:
         raise CacheNotFoundError(
             f"{self.path}: expected one of the assets {sorted(files)}, got {name!r}", path=self.path
         )
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """The records that failed in the build, in the order of source shards."""
+        for entry in self.manifest.dead_letters:
+            for payload in read_records(os.path.join(self.directory, *entry.file.split("/"))):
+                yield DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload))
 
     def verify(self) -> VerifyReport:
         """Reads everything once and reports every problem, with file and offset."""

@@ -1,10 +1,9 @@
-"""Files as memory: `MappedRegion` puts many files into one range of addresses, so that one NumPy call reads from all.
+"""Files as memory: many files in one range of addresses, so that one NumPy call reads from all of them.
 
 A loop over files costs as much as the copying (measured over 16 files: 504 against 1,185 million tokens a second). So a
 range of addresses is reserved, without memory behind it, and each file is mapped at its place inside when it is first
-needed. Any byte of any file is then an offset from one base.
-
-`SeparateFiles` has the same methods and maps each file by itself, where that cannot be done.
+needed (`MappedRegion`). Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of
+the range. `SeparateFiles` gives the same addresses to files that are mapped one by one, where that cannot be done.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipes.cache.gather import take_rows, take_values
+from beam_pipes.cache.gather import overlapping_rows, take_runs
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
 
 Array = np.ndarray[Any, Any]
@@ -32,13 +31,18 @@ MAX_SEPARATE_FILES = 1_000
 
 
 class Region(Protocol):
-    """Many files as one memory, read by file number and offset within the file."""
+    """Many files as one memory."""
 
-    def rows(self, files: Array, offsets: Array, dtype: np.dtype[Any], count: int) -> Array:
-        """`count` elements from each offset: (n, count), a copy. Offsets are multiples of the itemsize."""
+    bases: Array  # (files + 1,) int64: the address of each file's first byte
 
-    def values(self, files: Array, offsets: Array, lengths: Array, dtype: np.dtype[Any]) -> Array:
-        """`lengths[i]` elements from each offset, one after the other: (sum of lengths,), a copy."""
+    def prepare(self, files: Array) -> None:
+        """Opens the given files where they are not yet; must come before reading from them."""
+
+    def rows(self, addresses: Array, row_bytes: int) -> Array:
+        """(n, row_bytes) of opaque bytes flattened to (n,) void, a copy: `row_bytes` from each address."""
+
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+        """`counts[i]` elements from each address, one after the other, a copy. Addresses are aligned to the dtype."""
 
     def file(self, number: int) -> Array:
         """The bytes of one file, read-only and not copied."""
@@ -54,6 +58,11 @@ def open_region(paths: Callable[[int], str], sizes: Sequence[int], *, check: Che
     return SeparateFiles(paths, sizes, check=check)
 
 
+def _bases(sizes: Array) -> Array:
+    page = mmap.ALLOCATIONGRANULARITY
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(-(-sizes // page) * page)])
+
+
 class MappedRegion:
     """See above. Memory is unmapped when the last array that shows it is gone.
 
@@ -62,50 +71,50 @@ class MappedRegion:
     """
 
     def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
-        page = mmap.ALLOCATIONGRANULARITY
         self._paths = paths
         self._sizes = np.asarray(sizes, np.int64)
         self._check = check
-        spans = -(-self._sizes // page) * page
-        self._bases = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans)])
+        self.bases = _bases(self._sizes)
         self._ready = np.zeros(len(self._sizes), bool)
         self._all_ready = False
-        self._reservation = _Reservation(max(int(self._bases[-1]), page))
+        self._reservation = _Reservation(max(int(self.bases[-1]), mmap.ALLOCATIONGRANULARITY))
         self._bytes: Array = np.asarray(self._reservation)
+        self._rows: dict[int, Array] = {}
 
-    def rows(self, files: Array, offsets: Array, dtype: np.dtype[Any], count: int) -> Array:
-        self._map(files)
-        return take_rows(self._bytes, self._bases[files] + offsets, dtype, count)
-
-    def values(self, files: Array, offsets: Array, lengths: Array, dtype: np.dtype[Any]) -> Array:
-        self._map(files)
-        return take_values(self._bytes, self._bases[files] + offsets, lengths, dtype)
-
-    def file(self, number: int) -> Array:
-        self._map(np.array([number]))
-        start = int(self._bases[number])
-        return self._bytes[start : start + int(self._sizes[number])]
-
-    def _map(self, files: Array) -> None:
+    def prepare(self, files: Array) -> None:
         if self._all_ready:
             return
         missing = files[~self._ready[files]]
-        if not missing.size:
-            return
-        for number in np.unique(missing).tolist():
-            self._map_file(number)
-        self._all_ready = bool(self._ready.all())
+        if missing.size:
+            for number in np.unique(missing).tolist():
+                self._map(number)
+            self._all_ready = bool(self._ready.all())
 
-    def _map_file(self, number: int) -> None:
-        size = int(self._sizes[number])
+    def rows(self, addresses: Array, row_bytes: int) -> Array:
+        view = self._rows.get(row_bytes)
+        if view is None:
+            view = self._rows[row_bytes] = overlapping_rows(self._bytes, row_bytes)
+        rows: Array = view[addresses]
+        return rows
+
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+        return take_runs(self._bytes, addresses, counts, dtype)
+
+    def file(self, number: int) -> Array:
+        if not self._ready[number]:
+            self._map(number)
+        start = int(self.bases[number])
+        return self._bytes[start : start + int(self._sizes[number])]
+
+    def _map(self, number: int) -> None:
+        start, size = int(self.bases[number]), int(self._sizes[number])
         if size:
             descriptor = _open_checked(self._paths(number), size)
             try:
-                self._reservation.map(descriptor, int(self._bases[number]), size)
+                self._reservation.map(descriptor, start, size)
             finally:
                 os.close(descriptor)
         if self._check is not None:
-            start = int(self._bases[number])
             self._check(number, self._bytes[start : start + size])
         self._ready[number] = True
 
@@ -117,27 +126,32 @@ class SeparateFiles:
         self._paths = paths
         self._sizes = sizes
         self._check = check
+        self.bases = _bases(np.asarray(sizes, np.int64))
         self._open: dict[int, Array] = {}
 
-    def rows(self, files: Array, offsets: Array, dtype: np.dtype[Any], count: int) -> Array:
-        made = np.empty((len(files), count), dtype)
+    def prepare(self, files: Array) -> None:
+        pass  # opened one by one
+
+    def rows(self, addresses: Array, row_bytes: int) -> Array:
+        files = np.searchsorted(self.bases, addresses, side="right") - 1
+        made = np.empty(len(addresses), np.dtype((np.void, row_bytes)))
         for number in np.unique(files).tolist():
             chosen = files == number
-            made[chosen] = take_rows(self.file(number), offsets[chosen], dtype, count)
+            made[chosen] = overlapping_rows(self.file(number), row_bytes)[addresses[chosen] - self.bases[number]]
         return made
 
-    def values(self, files: Array, offsets: Array, lengths: Array, dtype: np.dtype[Any]) -> Array:
-        ends = np.cumsum(lengths)
+    def runs(self, addresses: Array, counts: Array, dtype: np.dtype[Any]) -> Array:
+        files = np.searchsorted(self.bases, addresses, side="right") - 1
+        ends = np.cumsum(counts)
         made = np.empty(int(ends[-1]) if len(ends) else 0, dtype)
-        for number in np.unique(files).tolist():
-            chosen = np.flatnonzero(files == number)
-            found = take_values(self.file(number), offsets[chosen], lengths[chosen], dtype)
+        filled = np.flatnonzero(counts)
+        for number in np.unique(files[filled]).tolist():
+            chosen = filled[files[filled] == number]
+            found = take_runs(self.file(number), addresses[chosen] - self.bases[number], counts[chosen], dtype)
             at = 0
-            for position in chosen.tolist():
-                length = int(lengths[position])
-                end = int(ends[position])
-                made[end - length : end] = found[at : at + length]
-                at += length
+            for count, end in zip(counts[chosen].tolist(), ends[chosen].tolist(), strict=True):
+                made[end - count : end] = found[at : at + count]
+                at += count
         return made
 
     def file(self, number: int) -> Array:

@@ -12,7 +12,6 @@ import google_crc32c
 import numpy as np
 
 from beam_pipes.cache.codec import RecordCodec
-from beam_pipes.cache.fields import Field
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, read_records
 from beam_pipes.cache.index import (
     OFFSET,
@@ -32,12 +31,29 @@ from beam_pipes.errors import ExampleIndexError
 Array = np.ndarray[Any, Any]
 
 
-class ShardFiles:
-    """The shards of one split as one sequence of records.
+class Places:
+    """Some records of a split: the shard of each, its position within, and the address of its payload."""
 
-    `place(indices)` gives (shard, position within the shard) for each; the other methods take these. Files are mapped
-    when they are first needed. Thread-safe.
-    """
+    def __init__(self, files: ShardFiles, indices: Array, shards: Array) -> None:
+        self._files = files
+        self._indices = indices
+        self.shards = shards
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    @functools.cached_property
+    def positions(self) -> Array:
+        positions: Array = self._indices - self._files.begins[self.shards]
+        return positions
+
+    @functools.cached_property
+    def payloads(self) -> Array:
+        return self._files.payload_addresses(self, self._indices)
+
+
+class ShardFiles:
+    """The shards of one split as one sequence of records. Files are mapped when first needed. Thread-safe."""
 
     def __init__(self, directory: str, name: str, split: str, manifest: SplitManifest, codec: RecordCodec) -> None:
         self._directory = directory
@@ -46,10 +62,10 @@ class ShardFiles:
         self._manifest = manifest
         self.layout = manifest.layout
         self.columns = column_names(codec.index_columns, fixed=getattr(codec, "fixed_layout", None) is not None)
-        self._records = np.asarray(manifest.records, np.int64)
+        self.shard_sizes: Array = np.asarray(manifest.records, np.int64)
         self._file_bytes = np.asarray(manifest.bytes, np.int64)
-        self._ends = np.cumsum(self._records)
-        self._begins = self._ends - self._records
+        self._ends = np.cumsum(self.shard_sizes)
+        self.begins: Array = self._ends - self.shard_sizes
         self.num_records = int(self._ends[-1]) if len(self._ends) else 0
 
     def path(self, shard: int) -> str:
@@ -57,27 +73,26 @@ class ShardFiles:
 
     @property
     def num_shards(self) -> int:
-        return len(self._records)
-
-    @property
-    def shard_sizes(self) -> Array:
-        """Records of each shard."""
-        sizes: Array = self._records.copy()
-        return sizes
+        return len(self.shard_sizes)
 
     @functools.cached_property
-    def _data(self) -> Region:
+    def data(self) -> Region:
         return open_region(self.path, self._manifest.bytes)
 
     @functools.cached_property
+    def _origins(self) -> Array:
+        """Where the payload of record 0 would lie, if the records of a shard went on backwards to the split's first."""
+        assert self.layout is not None
+        return self.data.bases[:-1] + HEADER_BYTES - self.begins * self.layout.stride
+
+    @functools.cached_property
     def _positions(self) -> tuple[dict[str, Array], Array]:
-        return index_positions(self.columns, self._records)
+        return index_positions(self.columns, self.shard_sizes)
 
     @functools.cached_property
     def _index(self) -> Region:
-        return open_region(
-            lambda shard: index_path(self.path(shard)), self._positions[1].tolist(), check=self._check_index
-        )
+        sizes = self._positions[1].tolist()
+        return open_region(lambda shard: index_path(self.path(shard)), sizes, check=self._check_index)
 
     def _check_index(self, shard: int, data: Array) -> None:
         path = index_path(self.path(shard))
@@ -89,127 +104,113 @@ class ShardFiles:
         if columns != self.columns:
             raise corrupt_index(path, f"expected the columns {list(self.columns)}, found {list(columns)}")
 
-    def place(self, indices: Any) -> tuple[Array, Array]:
-        """(shard, position) of each record; negative indices count from the end.
+    def place(self, indices: Any) -> Places:
+        """The records of the given indices; negative ones count from the end.
 
         Raises `ExampleIndexError` for an index outside the split.
         """
         wanted = np.asarray(indices)
         if wanted.size == 0:
-            wanted = wanted.astype(np.int64)
+            wanted = np.zeros(0, np.int64)
         if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
             raise ExampleIndexError(
                 f"split {self._split!r}: expected indices, a list or one-dimensional array of ints, got "
-                f"{wanted.dtype} of "
-                f"shape {wanted.shape}",
+                f"{wanted.dtype} of shape {wanted.shape}",
                 split=self._split,
                 found=indices,
             )
         wanted = wanted.astype(np.int64, copy=False)
-        if wanted.size and (int(wanted.min()) < 0 or int(wanted.max()) >= self.num_records):
+        # Negative numbers are large as unsigned ones: one pass instead of two.
+        if wanted.size and int(wanted.view(np.uint64).max()) >= self.num_records:
             outside = (wanted < -self.num_records) | (wanted >= self.num_records)
             if outside.any():
-                raise self.outside(int(wanted[np.argmax(outside)]))
+                raise self._outside(int(wanted[np.argmax(outside)]))
             wanted = np.where(wanted < 0, wanted + self.num_records, wanted)
-        shards = np.searchsorted(self._ends, wanted, side="right")
-        return shards, wanted - self._begins[shards]
+        return Places(self, wanted, self._ends.searchsorted(wanted, side="right"))
 
     def place_one(self, index: int) -> tuple[int, int]:
         """(shard, position) of one record."""
         wanted = operator.index(index)
         if not -self.num_records <= wanted < self.num_records:
-            raise self.outside(wanted)
+            raise self._outside(wanted)
         wanted %= self.num_records
-        shard = int(np.searchsorted(self._ends, wanted, side="right"))
-        return shard, wanted - int(self._begins[shard])
+        shard = int(self._ends.searchsorted(wanted, side="right"))
+        return shard, wanted - int(self.begins[shard])
 
-    def outside(self, index: int) -> ExampleIndexError:
+    def _outside(self, index: int) -> ExampleIndexError:
         return ExampleIndexError(
-            f"split {self._split!r} has {self.num_records} records, and there is no record {index}: expected an "
-            "index from "
-            f"{-self.num_records} to {self.num_records - 1}",
+            f"split {self._split!r} has {self.num_records} records, and there is no record {index}: expected an index "
+            f"from {-self.num_records} to {self.num_records - 1}",
             split=self._split,
             index=index,
         )
 
-    def column(self, name: str, shards: Array, positions: Array) -> Array:
+    def payload_addresses(self, places: Places, indices: Array) -> Array:
+        """Where the payload of each record starts; its shard is open then."""
+        self.data.prepare(places.shards)
+        if self.layout is not None:
+            return indices * self.layout.stride + self._origins[places.shards]
+        return self.data.bases[places.shards] + self.column(OFFSET, places) + HEADER_BYTES
+
+    def column(self, name: str, places: Places) -> Array:
         """One column of the index for the given records, as int64."""
         dtype = column_dtype(name)
-        offsets = self._positions[0][name][shards] + positions * dtype.itemsize
-        return self._index.rows(shards, offsets, dtype, 1)[:, 0].astype(np.int64)
+        self._index.prepare(places.shards)
+        addresses = (self._index.bases[:-1] + self._positions[0][name])[places.shards]
+        rows = self._index.rows(addresses + places.positions * dtype.itemsize, dtype.itemsize)
+        return rows.view(dtype).astype(np.int64)
 
     def whole_column(self, name: str) -> Array:
         """One column of the index for all records, in order, in its stored dtype."""
         dtype = column_dtype(name)
         made = np.empty(self.num_records, dtype)
         starts = self._positions[0][name]
-        for shard in np.flatnonzero(self._records).tolist():
-            start, count = int(starts[shard]), int(self._records[shard])
-            begin = int(self._begins[shard])
+        for shard in np.flatnonzero(self.shard_sizes).tolist():
+            start, count = int(starts[shard]), int(self.shard_sizes[shard])
+            begin = int(self.begins[shard])
             made[begin : begin + count] = self._index.file(shard)[start : start + count * dtype.itemsize].view(dtype)
         return made
 
     def source_ordinals(self) -> Array:
         return self.whole_column(ORDINAL)
 
-    def payload_starts(self, shards: Array, positions: Array) -> Array:
-        """The offset within its file at which each record's payload starts."""
+    def check_inside(self, places: Places, addresses: Array, sizes: Any, *, alignment: int = 1) -> None:
+        """Raises `CorruptIndexError` where a read would leave its file: no index is trusted that far."""
         if self.layout is not None:
-            return positions * self.layout.stride + HEADER_BYTES
-        return self.column(OFFSET, shards, positions) + HEADER_BYTES
-
-    def rows(self, shards: Array, offsets: Array, dtype: np.dtype[Any], count: int) -> Array:
-        """`count` elements at each offset of a shard file: (n, count)."""
-        self._check_bounds(shards, offsets, count * dtype.itemsize, dtype.itemsize)
-        return self._data.rows(shards, offsets, dtype, count)
-
-    def values(self, shards: Array, offsets: Array, lengths: Array, dtype: np.dtype[Any]) -> Array:
-        """`lengths[i]` elements at each offset of a shard file, one run after the other."""
-        self._check_bounds(shards, offsets, lengths * dtype.itemsize, dtype.itemsize)
-        return self._data.values(shards, offsets, lengths, dtype)
-
-    def _check_bounds(self, shards: Array, offsets: Array, sizes: Any, itemsize: int) -> None:
-        """No read leaves its file, whatever an index says."""
-        if self.layout is not None:
-            return  # the manifest was checked when it was read
-        outside = (offsets + sizes > self._file_bytes[shards]) | (offsets % itemsize != 0)
+            return  # arithmetic on a manifest that was checked when it was read
+        begins = self.data.bases[places.shards]
+        outside = (addresses < begins) | (addresses + sizes > begins + self._file_bytes[places.shards])
+        if alignment > 1:
+            outside |= addresses % alignment != 0
         if outside.any():
-            shard = int(shards[np.argmax(outside)])
+            shard = int(places.shards[np.argmax(outside)])
             raise corrupt_index(index_path(self.path(shard)), "it points outside of the shard")
 
     def payload(self, index: int) -> bytes:
         """The payload of one record, both checksums checked."""
         return self._payload(*self.place_one(index))
 
-    def chosen_payloads(self, shards: Array, positions: Array) -> list[bytes]:
+    def chosen_payloads(self, places: Places) -> list[bytes]:
         """The payloads of the given records, both checksums checked."""
-        return [self._payload(*place) for place in zip(shards.tolist(), positions.tolist(), strict=True)]
+        pairs = zip(places.shards.tolist(), places.positions.tolist(), strict=True)
+        return [self._payload(shard, position) for shard, position in pairs]
 
     def _payload(self, shard: int, position: int) -> bytes:
         if self.layout is not None:
-            offset, size = position * self.layout.stride, self.layout.stride
+            size = self.layout.stride
+            offset = position * size
         else:
-            shards, positions = np.array([shard]), np.array([position])
-            offset = int(self.column(OFFSET, shards, positions)[0])
-            size = int(self.column(SIZE, shards, positions)[0]) + FRAME_BYTES
-        frame = self._data.file(shard)[offset : offset + size].tobytes()
+            offset = self._index_value(OFFSET, shard, position)
+            size = self._index_value(SIZE, shard, position) + FRAME_BYTES
+        frame = self.data.file(shard)[offset : offset + size].tobytes()
         return check_frame(self.path(shard), offset, frame)
 
+    def _index_value(self, name: str, shard: int, position: int) -> int:
+        itemsize = column_dtype(name).itemsize
+        start = int(self._positions[0][name][shard]) + position * itemsize
+        return int.from_bytes(self._index.file(shard)[start : start + itemsize].tobytes(), "little")
+
     def payloads(self) -> Iterator[bytes]:
-        """The payloads of all records in order, read as a stream."""
-        for shard in np.flatnonzero(self._records).tolist():
+        """The payloads of all records in order, read as a stream; checksums and numbers are checked."""
+        for shard in np.flatnonzero(self._file_bytes).tolist():
             yield from read_records(self.path(shard))
-
-    def file(self, shard: int) -> Array:
-        """The bytes of a shard, read-only and not copied."""
-        return self._data.file(shard)
-
-
-def starts_of(files: ShardFiles, field: Field, constant: dict[str, int], shards: Array, positions: Array) -> Array:
-    """Where the bytes of a direct field start in their file, for each record."""
-    payloads = files.payload_starts(shards, positions)
-    if files.layout is not None:
-        return payloads + files.layout.fields[field.name][0]
-    if field.name in constant:
-        return payloads + constant[field.name]
-    return payloads + files.column(f"start/{field.name}", shards, positions)

@@ -11,7 +11,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipes.cache.codec import RecordCodec
-from beam_pipes.cache.framing import FRAME_BYTES, RecordWriter
+from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_path
 from beam_pipes.cache.layout import FixedLayout
 from beam_pipes.cache.shard_entry import ShardEntry
@@ -84,6 +84,18 @@ class ShardWriter:
                 if self._first is None:
                     self._first = current
                 self._uniform = self._first == current
+
+    def read_back(self) -> list[tuple[bytes, int]]:
+        """(payload, ordinal) of every record written so far, for a shard that is to be finished elsewhere."""
+        self._records.flush()
+        data = self._staged.read_back()
+        records: list[tuple[bytes, int]] = []
+        offset = 0
+        for ordinal in self._ordinals:
+            length = check_header(self._path, offset, data[offset : offset + HEADER_BYTES], len(data) - offset)
+            records.append((check_frame(self._path, offset, data[offset : offset + length + FRAME_BYTES]), ordinal))
+            offset += length + FRAME_BYTES
+        return records
 
     def commit(self) -> ShardEntry:
         """Makes the index appear, then the shard, both durable; replaces what was there."""

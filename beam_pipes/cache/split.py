@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -96,7 +97,8 @@ class Split:
     @property
     def shard_sizes(self) -> Array:
         """(num_shards,) int64: records of each shard."""
-        return self._files.shard_sizes
+        sizes: Array = self._files.shard_sizes.copy()
+        return sizes
 
     @property
     def source_ordinals(self) -> Array:
@@ -113,7 +115,7 @@ class Split:
 
     def lengths(self, feature: str) -> Array:
         """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text."""
-        return self._columns().all_lengths(feature)
+        return self._columns.all_lengths(feature)
 
     def gather_values(self, feature: str, indices: Sequence[int] | Array) -> tuple[Array, Array]:
         """The values of a ragged feature for the given records, one after the other, and the length of each.
@@ -122,7 +124,7 @@ class Split:
 
         Values are (sum of lengths, *rest). A text gives its bytes as uint8.
         """
-        return self._columns().runs(feature, *self._files.place(indices))
+        return self._columns.runs(feature, self._files.place(indices))
 
     def gather(
         self,
@@ -148,23 +150,23 @@ class Split:
         """
         if ragged not in ("pad", "values"):
             raise SpecError(f'ragged should be "pad" or "values", got {ragged!r}')
-        columns = self._columns()
-        shards, positions = self._files.place(indices)
+        columns = self._columns
+        places = self._files.place(indices)
         batch: dict[str, Array] = {}
         for name in self.spec if features is None else features:
             spec = columns.spec(name)
             if spec.is_text and spec.shape == ():
-                batch[name] = columns.texts(name, shards, positions)
+                batch[name] = columns.texts(name, places)
             elif not spec.ragged:
-                batch[name] = columns.stacked(name, shards, positions)
+                batch[name] = columns.stacked(name, places)
             elif ragged == "values":
-                batch[name], batch[f"{name}/lengths"] = columns.runs(name, shards, positions)
+                batch[name], batch[f"{name}/lengths"] = columns.runs(name, places)
                 if spec.has_shape_feature:
-                    batch[f"{name}/shape"] = columns.shapes(name, shards, positions)
+                    batch[f"{name}/shape"] = columns.shapes(name, places)
             else:
                 size = pad_to.get(name) if isinstance(pad_to, Mapping) else pad_to
                 value = pad_value.get(name, 0) if isinstance(pad_value, Mapping) else pad_value
-                batch[name] = columns.padded(name, shards, positions, size=size, value=value)
+                batch[name] = columns.padded(name, places, size=size, value=value)
         return batch
 
     def views(self, shard: int) -> dict[str, Array]:
@@ -173,7 +175,7 @@ class Split:
         Each is (records of the shard, *shape), strided, in the *stored* dtype. Only where the split is `fixed`; raises
         `CacheError` elsewhere.
         """
-        columns = self._columns()
+        columns = self._columns
         if self._files.layout is None:
             raise CacheError(
                 f"split {self.name!r}: views need records that are all laid out alike, and these differ in size. Use "
@@ -192,5 +194,6 @@ class Split:
             )
         return self._codec
 
+    @functools.cached_property
     def _columns(self) -> ColumnReader:
         return ColumnReader(self._files, self._examples())

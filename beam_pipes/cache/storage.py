@@ -22,6 +22,9 @@ class StagedFile(Protocol):
 
     def write(self, data: bytes, /) -> int: ...
 
+    def read_back(self) -> bytes:
+        """What was written so far."""
+
     def commit(self) -> None:
         """Makes the file appear at its path, whole and durable; replaces what was there."""
 
@@ -164,6 +167,9 @@ class LocalStagedFile:
     def write(self, data: bytes, /) -> int:
         assert self._file is not None
         return self._file.write(data)
+
+    def read_back(self) -> bytes:
+        return Path(self._temporary).read_bytes()
 
     def commit(self) -> None:
         self._finish()
