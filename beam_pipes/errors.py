@@ -36,7 +36,8 @@
     │       └── CorruptRecordError
     ├── LoaderError (ValueError)                   a loader is configured or resumed wrongly
     │   ├── StateMismatchError
-    │   └── LoaderWorkerError (RuntimeError)       a loader's worker process died, hung or could not start
+    │   ├── LoaderWorkerError (RuntimeError)       a loader's worker process died, hung or could not start
+    │   └── UnboundedLoaderError (TypeError)       a loader without an end was asked for its length
     ├── DatasetError (ValueError)                  a dataset, sampler or batch function is used wrongly
     │   ├── ExampleError (RuntimeError)            user code failed on one example; never an IndexError
     │   └── ExampleIndexError (IndexError)         an index lies outside a dataset
@@ -52,6 +53,7 @@ found, where, and what to do; the same facts are attributes (`error.stage`, `err
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 
@@ -65,6 +67,9 @@ class BeamPipesError(Exception):
         super().__init__(message)
         self.message = message
         self.attributes = attributes
+        for name, value in attributes.items():
+            if hasattr(type(self), name):  # ImportError has a `name` of its own, OSError a `filename`
+                setattr(self, name, value)
 
     def __str__(self) -> str:
         return self.message
@@ -76,11 +81,20 @@ class BeamPipesError(Exception):
         return self.attributes.get(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.attributes))
+        return (_rebuild, (type(self), self.message, {name: _portable(v) for name, v in self.attributes.items()}))
 
 
 def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, Any]) -> BeamPipesError:
     return cls(message, **attributes)
+
+
+def _portable(value: Any) -> Any:
+    """`value`, or its repr where it cannot be pickled: an error has to reach the process that reports it."""
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return repr(value)
+    return value
 
 
 class MissingExtraError(BeamPipesError, ImportError):

@@ -1,0 +1,89 @@
+"""The exception tree: its drawing, its builtins, attributes, pickling."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from beam_pipes import errors
+from beam_pipes.errors import BeamPipesError
+
+CLASSES = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, BeamPipesError)]
+
+
+def drawing() -> dict[str, tuple[str | None, list[str]]]:
+    """Class → (the class it hangs from in the drawing, the builtins in parentheses)."""
+    drawn: dict[str, tuple[str | None, list[str]]] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ([│├└─ ]*)([A-Z]\w+)(?: \(([\w, ]+)\))?(?:  +\S.*)?$", line)
+        if found is None:
+            continue
+        depth = len(found[1]) // 4
+        above[depth:] = [found[2]]
+        drawn[found[2]] = (above[depth - 1] if depth else None, found[3].split(", ") if found[3] else [])
+    return drawn
+
+
+def test_the_drawing_shows_exactly_the_classes_of_the_module() -> None:
+    assert list(drawing()) and sorted(drawing()) == sorted(cls.__name__ for cls in CLASSES)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+class TestEachClass:
+    def test_it_hangs_where_the_drawing_says(self, cls: type[BeamPipesError]) -> None:
+        parent, builtins = drawing()[cls.__name__]
+        ours = [base.__name__ for base in cls.__bases__ if issubclass(base, BeamPipesError)]
+        others = [base.__name__ for base in cls.__bases__ if not issubclass(base, BeamPipesError)]
+        assert ours == ([parent] if parent else [])
+        assert others == (builtins if parent else ["Exception"])
+
+    def test_it_can_be_caught_as_a_builtin_of_its_own_kind(self, cls: type[BeamPipesError]) -> None:
+        abstract = {"BeamPipesError", "PipelineError"}
+        kinds = {base for base in cls.__mro__ if base.__module__ == "builtins"} - {BaseException, Exception, object}
+        assert kinds or cls.__name__ in abstract
+
+    def test_it_says_its_message_and_keeps_what_it_was_told(self, cls: type[BeamPipesError]) -> None:
+        error = cls("expected a, found b", stage="Tokenize", offset=3)
+        assert str(error) == error.message == "expected a, found b"
+        assert (error.stage, error.offset, error.nothing_of_the_kind) == ("Tokenize", 3, None)
+
+    def test_it_survives_pickling(self, cls: type[BeamPipesError]) -> None:
+        error = cls("expected a, found b", stage="Tokenize", offset=3)
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is cls
+        assert (str(again), again.attributes) == (str(error), {"stage": "Tokenize", "offset": 3})
+
+    def test_it_is_documented(self, cls: type[BeamPipesError]) -> None:
+        assert cls.__doc__ and cls.__doc__.strip()
+
+
+@pytest.mark.parametrize("cls", [errors.MissingExtraError, errors.CacheNotFoundError, errors.LoaderWorkerError])
+def test_names_that_a_builtin_has_too_are_kept(cls: type[BeamPipesError]) -> None:
+    error = cls("m", name="n", path="p", filename="f")
+    assert (error.name, error.path, error.filename) == ("n", "p", "f")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.name, again.path, again.filename) == ("n", "p", "f")
+
+
+def test_facts_that_cannot_be_pickled_do_not_hold_back_the_error() -> None:
+    class Local:
+        pass
+
+    again = pickle.loads(pickle.dumps(errors.TypeMismatchException("m", stage="s", expected=Local)))
+    assert (str(again), again.stage, again.expected) == ("m", "s", repr(Local))
+
+
+def test_private_and_special_names_are_no_facts() -> None:
+    with pytest.raises(AttributeError, match="_private"):
+        _ = BeamPipesError("m", stage="s")._private
+    assert not hasattr(BeamPipesError("m"), "__notes_of_mine__")
+
+
+def test_the_module_defines_exceptions_only() -> None:
+    public = {name for name in vars(errors) if not name.startswith("_")} - {"annotations", "Any"}
+    public -= {name for name, value in vars(errors).items() if inspect.ismodule(value)}
+    assert public == {cls.__name__ for cls in CLASSES}

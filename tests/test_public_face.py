@@ -1,0 +1,40 @@
+"""The names people type, written out: adding or losing one is a decision."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+import beam_pipes
+import beam_pipes.typed
+
+TYPED = """
+BadInputOrOutputException BadTopologyException Counter DAGPipeline DuplicateNameException Histogram Input
+InvalidDAGException InvalidDictionaryOutput InvalidStatisticsException InvalidTransformOutputException
+InvalidTypeSignatureException Key MergeStatisticsException NotConnectedException Output Pipeline RandomPartition
+Statistic TooManyCombinationsException TypeMismatchException UnequalZipException UnknownKeyException file_iterator
+load_pipeline log_statistics_list make_sequence_example merge_statistics run_pipeline_serial tf_record_iterator
+"""
+ROOT = "Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__"
+
+
+def test_beam_pipes_typed_offers_exactly_these_names() -> None:
+    offered = {
+        name
+        for name, value in vars(beam_pipes.typed).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType) and name != "annotations"
+    }
+    assert sorted(offered) == sorted(TYPED.split())
+
+
+def test_beam_pipes_offers_exactly_these_names() -> None:
+    assert sorted(dir(beam_pipes)) == sorted(beam_pipes.__all__) == sorted(ROOT.split())
+
+
+def test_names_that_are_not_offered_are_answered_with_those_that_are() -> None:
+    with pytest.raises(
+        AttributeError, match="module 'beam_pipes' has no attribute 'Pipelin'; it offers __version__, C"
+    ):
+        beam_pipes.Pipelin  # noqa: B018
+    assert beam_pipes.Pipeline is beam_pipes.typed.Pipeline
