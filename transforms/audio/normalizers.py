@@ -26,8 +26,10 @@ class LogMagnitude:
             raise DatasetError(f"LogMagnitude needs a min above 0, the logarithm's domain; got {self.min}")
 
     def transform(self, magnitude: Array) -> Array:
-        """Returns log magnitudes in the input's float dtype."""
+        """Returns log magnitudes in the input's float dtype, float64 for integers."""
         array = np.asarray(magnitude)
+        if array.dtype.kind != "f":
+            array = array.astype(np.float64)
         return np.asarray(np.log(np.maximum(array, array.dtype.type(self.min))))
 
     def inverse(self, normalized: Array) -> Array:

@@ -125,4 +125,9 @@ def checked_indices(indices: Sequence[Any] | np.ndarray[Any, Any], size: int, ow
         if len(array) != size:
             raise DatasetError(f"a boolean index of {owner} needs {size} values, one an example; got {len(array)}")
         return [int(i) for i in np.flatnonzero(array)]
+    if array.dtype.kind in "iu":
+        outside = np.flatnonzero((array < -size) | (array >= size))
+        if len(outside):
+            checked_index(array[outside[0]], size, owner)
+        return [int(i) for i in np.where(array < 0, array + size, array)]
     return [checked_index(index, size, owner) for index in indices]

@@ -50,6 +50,10 @@ class DataTable(Dataset):
     def __len__(self) -> int:
         return len(self.data)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # As for CacheDataset: examples in memory stay behind.
+        return {**self.__dict__, "_examples": None if self._examples is None else {}}
+
     def get_example(self, index: int) -> dict[str, Any]:
         if self._examples is None:
             return self._convert(index)

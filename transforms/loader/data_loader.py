@@ -134,7 +134,8 @@ class DataLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next `iter` go on behind the last batch of `state`, without reading what was before it.
 
-        Workers, their type and `prefetch` may differ. Raises `StateMismatchError` where the order of batches would.
+        Exact with samplers that are a function of their epoch, as all of ours are. Workers, their type and `prefetch`
+        may differ. Raises `StateMismatchError` where the order of batches would.
         """
         self._place, self._begun = load_state(state, self._order()), False
 

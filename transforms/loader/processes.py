@@ -22,7 +22,7 @@ from transforms.datasets.base import MapStyle
 from transforms.loader.fetching import short
 from transforms.loader.threads import Loaded
 from transforms.loader.transport import encode, receive, send
-from transforms.loader.worker import Failure, Reply, serve
+from transforms.loader.worker import Failure, serve
 
 JOIN_SECS = 5.0
 
@@ -35,7 +35,10 @@ class RemoteTraceback(Exception):
 
 
 class WorkerPool:
-    """Worker processes that each hold the dataset."""
+    """Worker processes that each hold the dataset, and answer requests in the order they came.
+
+    A pool serves one `load` at a time, and is closed where that stops half-way: no answer is ever left in a pipe.
+    """
 
     def __init__(self, dataset: MapStyle, num_workers: int) -> None:
         try:
@@ -47,7 +50,6 @@ class WorkerPool:
                 "worker_type='thread'"
             ) from error
         context = multiprocessing.get_context("spawn")
-        self._tickets = itertools.count()
         self._workers: list[tuple[SpawnProcess, Connection]] = []
         try:
             for number in range(num_workers):
@@ -73,12 +75,12 @@ class WorkerPool:
     def load(self, batches: Iterator[list[int]], *, prefetch: int, timeout: float | None) -> Iterator[Loaded]:
         """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
         turns = itertools.cycle(range(len(self._workers)))
-        pending: deque[tuple[int, int, list[int]]] = deque()
+        pending: deque[tuple[int, list[int]]] = deque()
         for indices in itertools.islice(batches, len(self._workers) * prefetch):
             pending.append(self._request(next(turns), indices))
         while pending:
-            number, ticket, indices = pending.popleft()
-            examples = self._answer(number, ticket, indices, timeout)
+            number, indices = pending.popleft()
+            examples = self._answer(number, indices, timeout)
             for following in itertools.islice(batches, 1):
                 pending.append(self._request(next(turns), following))
             yield indices, examples
@@ -95,14 +97,13 @@ class WorkerPool:
             process.close()
         self._workers.clear()
 
-    def _request(self, number: int, indices: list[int]) -> tuple[int, int, list[int]]:
-        ticket = next(self._tickets)
+    def _request(self, number: int, indices: list[int]) -> tuple[int, list[int]]:
         connection = self._workers[number][1]
         with contextlib.suppress(ConnectionError):  # a worker that died is reported where its answer is missed
-            send(connection, encode((ticket, indices)))
-        return number, ticket, indices
+            send(connection, encode(indices))
+        return number, indices
 
-    def _answer(self, number: int, ticket: int, indices: list[int], timeout: float | None) -> list[Any]:
+    def _answer(self, number: int, indices: list[int], timeout: float | None) -> list[Any]:
         process, connection = self._workers[number]
         if not wait([connection, process.sentinel], timeout):
             raise LoaderWorkerError(
@@ -111,14 +112,12 @@ class WorkerPool:
                 indices=indices,
             )
         try:
-            reply: Reply = receive(connection)
+            outcome: list[Any] | Failure = receive(connection)
         except (EOFError, OSError) as error:
             raise self._died(number, indices) from error
-        if reply.ticket != ticket:
-            raise LoaderWorkerError(f"worker process {number} answered request {reply.ticket} instead of {ticket}")
-        if isinstance(reply.outcome, Failure):
-            raise _rebuilt(reply.outcome, number)
-        return reply.outcome
+        if isinstance(outcome, Failure):
+            raise _rebuilt(outcome, number)
+        return outcome
 
     def _died(self, number: int, indices: list[int]) -> LoaderWorkerError:
         process = self._workers[number][0]

@@ -27,38 +27,30 @@ class Failure:
     trace: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Reply:
-    """The answer to the request numbered `ticket`."""
-
-    ticket: int
-    outcome: list[Any] | Failure
-
-
 def serve(connection: Connection) -> None:
-    """Runs in the worker process; the first message is the pickled dataset, later ones are (ticket, indices)."""
+    """Runs in the worker process; the first message is the pickled dataset, later ones are lists of indices."""
     # Ctrl-C reaches the whole group: only the parent acts on it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         packed = connection.recv_bytes()
     except (EOFError, OSError):
         return  # the loader was gone before this process was up
-    requests: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
     # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
     threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
     dataset, broken = _unpack(packed)
     while True:
-        ticket, indices = requests.get()
+        indices = requests.get()
         outcome = broken if broken is not None else _outcome(dataset, indices)
         try:
-            messages = encode(Reply(ticket, outcome))
+            messages = encode(outcome)
         except Exception as error:
             words = f"examples {short(indices)} cannot be sent from a worker process: {type(error).__name__}: {error}"
-            messages = encode(Reply(ticket, _failure(ExampleError(words, indices=indices), error)))
+            messages = encode(_failure(ExampleError(words, indices=indices), error))
         send(connection, messages)
 
 
-def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int, list[int]]]) -> None:
+def _read_requests(connection: Connection, requests: queue.SimpleQueue[list[int]]) -> None:
     try:
         while True:
             requests.put(receive(connection))

@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipes.errors import DatasetError
 from transforms.samplers.base import IndexSampler, Sampler, check_count
+from transforms.samplers.digests import digest_list
 
 
 class BatchSampler(Sampler):
@@ -70,8 +71,10 @@ class BatchSampler(Sampler):
 
 
 def describe_sampler(sampler: Any) -> dict[str, Any]:
-    """Describes any sampler; of one that is not ours only the class and the length are known."""
+    """Describes any sampler; of a list the content is known, of another class that is not ours only the length."""
     if isinstance(sampler, Sampler):
         return sampler.describe()
+    if isinstance(sampler, (list, tuple, np.ndarray)):
+        return {"sampler": "list", "content": digest_list(sampler)}
     size = len(sampler) if hasattr(sampler, "__len__") else None
     return {"sampler": type(sampler).__name__, "size": size}

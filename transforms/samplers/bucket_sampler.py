@@ -50,6 +50,7 @@ class BucketSampler(Sampler):
     ) -> None:
         super().__init__(seed=seed, epoch=epoch)
         self._lengths = check_lengths(lengths, "BucketSampler")
+        self._digest = digest(self._lengths)
         self.batch_size = check_count(batch_size, "batch_size", "BucketSampler")
         self.pool_batches = check_count(pool_batches, "pool_batches", "BucketSampler")
         self.drop_last = drop_last
@@ -81,7 +82,7 @@ class BucketSampler(Sampler):
 
     def describe(self) -> dict[str, Any]:
         facts = {
-            "lengths": digest(self._lengths),
+            "lengths": self._digest,
             "batch_size": self.batch_size,
             "drop_last": self.drop_last,
             "pool_batches": self.pool_batches,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.samplers.base import Sampler, check_count, size_of
+from transforms.samplers.base import IndexSampler, Sampler, check_count, size_of
 from transforms.samplers.batch_sampler import describe_sampler
+from transforms.samplers.keyed_random import Indices
 from transforms.samplers.random_sampler import RandomSampler
 from transforms.samplers.sequential_sampler import SequentialSampler
 
@@ -77,6 +78,9 @@ class DistributedSampler(Sampler):
         return len(self._places(len(self._of)))
 
     def __iter__(self) -> Iterator[Any]:
+        if isinstance(self._of, IndexSampler):
+            order = self._of.order(self._of.epoch)
+            return map(int, order[self._places(len(order))])
         items = list(self._of)
         return iter([items[place] for place in self._places(len(items))])
 
@@ -88,11 +92,8 @@ class DistributedSampler(Sampler):
             "of": describe_sampler(self._of),
         }
 
-    def _places(self, total: int) -> range | list[int]:
+    def _places(self, total: int) -> Indices:
+        """Returns which places of the global order are this rank's."""
         even = total - total % self.num_trainers
-        if self.last == "drop":
-            return range(self.rank, even, self.num_trainers)
-        if self.last == "pad" and even < total:
-            padded = np.arange(self.rank, even + self.num_trainers, self.num_trainers) % total
-            return [int(place) for place in padded]
-        return range(self.rank, total, self.num_trainers)
+        stop = {"partial": total, "drop": even, "pad": even + self.num_trainers if even < total else total}[self.last]
+        return np.arange(self.rank, stop, self.num_trainers, dtype=np.int64) % max(total, 1)

@@ -25,6 +25,7 @@ class SubsetRandomSampler(IndexSampler):
                 f"got dtype {array.dtype}, shape {array.shape}"
             )
         self._indices = array.astype(np.int64)
+        self._digest = digest(self._indices)
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -33,4 +34,4 @@ class SubsetRandomSampler(IndexSampler):
         return self._indices[self.random(epoch).permutation(len(self._indices))]
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "indices": digest(self._indices)}
+        return {**super().describe(), "indices": self._digest}

@@ -44,6 +44,7 @@ class WeightedRandomSampler(IndexSampler):
             )
         self._num_samples = check_count(num_samples, "num_samples", "WeightedRandomSampler", at_least=0)
         self._replacement = replacement
+        self._digest = digest(self._weights)
         positive = int(np.count_nonzero(self._weights))
         if self._num_samples > positive and (not replacement or positive == 0):
             raise DatasetError(
@@ -68,5 +69,5 @@ class WeightedRandomSampler(IndexSampler):
         return positive[places].astype(np.int64, copy=False)
 
     def describe(self) -> dict[str, Any]:
-        facts = {"weights": digest(self._weights), "num_samples": self._num_samples, "replacement": self._replacement}
+        facts = {"weights": self._digest, "num_samples": self._num_samples, "replacement": self._replacement}
         return {**super().describe(), **facts}

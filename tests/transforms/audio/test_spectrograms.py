@@ -150,6 +150,7 @@ def test_log_magnitude_is_the_natural_logarithm_above_a_floor():
 
     np.testing.assert_allclose(normalizer.transform(np.array([np.e, 1, 0])), [1, 0, -11.512925465], atol=1e-9)
     assert np.float32 == normalizer.transform(np.ones(2, np.float32)).dtype
+    np.testing.assert_allclose(normalizer.transform(np.array([1, 0])), [0, -11.512925465], atol=1e-9)
     np.testing.assert_allclose(normalizer.inverse(normalizer.transform(np.array([2.0, 1e-9]))), [2.0, 1e-5])
 
 

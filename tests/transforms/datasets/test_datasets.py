@@ -204,7 +204,7 @@ def test_dict_dataset_zips_under_names():
             id="slice_order",
         ),
         pytest.param(
-            lambda: SubsetDataset("abc", [0, 3]),
+            lambda: SubsetDataset("abc", [0, 3, -9]),
             "index 3 is out of range for str under SubsetDataset of 3 examples",
             id="subset",
         ),
@@ -369,6 +369,14 @@ def test_data_table_converts_once_with_a_cache():
 
     assert table[0] is table[0]
     assert [1] == calls
+
+
+def test_data_table_travels_without_its_examples():
+    table = DataTable([{"a": "1"}], converters={"a": int}, use_cache=True)
+    table[0]["a"] = 5
+
+    assert {"a": 1} == pickle.loads(pickle.dumps(table))[0]
+    assert {"a": 5} == table[0]
 
 
 def test_data_table_names_the_record_that_fails():

@@ -265,7 +265,9 @@ def test_a_description_names_what_the_order_depends_on_but_no_rank():
     assert "RandomSampler(seed=6, size=9, replacement=False, num_samples=9, epoch=2)" == repr(
         RandomSampler(9, seed=6, epoch=2)
     )
-    assert {"sampler": "list", "size": 2} == BatchSampler([1, 0], 2).describe()["of"]
+    assert BatchSampler([1, 0], 2).describe() == BatchSampler(np.array([1, 0]), 2).describe()
+    assert BatchSampler([1, 0], 2).describe() != BatchSampler([0, 1], 2).describe()
+    assert {"sampler": "dict_keys", "size": 2} == BatchSampler({0: 0, 1: 1}.keys(), 2).describe()["of"]
 
 
 def test_a_description_changes_with_the_lengths():
