@@ -72,6 +72,8 @@ def load_eval_data(tasks: Sequence[Task], feature_converter: Any, options: LoadE
         for name in names:
             if name in lengths:
                 found[name] = max(found.get(name, 0), lengths[name])
+    if not any(counts.values()):  # an empty split is a split: its features have some length, though none occurs
+        found = {name: 1 for task in tasks for name in converted_features(feature_converter, task)}
     settled = settle(options.sequence_length, found, preprocessors_need_it=preprocessors_need_lengths)
     data = {}
     for task in tasks:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from beam_pipes.evaluation.eval_tasks import ModelFn
 from beam_pipes.evaluation.evaluator import AllMetrics, Evaluator
-from beam_pipes.tasks.lookup import get_subtasks, maybe_get_mixture_or_task
 
 
 def evaluate_mixture(
@@ -21,22 +20,18 @@ def evaluate_mixture(
     sequence_length: Mapping[str, Any] | None = None,
     num_examples: int | None = None,
     use_cached: bool = False,
-    framework: Literal["tensorflow", "numpy"] | None = None,
+    framework: Literal["tensorflow", "numpy"] = "numpy",
 ) -> AllMetrics:
     """Evaluates a model once and returns task → metric → value; see `Evaluator` for the arguments.
 
     `evaluate_mixture("qa", EncDecFeatureConverter(pack=False), predict_fn=predict)` →
     `{"squad": {"em": 81.2, "f1": 88.4}, "trivia": {"em": 40.1}}`.
 
-    Without `framework`, TensorFlow is used where a task cannot be read without it, NumPy otherwise: then model
-    functions get an `EnumeratedExamples`. Raises `EvaluationError` for what fails.
+    Model functions get an `EnumeratedExamples`, and TensorFlow is imported only if a task cannot be read without it;
+    with `framework="tensorflow"` they get a `tf.data.Dataset`. Raises `EvaluationError` for what fails.
     """
-    provider = maybe_get_mixture_or_task(mixture_or_task_name)
-    if framework is None:
-        needs_tensorflow = not use_cached and any(task.needs_tensorflow for task in get_subtasks(provider))
-        framework = "tensorflow" if needs_tensorflow else "numpy"
     with Evaluator(
-        provider,
+        mixture_or_task_name,
         feature_converter,
         eval_split,
         use_cached=use_cached,

@@ -1,0 +1,52 @@
+"""Tasks that the evaluation tests share: bytes of text, read without TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from beam_pipes.tasks import ByteVocabulary, Feature, FunctionDataSource, Task, python_map
+
+VOCABULARY = ByteVocabulary()
+QUESTIONS = {"validation": [("2+2", "four"), ("1+1", "two"), ("1+2", "three")], "empty": []}
+
+
+@python_map
+def tokenized(example):
+    return {
+        "inputs": [*VOCABULARY.encode(example["question"].decode()), VOCABULARY.eos_id],
+        "targets": [*VOCABULARY.encode(example["answer"].decode()), VOCABULARY.eos_id],
+        "targets_pretokenized": example["answer"],
+    }
+
+
+@python_map
+def without_text(example):
+    return {name: value for name, value in example.items() if not name.endswith("_pretokenized")}
+
+
+def questions(split, shuffle_files):
+    return [{"question": question, "answer": answer} for question, answer in QUESTIONS[split]]
+
+
+def accuracy(targets, predictions):
+    return {"accuracy": float(np.mean([t == p for t, p in zip(targets, predictions, strict=True)]))}
+
+
+def arithmetic(name="arithmetic", *, metric_fns=(accuracy,), preprocessors=(tokenized,), **options):
+    return Task(
+        name,
+        FunctionDataSource(questions, splits=["validation", "empty"]),
+        output_features={"inputs": Feature(VOCABULARY), "targets": Feature(VOCABULARY)},
+        preprocessors=preprocessors,
+        metric_fns=metric_fns,
+        **options,
+    )
+
+
+def echo_targets(dataset):
+    """A perfect model: it returns the target tokens, last example first."""
+    pairs = [
+        (int(index), np.trim_zeros(np.asarray(example["decoder_target_tokens"]), "b"))
+        for index, example in dataset.as_numpy_iterator()
+    ]
+    return pairs[::-1]

@@ -1,0 +1,538 @@
+"""The evaluator without TensorFlow: what is called when, with what, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from eval_tasks_for_tests import VOCABULARY, accuracy, arithmetic, echo_targets, tokenized, without_text
+
+from beam_pipes.errors import EvaluationError, UnknownNameError
+from beam_pipes.evaluation import EnumeratedExamples, Evaluator, ModelOutputType, evaluate_mixture, merge_hosts
+from beam_pipes.evaluation.loggers import JSONLogger, Logger, PyLoggingLogger
+from beam_pipes.evaluation.metrics import CollectingMetric, LegacyMetric, Metric, Scalar
+from beam_pipes.tasks import Mixture, TaskRegistry, python_map
+from transforms.converters import (
+    DecoderFeatureConverter,
+    EncDecFeatureConverter,
+    FeatureSpec,
+    LMFeatureConverter,
+    PassThroughFeatureConverter,
+)
+
+PADDED = EncDecFeatureConverter(pack=False)
+
+
+def evaluator_of(task, converter=PADDED, **options):
+    return Evaluator(task, converter, framework="numpy", **options)
+
+
+def scores_of(dataset):
+    return [(index, float(index)) for index, _ in dataset]
+
+
+def mean_score(targets, scores):
+    return {"mean_score": Scalar(float(np.mean(scores)))}
+
+
+def best_beam(targets, predictions, aux_values):
+    return {"best_beam": max(aux_values["beam"])}
+
+
+class RecordingLogger(Logger):
+    """Keeps what it is given, by output directory."""
+
+    calls: list[dict] = []
+
+    def __call__(self, **call):
+        self.calls.append({**call, "output_dir": self.output_dir})
+
+
+@pytest.fixture
+def recorded():
+    RecordingLogger.calls = []
+    return RecordingLogger.calls
+
+
+def test_a_perfect_model_is_accurate_whatever_the_order_of_its_outputs():
+    metrics, outputs = evaluator_of(arithmetic()).evaluate(compute_metrics=True, step=1, predict_fn=echo_targets)
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+    decoded = [VOCABULARY.decode(ids) for ids in outputs["arithmetic"][ModelOutputType.PREDICTION]]
+    assert decoded == ["four", "two", "three"]
+
+
+def test_model_functions_get_enumerated_examples_of_the_longest_lengths():
+    evaluator = evaluator_of(arithmetic())
+
+    dataset = evaluator.cached_model_datasets["arithmetic"]
+
+    assert isinstance(dataset, EnumeratedExamples)
+    assert [index for index, _ in dataset] == [0, 1, 2]
+    assert evaluator.model_feature_shapes == {
+        "encoder_input_tokens": (4,),
+        "decoder_target_tokens": (6,),
+        "decoder_input_tokens": (6,),
+        "decoder_loss_weights": (6,),
+    }
+    indices, batch = list(dataset.batch(2))[1]
+    assert indices.tolist() == [2]
+    assert batch["encoder_input_tokens"].shape == (1, 4)
+    assert len(evaluator.cached_task_datasets["arithmetic"]) == 3
+    assert list(dataset.as_numpy_iterator())[1][0] == 1
+
+
+def test_lengths_that_are_given_cut_the_examples(caplog):
+    evaluator = evaluator_of(arithmetic(), sequence_length={"targets": 3})
+
+    assert evaluator.model_feature_shapes["decoder_target_tokens"] == (3,)
+    assert evaluator.model_feature_shapes["encoder_input_tokens"] == (4,)
+    assert "*may be* insufficient" in caplog.text
+
+
+def test_lengths_that_are_too_long_are_reported(caplog):
+    evaluator_of(arithmetic(), sequence_length={"inputs": 9, "targets": None})
+
+    assert "longer than necessary" in caplog.text
+
+
+def test_each_task_of_a_mixture_is_evaluated_whatever_its_rate(caplog, recorded, tmp_path):
+    caplog.set_level(logging.INFO)
+    other = arithmetic("other", metric_fns=[mean_score])
+    unmeasured = arithmetic("unmeasured", metric_fns=[])
+    mixture = Mixture("all", [(arithmetic(), 1), (other, 1000), (unmeasured, 3)])
+
+    with evaluator_of(mixture, logger_cls=[RecordingLogger], log_dir=str(tmp_path)) as evaluator:
+        metrics, _ = evaluator.evaluate(compute_metrics=True, step=5, predict_fn=echo_targets, score_fn=scores_of)
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0}, "other": {"mean_score": Scalar(1.0)}}
+    assert [(call["task_name"], call["step"], call["metrics"]) for call in recorded] == [
+        ("arithmetic", 5, {"accuracy": Scalar(1.0)}),
+        ("other", 5, {"mean_score": Scalar(1.0)}),
+    ]
+    assert "Task unmeasured has no metrics defined; skipping eval." in caplog.text
+
+
+def test_tasks_without_the_split_are_skipped_and_none_is_no_error(caplog):
+    caplog.set_level(logging.INFO)
+
+    evaluator = evaluator_of(arithmetic(), eval_split="test")
+    metrics, outputs = evaluator.evaluate(compute_metrics=True)
+
+    assert (metrics.result(), outputs, evaluator.eval_tasks) == ({}, {}, [])
+    assert "Task arithmetic has no 'test' split; skipping eval." in caplog.text
+    assert "No eval task with valid split and metric fn found" in caplog.text
+
+
+def test_an_empty_split_is_a_split():
+    def count(targets, predictions):
+        return {"count": len(targets)}
+
+    evaluator = evaluator_of(arithmetic(metric_fns=[count]), eval_split="empty")
+
+    metrics, _ = evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+
+    assert metrics.result() == {"arithmetic": {"count": 0}}
+    assert evaluator.model_feature_shapes == {}
+
+
+def test_hosts_predict_their_shares_and_only_the_first_logs(recorded, tmp_path):
+    def predict_on_three_hosts(dataset):
+        return merge_hosts([echo_targets(dataset.shard(num_shards=3, index=host)) for host in (2, 0, 1)])
+
+    for host_index in (0, 1):
+        evaluator = evaluator_of(
+            arithmetic(), logger_cls=[RecordingLogger], log_dir=str(tmp_path), host_index=host_index
+        )
+        metrics, _ = evaluator.evaluate(compute_metrics=True, predict_fn=predict_on_three_hosts)
+        assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+        evaluator.close()
+
+    assert len(recorded) == 1
+
+
+def test_predictions_scores_and_auxiliary_values_go_to_the_metrics_that_ask(recorded, tmp_path):
+    task = arithmetic(metric_fns=[accuracy, mean_score, best_beam])
+
+    def with_beams(dataset):
+        pairs = echo_targets(dataset)
+        return pairs, {"beam": [index * 10 for index, _ in pairs]}
+
+    with evaluator_of(task, logger_cls=[RecordingLogger], log_dir=str(tmp_path)) as evaluator:
+        metrics, outputs = evaluator.evaluate(
+            compute_metrics=True, predict_fn=echo_targets, score_fn=scores_of, predict_with_aux_fn=with_beams
+        )
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0, "mean_score": Scalar(1.0), "best_beam": 20}}
+    assert set(outputs["arithmetic"]) == {
+        ModelOutputType.PREDICTION,
+        ModelOutputType.SCORE,
+        ModelOutputType.PREDICTION_WITH_AUX,
+    }
+    (call,) = recorded
+    assert call["targets"] == ["four", "two", "three"]
+    assert call["inferences"]["prediction"] == ["four", "two", "three"]
+    assert call["inferences"]["score"] == [0.0, 1.0, 2.0]
+    assert call["inferences"]["aux_value"]["beam"].tolist() == [0, 10, 20]
+
+
+def test_several_predictions_an_example_are_decoded_each():
+    def any_right(targets, predictions):
+        return {"any": float(np.mean([t in p for t, p in zip(targets, predictions, strict=True)]))}
+
+    def two_beams(dataset):
+        return [(index, [tokens, VOCABULARY.encode("zero")]) for index, tokens in echo_targets(dataset)]
+
+    metrics, _ = evaluator_of(arithmetic(metric_fns=[any_right])).evaluate(compute_metrics=True, predict_fn=two_beams)
+
+    assert metrics.result() == {"arithmetic": {"any": 1.0}}
+
+
+def test_ragged_scores_stay_lists_and_even_ones_become_an_array():
+    kinds = []
+
+    def kind(targets, scores):
+        kinds.append(type(scores))
+        return {"n": len(scores)}
+
+    evaluator = evaluator_of(arithmetic(metric_fns=[kind]))
+
+    for score_fn in (lambda ds: [(i, [0.5] * (i + 1)) for i, _ in ds], lambda ds: [(i, [0.5]) for i, _ in ds]):
+        evaluator.evaluate(compute_metrics=True, score_fn=score_fn)[0].result()
+    assert kinds == [list, np.ndarray]
+
+
+def test_targets_without_kept_text_are_decoded():
+    task = arithmetic(preprocessors=[tokenized, without_text])
+
+    metrics, _ = evaluator_of(task).evaluate(compute_metrics=True, predict_fn=echo_targets)
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+
+
+def test_targets_are_postprocessed_once_and_predictions_every_time():
+    calls = []
+
+    def postprocess(text, example, is_target):
+        calls.append(is_target)
+        return (example["targets_pretokenized"].decode(), is_target) if is_target else (text, True)
+
+    evaluator = evaluator_of(arithmetic(postprocess_fn=postprocess))
+
+    for _ in range(2):
+        metrics, _ = evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+        assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+    assert (calls.count(True), calls.count(False)) == (3, 6)
+
+
+def test_a_missing_model_function_is_named_before_anything_is_predicted():
+    def never(dataset):
+        raise AssertionError("predicted although score_fn is missing")
+
+    evaluator = evaluator_of(arithmetic(metric_fns=[accuracy, mean_score]))
+
+    message = (
+        "metric 'mean_score' of task 'arithmetic' needs the model output 'score': pass score_fn to evaluate "
+        r"\(given: predict_fn\)"
+    )
+    with pytest.raises(EvaluationError, match=message):
+        evaluator.evaluate(compute_metrics=True, predict_fn=never)
+
+
+def test_model_functions_may_be_given_by_output_type():
+    metrics, _ = evaluator_of(arithmetic()).evaluate(
+        compute_metrics=True, model_fns={ModelOutputType.PREDICTION: echo_targets}
+    )
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+
+
+def test_without_metrics_only_outputs_are_returned():
+    metrics, outputs = evaluator_of(arithmetic()).evaluate(compute_metrics=False, predict_fn=echo_targets)
+
+    assert metrics.result() is None
+    assert len(outputs["arithmetic"][ModelOutputType.PREDICTION]) == 3
+
+
+def test_a_failed_metric_spares_the_others_and_the_next_evaluation(recorded, tmp_path, caplog):
+    failing = {"now": True}
+
+    def flaky(targets, predictions):
+        if failing["now"]:
+            raise ZeroDivisionError("no references")
+        return {"flaky": 1.0}
+
+    mixture = Mixture("all", [(arithmetic(metric_fns=[flaky, accuracy]), 1), (arithmetic("second"), 1)])
+    evaluator = evaluator_of(mixture, logger_cls=[RecordingLogger], log_dir=str(tmp_path))
+
+    first, _ = evaluator.evaluate(compute_metrics=True, step=1, predict_fn=echo_targets)
+    message = (
+        "Failed to evaluate task arithmetic: metric 'flaky' of task 'arithmetic': ZeroDivisionError: no references"
+    )
+    with pytest.raises(EvaluationError, match=message) as caught:
+        first.result()
+    failing["now"] = False
+    second, _ = evaluator.evaluate(compute_metrics=True, step=2, predict_fn=echo_targets)
+    evaluator.close()
+
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert caught.value.metrics == {"arithmetic": {"accuracy": 1.0}, "second": {"accuracy": 1.0}}
+    assert second.result() == {"arithmetic": {"flaky": 1.0, "accuracy": 1.0}, "second": {"accuracy": 1.0}}
+    assert [(call["step"], call["task_name"], sorted(call["metrics"])) for call in recorded] == [
+        (1, "arithmetic", ["accuracy"]),
+        (1, "second", ["accuracy"]),
+        (2, "arithmetic", ["accuracy", "flaky"]),
+        (2, "second", ["accuracy"]),
+    ]
+    assert "The metrics of the previous evaluation failed: Failed to evaluate task arithmetic" in caplog.text
+
+
+def test_a_failed_metric_is_raised_at_once_without_a_thread():
+    def broken(targets, predictions):
+        raise ValueError("broken")
+
+    evaluator = evaluator_of(arithmetic(metric_fns=[broken]), async_compute_metrics=False)
+
+    with pytest.raises(EvaluationError, match="metric 'broken' of task 'arithmetic': ValueError: broken"):
+        evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+
+
+def test_a_metric_that_changes_its_arguments_does_not_change_those_of_the_next():
+    def destructive(targets, predictions):
+        count = len(targets)
+        targets.clear()
+        predictions.reverse()
+        return {"count": count}
+
+    evaluator = evaluator_of(arithmetic(metric_fns=[destructive, accuracy]))
+
+    for _ in range(2):
+        metrics, _ = evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+        assert metrics.result() == {"arithmetic": {"count": 3, "accuracy": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (0.5, "metric 'odd' of task 'arithmetic': it should return a mapping of name to value, got 0.5"),
+        ({"odd": "high"}, "the value of 'odd' should be a number or a MetricValue .* got 'high'"),
+        ({"odd": [1, 2]}, "the value of 'odd' should be a number or a MetricValue"),
+        ({"accuracy": 1}, "Duplicate metric key 'accuracy' in Task 'arithmetic'."),
+    ],
+)
+def test_metrics_that_return_something_else_are_refused(returned, message):
+    def odd(targets, predictions):
+        return returned
+
+    metrics, _ = evaluator_of(arithmetic(metric_fns=[accuracy, odd])).evaluate(
+        compute_metrics=True, predict_fn=echo_targets
+    )
+
+    with pytest.raises(EvaluationError, match=message):
+        metrics.result()
+
+
+def test_a_failing_logger_spares_the_other_loggers(recorded, tmp_path):
+    class FullDisk(RecordingLogger):
+        def __call__(self, **call):
+            raise OSError("no space left")
+
+    evaluator = evaluator_of(
+        arithmetic(), logger_cls=[FullDisk, RecordingLogger], log_dir=str(tmp_path), async_compute_metrics=False
+    )
+
+    with pytest.raises(EvaluationError, match="logger FullDisk failed on task 'arithmetic': OSError: no space left"):
+        evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+    assert len(recorded) == 1
+
+
+def test_outputs_that_leave_examples_out_are_refused():
+    with pytest.raises(EvaluationError, match="task 'arithmetic', output 'prediction': outputs are missing for 1 of 3"):
+        evaluator_of(arithmetic()).evaluate(compute_metrics=True, predict_fn=lambda dataset: echo_targets(dataset)[:2])
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenCount(Metric):
+    model_output_type: ModelOutputType = ModelOutputType.PREDICTION
+    total: int = 0
+
+    @classmethod
+    def from_model_output(cls, inputs, model_output, features, target_field_name="targets", mask=None, indices_2d=None):
+        assert len(inputs) == len(model_output)
+        return cls(total=sum(len(tokens) for tokens in model_output))
+
+    def compute(self):
+        return {"tokens": self.total}
+
+
+class WorstScore(CollectingMetric):
+    model_output_type = ModelOutputType.SCORE_WITH_INTERMEDIATES
+
+    def actual_compute(
+        self, task_dataset_as_numpy, task_output_features, target_field_name="targets", cached_targets=None
+    ):
+        scores, intermediates = self.outputs_in_order()
+        worst = int(np.argmin(scores))
+        return {"worst_entropy": float(intermediates["entropy"][worst])}, {
+            "targets": ["a", "b", "c"],
+            "score": scores,
+        }
+
+
+def test_metric_objects_stand_beside_functions(recorded, tmp_path):
+    task = arithmetic(metric_objs=[TokenCount, WorstScore, LegacyMetric.empty(mean_score, None)])
+
+    def score_with_entropy(dataset):
+        indices = [index for index, _ in dataset]
+        return [(index, -float(index)) for index in indices], {"entropy": [index + 0.5 for index in indices]}
+
+    with evaluator_of(task, logger_cls=[RecordingLogger], log_dir=str(tmp_path)) as evaluator:
+        metrics, _ = evaluator.evaluate(
+            compute_metrics=True,
+            predict_fn=echo_targets,
+            score_fn=scores_of,
+            model_fns={ModelOutputType.SCORE_WITH_INTERMEDIATES: score_with_entropy},
+        )
+
+    assert metrics.result() == {
+        "arithmetic": {
+            "tokens": len("fourtwothree") + 3,
+            "worst_entropy": 2.5,
+            "mean_score": Scalar(1.0),
+            "accuracy": 1.0,
+        }
+    }
+    assert recorded[0]["targets"] == ["four", "two", "three"]
+    assert recorded[0]["inferences"]["score"] == [0.0, 1.0, 2.0]
+
+
+def test_what_is_no_metric_object_is_refused():
+    with pytest.raises(EvaluationError, match="metric object 'accuracy' of task 'arithmetic' should have model_output"):
+        evaluator_of(arithmetic(metric_objs=[accuracy]))
+
+
+def test_other_converters_get_the_features_they_convert():
+    assert set(evaluator_of(arithmetic(), DecoderFeatureConverter(pack=False)).model_feature_shapes.values()) == {(10,)}
+    language_model = evaluator_of(arithmetic(), LMFeatureConverter(pack=False))
+    assert set(language_model.model_feature_shapes.values()) == {(6,)}
+    passed = evaluator_of(arithmetic(), PassThroughFeatureConverter())
+    assert [len(example["targets"]) for _, example in passed.cached_model_datasets["arithmetic"]] == [5, 4, 6]
+
+
+def test_passthrough_features_are_measured_too():
+    @python_map
+    def weighted(example):
+        return {**example, "weights": np.ones(len(example["targets"]), np.float32), "id": np.int64(7)}
+
+    converter = EncDecFeatureConverter(
+        pack=False, passthrough_features={"weights": FeatureSpec("float32"), "id": FeatureSpec("int64", rank=0)}
+    )
+
+    evaluator = evaluator_of(arithmetic(preprocessors=[tokenized, weighted]), converter)
+
+    assert evaluator.model_feature_shapes["weights"] == (6,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"converter": EncDecFeatureConverter(pack=True)}, "During evaluation, packing can't be used."),
+        ({"logger_cls": [PyLoggingLogger]}, "'log_dir' must be provided to `Evaluator` if `logger_cls` is non-empty."),
+        ({"num_examples": 0}, "num_examples should be None or at least 1, got 0"),
+        ({"shuffle": True}, "framework='numpy' evaluates in the order of the source; leave out shuffle=True"),
+    ],
+)
+def test_an_evaluator_is_checked_when_it_is_made(options, message):
+    with pytest.raises(EvaluationError, match=message):
+        evaluator_of(arithmetic(), **options)
+
+
+def test_an_unknown_framework_is_refused():
+    with pytest.raises(EvaluationError, match="framework should be one of tensorflow, numpy, got 'jax'"):
+        Evaluator(arithmetic(), PADDED, framework="jax")
+
+
+def test_a_preprocessor_that_needs_lengths_says_so_when_there_are_none():
+    def chop(dataset, sequence_length):
+        return dataset
+
+    with pytest.raises(EvaluationError, match="Preprocessor 'chop' in task 'arithmetic' has a `sequence_length` argum"):
+        evaluator_of(arithmetic(preprocessors=[tokenized, chop]))
+
+
+def test_a_few_examples_are_enough_when_asked_and_need_not_be_kept():
+    evaluator = evaluator_of(arithmetic(), num_examples=2, use_memory_cache=False)
+
+    metrics, outputs = evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+    assert len(outputs["arithmetic"][ModelOutputType.PREDICTION]) == 2
+
+
+def test_names_are_looked_up_in_the_registries():
+    with pytest.raises(UnknownNameError, match="No Task or Mixture found with name 'nobody_knows'"):
+        Evaluator("nobody_knows", PADDED)
+
+
+def test_one_call_evaluates_a_registered_task_without_tensorflow(tmp_path):
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from eval_tasks_for_tests import arithmetic, echo_targets
+        from beam_pipes.evaluation import evaluate_mixture
+        from transforms.converters import EncDecFeatureConverter
+
+        found = evaluate_mixture(arithmetic(), EncDecFeatureConverter(pack=False), predict_fn=echo_targets)
+        heavy = [name for name in ("tensorflow", "jax", "torch", "apache_beam") if name in sys.modules]
+        print(found, heavy)
+    """
+
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert run.stdout.strip() == "{'arithmetic': {'accuracy': 1.0}} []"
+
+
+def test_one_call_finds_a_task_by_name_and_raises_what_fails(monkeypatch):
+    TaskRegistry.add_provider("evaluated_by_name", arithmetic("evaluated_by_name", metric_fns=[accuracy, mean_score]))
+    try:
+        found = evaluate_mixture("evaluated_by_name", PADDED, predict_fn=echo_targets, score_fn=scores_of)
+        with pytest.raises(EvaluationError, match="needs the model output 'score': pass score_fn"):
+            evaluate_mixture("evaluated_by_name", PADDED, predict_fn=echo_targets)
+    finally:
+        TaskRegistry.remove("evaluated_by_name")
+
+    assert found == {"evaluated_by_name": {"accuracy": 1.0, "mean_score": Scalar(1.0)}}
+
+
+def test_json_logs_of_an_evaluation_hold_inputs_predictions_and_metrics(tmp_path):
+    with evaluator_of(arithmetic(), logger_cls=[JSONLogger], log_dir=str(tmp_path)) as evaluator:
+        evaluator.evaluate(compute_metrics=True, step=3, predict_fn=echo_targets)
+
+    assert json.loads((tmp_path / "arithmetic-metrics.jsonl").read_text()) == {"step": 3, "accuracy": 1.0}
+    first = json.loads((tmp_path / "arithmetic-000003.jsonl").read_text().splitlines()[0])
+    assert first["input"]["targets_pretokenized"] == first["target"] == first["prediction"] == "four"
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda examples: examples.shard(2, 2), r"a shard index should lie in 0\.\.1, got 2"),
+        (lambda examples: list(examples.batch(0)), "batch_size should be at least 1, got 0"),
+    ],
+)
+def test_enumerated_examples_refuse_impossible_shares(use, message):
+    with pytest.raises(EvaluationError, match=message):
+        use(EnumeratedExamples([{}]))
