@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.cache import Cache
 from beam_pipes.engine.account import Account
-from beam_pipes.offline.commit import commit
+from beam_pipes.offline.commit import commit, write_build_record
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import BuildPlan, make_plan, prepare
@@ -67,19 +68,27 @@ def build(
                     handle, plan.header, tasks, workers=options.num_workers, counts=counts, progress=progress
                 )
                 extra: Mapping[str, Any] = {"shards": [report.to_json() for report in reports]}
-                manifest_id = commit(resolved, plan.header, plan.totals)
+                manifest_id = commit(resolved, plan.header)
             else:
                 from runners.direct import run_beam
 
                 extra = run_beam(handle, plan, tasks, options=options, counts=counts, progress=progress)
-                manifest_id = plan.read_published_manifest_id()
+                manifest_id = Cache.open(plan.path).manifest.id
         finally:
             progress.close(counts)
-        plan.write_build_record({"options": options.to_json(), "started_at": started_at, "reused": counts.reused_shards, **extra})
+        record = {
+            "options": options.to_json(),
+            "started_at": started_at,
+            "reused_shards": counts.reused_shards,
+            **extra,
+        }
+        write_build_record(plan.header, record)
     return _result(plan, manifest_id, started, up_to_date=False, reused=counts.reused_shards)
 
 
-def _result(plan: BuildPlan, manifest_id: str, started: float, *, up_to_date: bool, reused: int | None = None) -> BuildResult:
+def _result(
+    plan: BuildPlan, manifest_id: str, started: float, *, up_to_date: bool, reused: int | None = None
+) -> BuildResult:
     return BuildResult(
         path=str(Path(plan.path)),
         snapshot=plan.snapshot,

@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before and after `--`: `['build', 'm:d', '--', '--region=x']` → `(['build', 'm:d'], ['--region=x'])`."""
+    """What stands before and after `--`: `['build', 'm:d', '--', '--x=1']` → `(['build', 'm:d'], ['--x=1'])`."""
     if "--" not in arguments:
         return arguments, []
     position = arguments.index("--")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_task import ShardTask
 from runners.options import BeamOptions
 from runners.progress import Counts, Progress
+from runners.worker_process import python_path
 
 # `DirectRunner` tries to download Prism from the network first, and hangs behind a network that never answers; by
 # its own name Beam's in-process runner starts in 0.4 s and opens no port.
@@ -35,16 +37,18 @@ def run_beam(
     from beam_pipes.on_beam import build_graph
 
     runner = IN_PROCESS_RUNNER if options.runner == "DirectRunner" else options.runner
-    with _no_arguments():
+    with _surroundings():
         pipeline = beam.Pipeline(runner=runner, options=pipeline_options(list(options.beam_args)))
-        build_graph(pipeline, handle, plan.header, plan.totals, tasks)
+        build_graph(pipeline, handle, plan.header, tasks)
         try:
             result = pipeline.run()
             state = result.wait_until_finish()
         except Exception as error:
             raise _ours(error) from error
     if state is not None and str(state) not in ("DONE", "UPDATED"):
-        raise BuildError(f"the Beam job ended as {state}: nothing was published. Run the build again to go on from there.")
+        raise BuildError(
+            f"the Beam job ended as {state}: nothing was published. Run the build again to go on from there."
+        )
     account = plan.read_account()
     counts.records, counts.dropped, counts.dead = account.read, account.dropped, account.dead
     counts.done_shards = counts.num_shards
@@ -60,18 +64,24 @@ def _ours(error: BaseException) -> Exception:
         if isinstance(seen, BeamPipesError):
             return seen
         seen = seen.__cause__ or seen.__context__
+    words = str(error).strip().splitlines() or ["no message"]
     return BuildError(
-        f"the Beam job failed: {type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else error}. "
+        f"the Beam job failed: {type(error).__name__}: {words[-1]}. "
         "Nothing was published. Run the build again to go on from the shards that are finished.",
     )
 
 
 @contextlib.contextmanager
-def _no_arguments() -> Iterator[None]:
-    """Beam reads `sys.argv` where it is given no options; the arguments of our own command line are not meant for it."""
-    arguments = sys.argv
+def _surroundings() -> Iterator[None]:
+    """What Beam reads of its process: `sys.argv`, which is not meant for it, and PYTHONPATH, which its workers need."""
+    arguments, path = sys.argv, os.environ.get("PYTHONPATH")
     sys.argv = arguments[:1]
+    os.environ["PYTHONPATH"] = python_path()
     try:
         yield
     finally:
         sys.argv = arguments
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path

@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from beam_pipes.errors import WorkerDiedError
+from beam_pipes.offline.completion import remove_partials
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_job import ShardJob
 from beam_pipes.offline.shard_task import BuildHeader, ShardReport, ShardTask
@@ -51,6 +52,7 @@ def run_local(
     finally:
         for worker in pool:
             worker.close()
+        remove_partials(header)
 
 
 def _run_inline(
@@ -90,10 +92,10 @@ def _run_pool(
     for worker in pool:
         start_next(worker)
     while running:
-        for connection in wait(list(running), timeout=TELL_EVERY_SECS):
-            worker, task = running[connection]
+        for ready in wait(list(running), timeout=TELL_EVERY_SECS):
+            worker, task = running[ready]
             try:
-                kind, value = connection.recv()  # type: ignore[union-attr]
+                kind, value = worker.connection.recv()
             except (EOFError, ConnectionResetError):
                 raise _died(worker, task) from None
             if kind == "tell":
@@ -103,7 +105,7 @@ def _run_pool(
             else:
                 reports.append(value)
                 counts.done_shards += 1
-                del running[connection]
+                del running[ready]
                 start_next(worker)
         progress.update(counts)
     return reports

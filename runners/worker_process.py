@@ -19,6 +19,14 @@ from typing import Any
 
 from beam_pipes.errors import BuildError
 
+# Not `-m runners.worker_process`: the package imports this module before it would be run.
+_START = "from runners.worker_process import main; main()"
+
+
+def python_path() -> str:
+    """This process's import path, for the environment of workers, so that they find what is found here."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+
 
 class WorkerProcess:
     """The parent's end. Messages are pickled; `connection` can be waited for together with others."""
@@ -29,16 +37,16 @@ class WorkerProcess:
         lifeline_read, lifeline_write = os.pipe()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "runners.worker_process", str(theirs.fileno()), str(lifeline_read)],
+                [sys.executable, "-c", _START, str(theirs.fileno()), str(lifeline_read)],
                 pass_fds=(theirs.fileno(), lifeline_read),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                env={**os.environ, "PYTHONPATH": python_path()},
                 stdin=subprocess.DEVNULL,
             )
         finally:
             theirs.close()
             os.close(lifeline_read)
         self._lifeline = lifeline_write
-        self.connection = Connection(ours.detach())
+        self.connection: Connection = Connection(ours.detach())
 
     def send(self, message: Any) -> None:
         """Sends one message; a worker that is gone is noticed when it is waited for."""
@@ -91,7 +99,3 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_follow, args=(int(sys.argv[2]),), daemon=True).start()
     _serve(Connection(int(sys.argv[1])))
-
-
-if __name__ == "__main__":
-    main()

@@ -134,7 +134,8 @@ class Account:
             "dropped": self.dropped,
             "dead": self.dead,
             "outputs": dict(self.outputs),
-            "units": {name: unit.to_json() for name, unit in self.units.items()},
+            # A list, because the order of stages tells something and JSON objects have none.
+            "units": [{"name": name, **unit.to_json()} for name, unit in self.units.items()],
         }
 
     @classmethod
@@ -145,7 +146,7 @@ class Account:
             dropped=value["dropped"],
             dead=value["dead"],
             outputs=dict(value["outputs"]),
-            units={name: UnitAccount.from_json(unit) for name, unit in value["units"].items()},
+            units={unit["name"]: UnitAccount.from_json(unit) for unit in value["units"]},
         )
 
 

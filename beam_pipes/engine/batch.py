@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from beam_pipes.engine.account import Account
+from beam_pipes.engine.failure import Failure
 from beam_pipes.engine.graph import Ref
-from beam_pipes.errors import StageError
 
 # For each record, the list of values that one output of one unit gave.
 Column = list[Sequence[Any]]
@@ -20,26 +18,7 @@ class Records(Protocol):
 
     values: list[Any]
 
-    def record_id(self, index: int) -> str: ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failure:
-    """A record that failed in a stage that allows it."""
-
-    stage: str
-    error: Exception
-    dropped: bool  # on_error="drop": counted with a reason, not kept as a dead letter
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Many exceptions cannot be pickled, or not be built again: batches have to travel all the same.
-        error: Any = self.error
-        try:
-            if type(pickle.loads(pickle.dumps(error))) is not type(error):
-                raise TypeError
-        except Exception:
-            error = StageError(f"{type(error).__name__}: {error}", stage=self.stage)
-        return (Failure, (self.stage, error, self.dropped))
+    def record_id(self, index: int, /) -> str: ...
 
 
 class Batch:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
-from beam_pipes.engine.batch import Batch, Column, Failure
+from beam_pipes.engine.batch import Batch, Column
+from beam_pipes.engine.failure import Failure
 from beam_pipes.engine.graph import Graph, Ref, Unit
 from beam_pipes.engine.record_context import RecordContext, set_context
 from beam_pipes.engine.signature import Signature, brief, describe
@@ -286,7 +287,7 @@ class UnitRunner:
             _count([f"error/{type(error).__name__}"], account.dropped)
         else:
             account.dead += 1
-        batch.failures[index] = Failure(stage=self.name, error=error, dropped=dropped)
+        batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped)
         # A record that failed leaves through one door only: nothing of it is written, in any branch.
         for column in batch.columns.values():
             column[index] = _NOTHING

@@ -70,16 +70,18 @@ class Declaration:
         for option, value in (("name", self.name), ("split", self.split)):
             if not _NAME.fullmatch(value):
                 raise DeclarationError(
-                    f"{option} is part of file names and should consist of letters, digits, '_', '.', '-', got {value!r}."
+                    f"{option} is part of file names: letters, digits, '_', '.', '-' only; got {value!r}."
                 )
         if self.on_error not in BUILD_POLICIES:
             raise DeclarationError(
-                f"declaration {self.name!r}: on_error should be one of {', '.join(BUILD_POLICIES)}, got {self.on_error!r}."
+                f"declaration {self.name!r}: on_error should be one of {', '.join(BUILD_POLICIES)}, "
+                f"got {self.on_error!r}."
             )
         bad = self.max_bad
         if bad is not None and (bad < 0 or isinstance(bad, bool) or (isinstance(bad, float) and bad > 1)):
             raise DeclarationError(
-                f"declaration {self.name!r}: max_bad should be a count (int) or a fraction (float, 0 to 1), got {bad!r}."
+                f"declaration {self.name!r}: max_bad should be a count (int) or a fraction (float, 0 to 1), "
+                f"got {bad!r}."
             )
         if self.target_shard_bytes < 1:
             raise DeclarationError(
@@ -152,8 +154,9 @@ class Declaration:
             )
         if self._by_split() and self.features.keys() != examples:
             raise DeclarationError(
-                f"declaration {self.name!r}: features are declared for {sorted(self.features)}, but the outputs that hold "
-                f"examples are {sorted(examples)}. Give feature name → FeatureSpec, or one such mapping for each split."
+                f"declaration {self.name!r}: features are declared for {sorted(self.features)}, but the outputs that "
+                f"hold examples are {sorted(examples)}. Give feature name → FeatureSpec, or "
+                "one such mapping for each split."
             )
         for split in examples:
             self.declared_spec(split)

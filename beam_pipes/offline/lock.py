@@ -54,6 +54,21 @@ def build_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
         os.close(descriptor)
 
 
+def lock_holder(directory: str | os.PathLike[str]) -> str | None:
+    """Who holds the build lock of a directory, in words; None where nobody does."""
+    try:
+        descriptor = os.open(Path(directory) / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _read_holder(descriptor: int) -> str:
     try:
         who = json.loads(os.pread(descriptor, 4096, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from beam_pipes.cache.codec import IndexRow
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
 
@@ -12,11 +13,11 @@ from beam_pipes.engine.account import Account
 class Part:
     """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
 
-    `records` maps each split to (source ordinal, record bytes) in order.
+    `records` maps each split to (payload, source ordinal, index row) in order.
     """
 
     first_sequence: int
     next_sequence: int
-    records: dict[str, list[tuple[int, bytes]]]
+    records: dict[str, list[tuple[bytes, int, IndexRow]]]
     dead_letters: list[DeadLetter]
     account: Account

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipes.cache.manifest import FORMAT_VERSION
+from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.engine.graph import Ref
-from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.completion import find_completion, read_completions, remove_partials, reuse
+from beam_pipes.errors import CacheNotFoundError, DeclarationError
+from beam_pipes.offline.completion import find_completion, merged_account, read_completions, remove_partials, reuse
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.reading import graph_runner, read_batches
 from beam_pipes.offline.shard_task import BuildHeader, ShardTask
@@ -49,10 +50,7 @@ class BuildPlan:
 
     def read_account(self) -> Account:
         """The account of the whole build, from the completions."""
-        account = Account()
-        for completion in read_completions(self.header):
-            account.merge_from(completion.account)
-        return account
+        return merged_account(read_completions(self.header))
 
     def to_json(self) -> dict[str, Any]:
         """The plan without the list of shards."""
@@ -65,11 +63,21 @@ class BuildPlan:
             "num_bytes": self.source.num_bytes,
             "num_shards": self.header.num_shards,
             "splits": {
-                split: self.header.specs[split].to_json() if split in self.header.specs else self.declaration.kind(split)
+                split: self.header.specs[split].to_json()
+                if split in self.header.specs
+                else self.declaration.kind(split)
                 for split in self.declaration.splits
             },
             "stages": [unit.name for unit in self.declaration.graph.units],
         }
+
+
+def _published_manifest_id(root: Path, snapshot: str) -> str | None:
+    try:
+        manifest = Cache.open(root).manifest
+    except CacheNotFoundError:
+        return None
+    return manifest.id if manifest.snapshot == snapshot else None
 
 
 def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan:
@@ -85,9 +93,7 @@ def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan
         digests.save(root / DIGESTS_NAME)
     specs = _specs(declaration, source)
     digest, parts = _fingerprint(declaration, specs)
-    tasks = tuple(
-        ShardTask(shard=shard, fingerprint=_digest([digest, shard.fingerprint()])) for shard in source.shards
-    )
+    tasks = tuple(ShardTask(shard=shard, fingerprint=_digest([digest, shard.fingerprint()])) for shard in source.shards)
     snapshot = _digest([FORMAT_VERSION, declaration.name, digest, [task.fingerprint for task in tasks]])[:16]
     header = BuildHeader(
         name=declaration.name,
@@ -95,7 +101,7 @@ def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan
         snapshot=snapshot,
         num_shards=len(tasks),
         specs=specs,
-        fingerprint=digest,
+        fingerprints={"declaration": digest, "source": _digest([shard.fingerprint() for shard in source.shards])},
     )
     return BuildPlan(
         path=str(root),
@@ -105,16 +111,16 @@ def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan
         source=source,
         header=header,
         tasks=tasks,
-        published_manifest_id=published_manifest_id(root, snapshot),
+        published_manifest_id=_published_manifest_id(root, snapshot),
     )
 
 
 def prepare(plan: BuildPlan) -> list[ShardTask]:
     """Makes the snapshot's directory ready and returns the tasks that are left.
 
-    Shards that an interrupted build of this snapshot has committed are kept; shards with the same fingerprint in the
-    published snapshot are linked, not built again; what dead builds left half written is removed. Only for the holder of
-    the build lock.
+    Shards that an interrupted build of this snapshot has committed are kept; shards with the same fingerprint in
+    the published snapshot are linked, not built again; what dead builds left half written is removed. Only for the
+    holder of the build lock.
     """
     remove_partials(plan.header)
     reuse(plan.header, plan.tasks)
@@ -164,8 +170,8 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
             found = examples[split] or [example for other in missing for example in examples[other]]
             if not found:
                 raise DeclarationError(
-                    f"declaration {declaration.name!r}: the features of {split!r} are not declared, and none of the first "
-                    f"{INFER_RECORDS} records gives an example to infer them from. Declare features=...",
+                    f"declaration {declaration.name!r}: the features of {split!r} are not declared, and none of the "
+                    f"first {INFER_RECORDS} records gives an example to infer them from. Declare features=...",
                     split=split,
                 )
             specs[split] = ExampleSpec.infer(found)

@@ -8,10 +8,19 @@ from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.errors import StageError
 from beam_pipes.offline.declaration import Declaration
+from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
 
 # The name under which records that could not be parsed are booked.
 SOURCE = "source"
+
+
+class SourceBatch(Batch):
+    """A batch whose records come from a source, so that each knows where it was and what its bytes are."""
+
+    __slots__ = ()
+
+    records: RecordBatch
 
 
 def graph_runner(declaration: Declaration) -> GraphRunner:
@@ -22,13 +31,13 @@ def graph_runner(declaration: Declaration) -> GraphRunner:
     )
 
 
-def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Batch]:
+def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[SourceBatch]:
     """The batches of a source shard, in order, their bad rows booked.
 
     Raises `StageError` for a bad row where the declaration's `on_error` is "fail".
     """
     for records in declaration.source.read(shard):
-        batch = Batch(records)
+        batch = SourceBatch(records)
         batch.account.read = len(records.values) + len(records.bad)
         account = batch.account.unit(SOURCE)
         account.inputs = batch.account.read
@@ -48,5 +57,3 @@ def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Batch
             else:
                 account.dead += 1
         yield batch
-
-

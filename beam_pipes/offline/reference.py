@@ -20,7 +20,8 @@ def load_declaration(reference: str) -> Declaration:
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
         raise DeclarationError(
-            f"a declaration is named 'package.module:name', got {reference!r}. Example: examples.python_source:declaration"
+            f"a declaration is named 'package.module:name', got {reference!r}. "
+            "Example: examples.python_source:declaration"
         )
     try:
         module = importlib.import_module(module_name)
@@ -58,7 +59,7 @@ def as_declaration(found: Any, *, reference: str) -> Declaration:
 
 
 def reference_of(declaration: Declaration) -> str | None:
-    """The reference under which an imported module holds this very object, or None (a notebook, `__main__`, a closure)."""
+    """The reference under which an imported module holds this very object, or None (as in a notebook)."""
     for module_name, module in list(sys.modules.items()):
         if module_name == "__main__" or module is None:
             continue

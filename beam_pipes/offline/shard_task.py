@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.cache.split_manifest import shard_file_name
 from beam_pipes.sources.source import SourceShard
 
 
@@ -15,7 +16,7 @@ class BuildHeader:
     """Where a build writes and how its records are stored; picklable.
 
     `root` is the cache's directory, `snapshot` the id of the snapshot being built, `specs` the features of each split
-    of examples, `fingerprint` the digest of the declaration.
+    of examples, `fingerprints` the digests of declaration and source.
     """
 
     name: str
@@ -23,7 +24,7 @@ class BuildHeader:
     snapshot: str
     num_shards: int
     specs: Mapping[str, ExampleSpec]
-    fingerprint: str
+    fingerprints: Mapping[str, str]
 
     @property
     def directory(self) -> str:
@@ -32,7 +33,7 @@ class BuildHeader:
 
     def file_name(self, split: str, index: int) -> str:
         """`python_source-train.tfrecord-00003-of-00064`."""
-        return f"{self.name}-{split}.tfrecord-{index:05d}-of-{self.num_shards:05d}"
+        return shard_file_name(self.name, split, index, self.num_shards)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipes.offline.commit import BuildTotals, commit
+from beam_pipes.offline.commit import commit
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_task import BuildHeader, ShardTask
 from beam_pipes.on_beam.read_shards import ReadShards
@@ -18,39 +18,46 @@ from beam_pipes.on_beam.write_shards import PARTS, MergeParts, WriteShards
 class _Publish(beam.DoFn):  # type: ignore[misc]
     """Commits the snapshot once every shard is written; repeating it writes the same bytes."""
 
-    def __init__(self, handle: DeclarationHandle, header: BuildHeader, totals: BuildTotals) -> None:
+    def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
         self._handle = handle
         self._header = header
-        self._totals = totals
 
     def process(self, keyed: tuple[None, Iterable[int]]) -> Iterator[str]:
-        yield commit(self._handle.get(), self._header, self._totals, sorted(set(keyed[1])))
+        yield commit(self._handle.get(), self._header)
 
 
-def build_graph(
-    root: Any,
-    handle: DeclarationHandle,
-    header: BuildHeader,
-    totals: BuildTotals,
-    tasks: Sequence[ShardTask],
-) -> Any:
+def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask]) -> Any:
     """Adds the whole build to the pipeline `root`; gives a PCollection of the published manifest's id.
 
     `tasks` may leave out shards that are complete. The only things shuffled are the tasks (so that workers share
     them), the indices of committed shards, and parts where a runner broke a shard apart.
     """
-    graph = handle.get().graph
+    return write_snapshot(root, shard_batches(root, handle, tasks, header), handle, header)
+
+
+def shard_batches(root: Any, handle: DeclarationHandle, tasks: Sequence[ShardTask], header: BuildHeader) -> Any:
+    """The first half of a build: a PCollection of `ShardBatch` that have gone through all units.
+
+    Transforms of your own may stand between the halves, also ones that shuffle: batches are put in order again.
+    """
     batches = (
         root
         | "Source shards" >> beam.Create(list(tasks), reshuffle=False)
         | "Spread source shards" >> beam.Reshuffle()
         | "Read source" >> beam.ParDo(ReadShards(handle, header))
     )
-    for position, unit in enumerate(graph.units):
+    for position, unit in enumerate(handle.get().graph.units):
         batches = batches | unit.name >> beam.ParDo(RunUnit(handle, position))
+    return batches
+
+
+def write_snapshot(root: Any, batches: Any, handle: DeclarationHandle, header: BuildHeader) -> Any:
+    """The second half: writes and commits every shard, then publishes; a PCollection of the manifest's id."""
     written = batches | "Write shards" >> beam.ParDo(WriteShards(handle, header)).with_outputs(PARTS, main="committed")
     merged = (
-        written[PARTS] | "Group parts by shard" >> beam.GroupByKey() | "Merge parts" >> beam.ParDo(MergeParts(handle, header))
+        written[PARTS]
+        | "Group parts by shard" >> beam.GroupByKey()
+        | "Merge parts" >> beam.ParDo(MergeParts(handle, header))
     )
     # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
     done = root | "Begin" >> beam.Create([-1], reshuffle=False)
@@ -59,5 +66,5 @@ def build_graph(
         | "Committed shards" >> beam.Flatten()
         | "Key by build" >> beam.Map(lambda index: (None, index))
         | "Gather committed shards" >> beam.GroupByKey()
-        | "Publish" >> beam.ParDo(_Publish(handle, header, totals))
+        | "Publish" >> beam.ParDo(_Publish(handle, header))
     )

@@ -94,7 +94,9 @@ class _RunUnit(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         graph = graph_of(self._pipeline, default_output="train")
-        self._runner = GraphRunner(graph, prefix=graph.prefix, path=graph.prefix, seed=self._seed, on_error=self._on_error)
+        self._runner = GraphRunner(
+            graph, prefix=graph.prefix, path=graph.prefix, seed=self._seed, on_error=self._on_error
+        )
         self._mirror = Mirror(graph.name, graph.units[self._position].name)
 
     def process(self, batch: Batch) -> Iterator[Batch]:

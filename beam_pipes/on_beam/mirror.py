@@ -16,7 +16,7 @@ from beam_pipes.engine.histogram import Histogram
 
 
 class Mirror:
-    """Counters and distributions of one unit, created once: creating them for each element costs three times as much."""
+    """Counters and distributions of one unit, created once: creating them for each element costs three times more."""
 
     def __init__(self, namespace: str, unit: str) -> None:
         self._namespace = namespace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_pipes.engine.batch import Batch
+from beam_pipes.offline.reading import SourceBatch
 from beam_pipes.offline.shard_task import ShardTask
 
 
@@ -18,5 +18,5 @@ class ShardBatch:
 
     task: ShardTask
     sequence: int
-    batch: Batch | None
+    batch: SourceBatch | None
     complete: bool = False

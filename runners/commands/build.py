@@ -52,7 +52,8 @@ def build_command(
     rate = account.read / result.secs if result.secs else 0.0
     reused = f", {result.reused_shards} of them reused" if result.reused_shards else ""
     console.print(
-        f"{account.read:,} records read, {account.written:,} written, {account.dropped:,} dropped, {account.dead:,} dead "
-        f"letters; {result.num_shards} source shards{reused}; {result.secs:.1f} s ({rate:,.0f} records/s)."
+        f"{account.read:,} records read, {account.written:,} written, {account.dropped:,} dropped, "
+        f"{account.dead:,} dead letters; {result.num_shards} source shards{reused}; {result.secs:.1f} s "
+        f"({rate:,.0f} records/s)."
     )
     console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")

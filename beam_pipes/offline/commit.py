@@ -1,0 +1,92 @@
+"""Commit: the completions of all source shards become a manifest, published atomically."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipes.cache.manifest import FileEntry, Manifest
+from beam_pipes.cache.publish import BUILD, publish
+from beam_pipes.cache.split_manifest import SplitManifest
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.statistic import to_json
+from beam_pipes.errors import TooManyDeadLettersError
+from beam_pipes.offline.completion import DEAD_LETTERS, merged_account, read_completions
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.shard_task import BuildHeader
+
+
+def commit(declaration: Declaration, header: BuildHeader) -> str:
+    """Publishes the snapshot of a build whose source shards are all complete; returns the manifest's id.
+
+    Doing it again publishes the same bytes. Raises `ReconciliationError` where a shard is missing or counts do not add
+    up, `TooManyDeadLettersError` where more records failed than `max_bad` allows; nothing is published then.
+    """
+    completions = read_completions(header)
+    account = merged_account(completions)
+    account.reconcile(where=f"build of {header.name!r}")
+    limit = declaration.max_bad
+    if limit is not None and num_bad(account) > (limit * account.read if isinstance(limit, float) else limit):
+        raise too_many_bad(declaration, account, where=f"build of {header.name!r}")
+    splits = {}
+    for split in declaration.splits:
+        type_ = declaration.graph.output_type[split]
+        splits[split] = SplitManifest.from_entries(
+            [completion.entries[split] for completion in completions],
+            kind=declaration.kind(split),
+            spec=header.specs.get(split),
+            proto=type_.DESCRIPTOR.full_name if declaration.kind(split) == "proto" else None,  # type: ignore[attr-defined]
+            shard_count=header.num_shards,
+        )
+    dead_letters = [
+        FileEntry(file=f"{DEAD_LETTERS}/{entry.file}", bytes=entry.bytes, crc32c=entry.crc32c, records=entry.records)
+        for completion in completions
+        if (entry := completion.dead_letters) is not None
+    ]
+    manifest = Manifest(
+        name=header.name,
+        snapshot=header.snapshot,
+        splits=splits,
+        statistics=[to_json(statistic) for statistic in account.statistics()],
+        accounting=account.to_json(),
+        fingerprints=header.fingerprints,
+        dead_letters=dead_letters,
+    )
+    publish(header.root, manifest)
+    return manifest.id
+
+
+def write_build_record(header: BuildHeader, record: Mapping[str, Any]) -> None:
+    """Writes `build.json` beside the snapshot's manifest: runner, times, whatever must not change the manifest."""
+    rendered = json.dumps(record, indent=1, sort_keys=True) + "\n"
+    storage_for(header.directory).replace(f"{header.directory}/{BUILD}", rendered.encode())
+
+
+def num_bad(account: Account) -> int:
+    """How many records failed: dead letters, and those that were dropped because of an error."""
+    dropped = sum(
+        count
+        for unit in account.units.values()
+        for reason, count in unit.dropped.items()
+        if reason.startswith("error/")
+    )
+    return account.dead + dropped
+
+
+def too_many_bad(declaration: Declaration, account: Account, *, where: str) -> TooManyDeadLettersError:
+    """The error that says how many records failed, of how many, and where."""
+    limit = declaration.max_bad
+    allowed = f"a fraction of {limit}" if isinstance(limit, float) else f"{limit}"
+    stages: Mapping[str, int] = {
+        name: failed
+        for name, unit in account.units.items()
+        if (failed := unit.dead + sum(n for reason, n in unit.dropped.items() if reason.startswith("error/")))
+    }
+    return TooManyDeadLettersError(
+        f"{where}: {num_bad(account)} records failed, and max_bad allows {allowed} (of {account.read} read); by stage: "
+        f"{', '.join(f'{name} {count}' for name, count in stages.items())}. Nothing was published. Repair the input or "
+        "the stage, or raise max_bad.",
+        stages=stages,
+    )

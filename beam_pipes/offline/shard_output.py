@@ -1,0 +1,213 @@
+"""The second half of a shard job: batches → encoded parts → the shard's files, committed together."""
+
+from __future__ import annotations
+
+from beam_pipes.cache.codec import IndexRow, codec_for
+from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.shard_entry import ShardEntry
+from beam_pipes.cache.shard_writer import ShardWriter
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.failure import Failure
+from beam_pipes.errors import StageError
+from beam_pipes.offline.commit import num_bad, too_many_bad
+from beam_pipes.offline.completion import DEAD_LETTERS, Completion, write_completion
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.part import Part
+from beam_pipes.offline.reading import SOURCE, SourceBatch
+from beam_pipes.offline.shard_task import BuildHeader, ShardTask
+from beam_pipes.sources.record_batch import BadRecord
+
+WRITE = "write"
+
+
+class ShardOutput:
+    """Writes what one source shard gives: a shard for each split, and dead letters where there are some.
+
+    `encode` has no effect on files; `write` appends parts, which have to come in order. Nothing has a final name until
+    `commit`, which renames the files and then writes the completion.
+    """
+
+    def __init__(self, declaration: Declaration, header: BuildHeader, task: ShardTask) -> None:
+        self.task = task
+        self.next_sequence = 0
+        self._declaration = declaration
+        self._header = header
+        graph = declaration.graph
+        self._outputs = dict(graph.outputs)
+        self._codecs = {
+            split: codec_for(declaration.kind(split), spec=header.specs.get(split), proto=graph.output_type[split])
+            for split in self._outputs
+        }
+        self._writers: dict[str, ShardWriter] = {}
+        self._account = Account()
+        self._dead_letters: list[DeadLetter] = []
+
+    def encode(self, batch: SourceBatch, sequence: int) -> Part:
+        """What a batch that went through all units adds to the shard, encoded; books what is written and what fails.
+
+        Raises `StageError` where a value does not fit its features and the declaration does not allow failures.
+        """
+        columns = {split: batch.columns[ref] for split, ref in self._outputs.items()}
+        records: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in columns}
+        account = batch.account
+        booked = account.unit(WRITE)
+        ordinals, failures = batch.records.ordinals, batch.failures
+        written = 0
+        for index in range(batch.size):
+            if index in failures:
+                continue
+            count = 0
+            try:
+                encoded = []
+                for split, column in columns.items():
+                    encode = self._codecs[split].encode_indexed
+                    for value in column[index]:
+                        encoded.append((split, encode(value)))
+                        count += 1
+            except Exception as error:
+                self._fail(batch, index, error)
+                continue
+            if count:
+                written += 1
+                for split, (payload, row) in encoded:
+                    records[split].append((payload, ordinals[index], row))
+        booked.kept += written
+        booked.inputs += written
+        for split, encoded_records in records.items():
+            booked.outputs += len(encoded_records)
+            account.outputs[split] = len(encoded_records)
+        dead_letters = [_letter_of_failure(batch, i, failure) for i, failure in failures.items() if not failure.dropped]
+        if self._declaration.on_error == "dead_letter":
+            dead_letters += map(_letter_of_row, batch.records.bad)
+        account.written = written
+        account.dead = len(dead_letters)
+        account.dropped = account.read - written - account.dead
+        return Part(
+            first_sequence=sequence,
+            next_sequence=sequence + 1,
+            records=records,
+            dead_letters=sorted(dead_letters, key=lambda letter: letter.ordinal),
+            account=account,
+        )
+
+    def write(self, part: Part) -> None:
+        """Appends a part; parts come in order, without gaps."""
+        assert part.first_sequence == self.next_sequence, (part.first_sequence, self.next_sequence)
+        if not self._writers:
+            self._open()
+        for split, records in part.records.items():
+            write = self._writers[split].write_encoded
+            for payload, ordinal, row in records:
+                write(payload, ordinal, row)
+        self._dead_letters += part.dead_letters
+        self._account.merge_from(part.account)
+        self.next_sequence = part.next_sequence
+        self._check_max_bad()
+
+    def to_part(self) -> Part:
+        """All that was written so far as one part, read back from the files that are not committed."""
+        records = {}
+        for split, writer in self._writers.items():
+            codec = self._codecs[split]
+            # Decoding and encoding again gives the same bytes, and the index row that is not kept with the payload.
+            records[split] = [
+                (payload, ordinal, codec.encode_indexed(codec.decode(payload))[1])
+                for payload, ordinal in writer.read_back()
+            ]
+        return Part(
+            first_sequence=0,
+            next_sequence=self.next_sequence,
+            records=records,
+            dead_letters=self._dead_letters,
+            account=self._account,
+        )
+
+    def commit(self) -> Completion:
+        """Gives all files their final names, then writes the completion; the counts have to add up."""
+        self._account.reconcile(where=f"source shard {self.task.index}")
+        if not self._writers:
+            self._open()
+        entries = {split: writer.commit() for split, writer in self._writers.items()}
+        dead_letters = self._commit_dead_letters() if self._dead_letters else None
+        completion = Completion(
+            index=self.task.index,
+            fingerprint=self.task.fingerprint,
+            entries=entries,
+            dead_letters=dead_letters,
+            account=self._account,
+        )
+        write_completion(self._header, completion)
+        return completion
+
+    def abort(self) -> None:
+        """Removes what was written and has no final name."""
+        for writer in self._writers.values():
+            writer.abort()
+
+    def _open(self) -> None:
+        header = self._header
+        storage_for(header.directory).makedirs(header.directory)
+        for split, codec in self._codecs.items():
+            name = header.file_name(split, self.task.index)
+            self._writers[split] = ShardWriter(header.directory, name, codec=codec)
+
+    def _commit_dead_letters(self) -> ShardEntry:
+        directory = f"{self._header.directory}/{DEAD_LETTERS}"
+        storage_for(directory).makedirs(directory)
+        name = self._header.file_name(DEAD_LETTERS, self.task.index)
+        with ShardWriter(directory, name, codec=DEAD_LETTER_CODEC) as writer:
+            for letter in self._dead_letters:
+                writer.write(letter.to_example(), letter.ordinal)
+            return writer.commit()
+
+    def _fail(self, batch: SourceBatch, index: int, error: Exception) -> None:
+        """A record whose outputs cannot be stored: booked under `write`, as the declaration says."""
+        declaration, account = self._declaration, batch.account.unit(WRITE)
+        record_id = batch.records.record_id(index)
+        if declaration.on_error == "fail":
+            raise StageError(
+                f"record {record_id!r} cannot be stored: {error} Correct the last stage or the declared features, or "
+                "allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+                stage=WRITE,
+                record=record_id,
+            ) from error
+        failure = Failure.of(error, stage=WRITE, dropped=declaration.on_error == "drop")
+        account.inputs += 1
+        if failure.dropped:
+            account.dropped[failure.reason] = account.dropped.get(failure.reason, 0) + 1
+        else:
+            account.dead += 1
+        batch.failures[index] = failure
+
+    def _check_max_bad(self) -> None:
+        limit = self._declaration.max_bad
+        if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
+            raise too_many_bad(self._declaration, self._account, where=f"source shard {self.task.index}")
+
+
+def _letter_of_row(row: BadRecord) -> DeadLetter:
+    return DeadLetter(
+        record=row.raw,
+        source=row.file,
+        position=row.position,
+        ordinal=row.ordinal,
+        stage=SOURCE,
+        error_type=type(row.error).__name__,
+        message=str(row.error),
+        traceback="",  # the frames of a parser of ours tell nothing about the record
+    )
+
+
+def _letter_of_failure(batch: SourceBatch, index: int, failure: Failure) -> DeadLetter:
+    records = batch.records
+    return DeadLetter(
+        record=records.raw(index),
+        source=records.file(index),
+        position=records.position(index),
+        ordinal=records.ordinals[index],
+        stage=failure.stage,
+        error_type=failure.error_type,
+        message=failure.message,
+        traceback=failure.traceback,
+    )
