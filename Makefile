@@ -18,7 +18,8 @@ $(STAMP): setup.py constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m examples.python_source --to $(DEMO_DIR)
+	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
+	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)

@@ -18,6 +18,7 @@ def verify_command(path: Annotated[str, typer.Argument(help="directory of a cach
     report = Cache.open(path).verify()
     for problem in report.problems:
         console.print(str(problem), markup=False)
-    console.print(str(report), markup=False)
+    found = f"{len(report.problems)} problems" if report.problems else "no problem"
+    console.print(f"{report.records:,} records in {report.shards} shards, {report.bytes:,} bytes read: {found}.")
     if report.problems:
         raise typer.Exit(1)
