@@ -1,0 +1,246 @@
+"""Plans: deterministic, local in their changes, quick, and cached by file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipes.sources import DigestCache, Files, SourcePlan, TextLines
+from beam_pipes.sources.file_source import even_cuts
+from beam_pipes.sources.grouping import MAX_TARGETS, group_small_files
+
+TARGET = 10_000
+sizes = st.dictionaries(st.text("abcdef/", min_size=1, max_size=6), st.integers(0, TARGET), min_size=1, max_size=200)
+
+
+def groups_of(files: dict[str, int]) -> list[tuple[str, ...]]:
+    rows = sorted(files.items())
+    return [tuple(rows[i][0] for i in group) for group in group_small_files(rows, target_shard_bytes=TARGET)]
+
+
+@given(sizes)
+def test_groups_hold_every_file_once_in_order_and_are_bounded(files):
+    groups = groups_of(files)
+
+    assert [name for group in groups for name in group] == sorted(files)
+    assert all(sum(files[name] for name in group) <= MAX_TARGETS * TARGET for group in groups)
+
+
+@given(sizes, st.text("abcdef/", min_size=1, max_size=6), st.integers(0, TARGET))
+def test_adding_removing_or_changing_a_file_changes_few_groups(files, name, size):
+    before = set(groups_of(files))
+    after = set(groups_of({**files, name: size}))
+
+    # The file's own group is split in two, or two become one. Where a run of files without a boundary of its own
+    # fills several groups up to the limit, those that follow in the run move along: at most the run.
+    assert len(after - before) <= 2 + sum(size for _, size in files.items()) // (2 * TARGET)
+
+
+def test_adding_a_file_to_thousands_changes_two_shards_at_most():
+    files = {f"{n:05d}": 900 + n % 200 for n in range(5000)}
+    before = set(groups_of(files))
+
+    changed = [len(set(groups_of({**files, f"{n:05d}x": 1000})) - before) for n in range(0, 5000, 53)]
+
+    assert max(changed) <= 3
+    assert sum(changed) / len(changed) < 2
+
+
+def test_groups_are_about_as_large_as_the_target():
+    files = {f"{n:05d}": 1000 for n in range(5000)}
+    groups = groups_of(files)
+
+    assert 0.5 < sum(files.values()) / len(groups) / TARGET < 2
+
+
+def test_groups_are_frozen():
+    files = {f"{n:02d}": 3000 for n in range(12)}
+
+    assert groups_of(files) == [("00", "01", "02", "03"), ("04", "05", "06"), ("07", "08", "09", "10", "11")]
+
+
+@given(st.integers(1, 10**6), st.integers(10**3, 10**6), st.integers(0, 10**6))
+def test_cuts_leave_no_small_rest_and_stay_when_a_file_grows(size, target, growth):
+    cuts = even_cuts(size, target)
+    bounds = [0, *cuts, size]
+
+    assert all(end - start >= target / 2 for start, end in zip(bounds[:-1], bounds[1:], strict=True)) or not cuts
+    assert even_cuts(size + growth, target)[: len(cuts)] == cuts
+
+
+def lines_of(source: TextLines, plan: SourcePlan) -> list[str]:
+    return [line for shard in plan.shards for batch in source.read(shard) for line in batch.values]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=30), max_size=60), st.integers(1, 300), st.booleans())
+def test_a_split_file_holds_every_line_once(tmp_path_factory, lines, target, final_newline):
+    lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
+    text = "\n".join(lines) + ("\n" if final_newline else "")
+    path = tmp_path_factory.mktemp("split") / "a.txt"
+    path.write_bytes(text.encode("utf-8", "surrogatepass").replace(b"\xed", b"?"))
+    source = TextLines(path)
+    whole = lines_of(source, source.plan(target_shard_bytes=10**9))
+
+    split = source.plan(target_shard_bytes=target)
+
+    assert lines_of(source, split) == whole
+    ends = [(piece.start, piece.end) for shard in split.shards for piece in shard.slices]
+    assert [start for start, _ in ends[1:]] == [end for _, end in ends[:-1]]
+
+
+def test_a_growing_file_keeps_its_first_slices(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(1000)))
+    before = TextLines(path).plan(target_shard_bytes=1000).shards
+    with path.open("a") as file:
+        file.write("one more\n" * 300)
+    after = TextLines(path).plan(target_shard_bytes=1000).shards
+
+    assert [shard.fingerprint() for shard in after[: len(before) - 1]] == [s.fingerprint() for s in before[:-1]]
+
+
+def test_small_files_do_not_share_a_shard_with_pieces_of_a_large_one(tmp_path):
+    for name, count in (("a", 5), ("b", 500), ("c", 5), ("d", 5)):
+        (tmp_path / name).write_text("line of text\n" * count)
+
+    shards = TextLines(tmp_path).plan(target_shard_bytes=2000).shards
+
+    assert {tuple(piece.file for piece in shard.slices) for shard in shards} >= {("a",), ("b",)}
+    assert all(len(shard.slices) == 1 for shard in shards if shard.slices[0].file == "b")
+    assert [shard.index for shard in shards] == list(range(len(shards)))
+
+
+def test_zero_byte_files_are_records_of_files_and_nothing_to_lines(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "one").write_bytes(b"1")
+
+    files = Files(tmp_path).plan(target_shard_bytes=100)
+    lines = TextLines(tmp_path).plan(target_shard_bytes=100)
+
+    assert [piece.file for shard in files.shards for piece in shard.slices] == ["empty", "one"]
+    assert [piece.file for shard in lines.shards for piece in shard.slices] == ["one"]
+    assert (lines.num_files, lines.num_bytes) == (2, 1)
+
+
+def test_the_plan_does_not_depend_on_the_number_of_cores(tmp_path, monkeypatch):
+    for n in range(700):
+        (tmp_path / f"{n}").write_text(f"{n}\n" * n)
+    plans = []
+    for cores in (1, 2, 64):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        plans.append(TextLines(tmp_path).plan(target_shard_bytes=1000))
+
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_twenty_thousand_small_files_plan_in_seconds(tmp_path):
+    for n in range(20_000):
+        if n % 200 == 0:
+            (tmp_path / str(n)).mkdir()
+            directory = tmp_path / str(n)
+        (directory / f"{n}.txt").write_bytes(b"%d" % n)
+
+    start = time.perf_counter()
+    plan = Files(tmp_path).plan(target_shard_bytes=1 << 14)
+    elapsed = time.perf_counter() - start
+
+    assert plan.num_files == 20_000
+    assert elapsed < 10  # 0.8 s on an idle machine
+
+
+def age(path: Path, *, seconds: int = 10) -> None:
+    """Files that were written a moment ago are not entered into the cache."""
+    for each in path.rglob("*"):
+        now = time.time_ns() - seconds * 10**9
+        os.utime(each, ns=(now, now))
+
+
+def test_unchanged_files_are_not_read_again(tmp_path):
+    for n in range(20):
+        (tmp_path / f"{n}.txt").write_text(f"{n}\n" * 400)
+    age(tmp_path)
+    cache = DigestCache()
+    first = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    cache.save(tmp_path / ".digests.json")
+    cache = DigestCache.load(tmp_path / ".digests.json")
+    for path in tmp_path.glob("*.txt"):  # other bytes, with the size and times of before: reading them would show
+        status = path.stat()
+        path.write_bytes(b"?" * status.st_size)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    again = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+
+    assert again == first
+    assert (cache.hits, cache.misses) == (20, 0)
+
+
+def test_a_touched_file_is_hashed_again_and_keeps_its_digest(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a\n")
+    age(tmp_path)
+    cache = DigestCache()
+    first = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    age(tmp_path, seconds=20)
+
+    again = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+
+    assert again == first
+    assert (cache.hits, cache.misses) == (0, 2)
+
+
+def test_a_changed_file_of_the_same_size_is_seen(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a\n")
+    age(tmp_path, seconds=20)
+    cache = DigestCache()
+    first = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    path.write_text("b\n")
+
+    assert TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache) != first
+
+
+def test_a_file_written_a_moment_ago_is_not_entered(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a\n")
+    os.utime(path, ns=(time.time_ns() + 10**9,) * 2)
+    cache = DigestCache()
+    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+
+    assert (cache.hits, cache.misses) == (0, 2)
+
+
+def test_the_target_is_part_of_how_a_large_file_is_cached_and_not_of_a_small_one(tmp_path):
+    (tmp_path / "large").write_text("line\n" * 1000)
+    (tmp_path / "small").write_text("line\n")
+    age(tmp_path)
+    cache = DigestCache()
+    TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+
+    other = TextLines(tmp_path).plan(target_shard_bytes=700, digests=cache)
+
+    assert (cache.hits, cache.misses) == (1, 3)
+    assert other == TextLines(tmp_path).plan(target_shard_bytes=700)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"version": 2, "files": {}}', b'{"version": 1, "files": {"PATH": 3}}', b"\xff\xfe"],
+)
+def test_a_damaged_digest_cache_is_empty(tmp_path, content):
+    (tmp_path / "a.txt").write_text("a\n")
+    path = tmp_path / ".digests.json"
+    path.write_bytes(content.replace(b"PATH", json.dumps(str(tmp_path / "a.txt")).encode()[1:-1]))
+
+    cache = DigestCache.load(path)
+    plan = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
+
+    assert plan == TextLines(tmp_path).plan(target_shard_bytes=500)
+    assert cache.hits == 0

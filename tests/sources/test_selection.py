@@ -1,0 +1,150 @@
+"""Which files are found, and what they are called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.selection import select
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("a.txt", "b.py", "sub/c.txt", "sub/deep/d.txt", "sub/deep/e.py", ".hidden/f.txt", "sub/.g.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path
+
+
+def names(*arguments, **options) -> list[str]:
+    return [file.name for file in select(*arguments, **options).find()]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, ["a.txt", "b.py", "sub/c.txt", "sub/deep/d.txt", "sub/deep/e.py"], id="everything"),
+        pytest.param({"pattern": "**/*.txt"}, ["a.txt", "sub/c.txt", "sub/deep/d.txt"], id="any depth"),
+        pytest.param({"pattern": "*.txt"}, ["a.txt"], id="top only"),
+        pytest.param({"pattern": "*/*.txt"}, ["sub/c.txt"], id="one deep"),
+        pytest.param({"pattern": ["*.py", "sub/*.txt"]}, ["b.py", "sub/c.txt"], id="two patterns"),
+        pytest.param({"pattern": "[ab].*"}, ["a.txt", "b.py"], id="a class"),
+        pytest.param({"pattern": "[!a].*"}, ["b.py"], id="not a class"),
+        pytest.param({"pattern": "?.py"}, ["b.py"], id="one character"),
+        pytest.param({"exclude": "**/*.py"}, ["a.txt", "sub/c.txt", "sub/deep/d.txt"], id="exclude files"),
+        pytest.param({"exclude": "sub"}, ["a.txt", "b.py"], id="exclude a directory"),
+        pytest.param({"exclude": "**/deep/**"}, ["a.txt", "b.py", "sub/c.txt"], id="exclude below"),
+        pytest.param({"recursive": False}, ["a.txt", "b.py"], id="not recursive"),
+        pytest.param(
+            {"hidden": True, "pattern": "**/*.txt"},
+            [".hidden/f.txt", "a.txt", "sub/.g.txt", "sub/c.txt", "sub/deep/d.txt"],
+            id="hidden ones too",
+        ),
+    ],
+)
+def test_options_choose_files_of_a_directory(tree, options, expected):
+    assert names(tree, **options) == expected
+
+
+def test_a_file_is_named_by_itself_and_may_be_hidden(tree):
+    assert names(tree / "sub/c.txt") == ["c.txt"]
+    assert names(tree / "sub/.g.txt") == [".g.txt"]
+
+
+def test_a_glob_names_files_from_its_first_wildcard_on(tree):
+    assert names(f"{tree}/sub/**/*.txt") == ["c.txt", "deep/d.txt"]
+    assert names(f"{tree}/s*b/c.txt") == ["sub/c.txt"]
+
+
+def test_a_list_names_files_from_what_its_entries_have_in_common(tree):
+    assert names([tree / "sub/c.txt", tree / "a.txt"]) == ["a.txt", "sub/c.txt"]
+    assert names([tree / "sub", tree / "sub/deep"]) == ["c.txt", "deep/d.txt", "deep/e.py"]
+
+
+def test_relative_to_sets_what_names_are_relative_to(tree):
+    assert names(tree / "sub/c.txt", relative_to=tree) == ["sub/c.txt"]
+    with pytest.raises(SourceError, match="expected all inputs to lie under relative_to=.*sub.*found .*a.txt"):
+        names(tree / "a.txt", relative_to=tree / "sub")
+
+
+def test_a_file_whose_name_holds_wildcards_is_that_file(tree):
+    (tree / "x[1].txt").write_text("x")
+
+    assert names(tree / "x[1].txt") == ["x[1].txt"]
+
+
+def test_links_are_followed_and_loops_are_not(tree):
+    (tree / "sub" / "loop").symlink_to(tree)
+    (tree / "link.txt").symlink_to(tree / "a.txt")
+    (tree / "other").symlink_to(tree / "sub" / "deep")
+
+    found = names(tree, pattern="**/*.txt")
+
+    assert found == ["a.txt", "link.txt", "other/d.txt", "sub/c.txt", "sub/deep/d.txt"]
+
+
+def test_pipes_are_not_files(tree):
+    os.mkfifo(tree / "pipe.txt")
+
+    assert "pipe.txt" not in names(tree)
+    with pytest.raises(SourceError, match="should be a regular file or a directory"):
+        names(tree / "pipe.txt")
+
+
+def test_names_that_are_not_utf8_survive(tree):
+    path = os.fsencode(tree) + b"/\xff.txt"
+    with open(path, "w") as file:
+        file.write("x")
+
+    found = [file for file in select(tree, pattern="*.txt").find() if file.name != "a.txt"]
+
+    assert os.fsencode(found[0].name) == b"\xff.txt"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        pytest.param("gone", "input '.*gone' cannot be read: No such file or directory", id="missing"),
+        pytest.param("gone/*.txt", "input '.*' does not exist: there is no directory '.*gone' to look in", id="glob"),
+        pytest.param("*.csv", r"no file matches: looked in '.*\*.csv' for pattern '\*\*/\*'", id="no match"),
+        pytest.param("a.txt/x", "cannot be read: Not a directory", id="below a file"),
+    ],
+)
+def test_missing_input_is_named(tree, path, message):
+    with pytest.raises(SourceError, match=message):
+        names(tree / path)
+
+
+def test_no_match_says_what_was_looked_for(tree):
+    with pytest.raises(
+        SourceError, match=r"pattern '\*.csv', excluding 'x'; hidden files are left out \(pass hidden=True"
+    ):
+        names(tree, pattern="*.csv", exclude="x")
+
+
+def test_a_link_to_nothing_is_an_error(tree):
+    (tree / "dangling.txt").symlink_to(tree / "gone")
+
+    with pytest.raises(SourceError, match="dangling.txt cannot be read: No such file"):
+        names(tree)
+
+
+@pytest.mark.parametrize("paths", [[], (), 3, b"x", [3], [""], ""])
+def test_paths_that_are_none_are_refused(paths):
+    with pytest.raises(SourceError, match="paths should"):
+        select(paths)
+
+
+def test_an_empty_list_of_patterns_is_refused(tree):
+    with pytest.raises(SourceError, match="pattern should be a glob such as"):
+        select(tree, pattern=[])
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd"])
+def test_a_name_does_not_lead_out_of_the_base(tree, name):
+    with pytest.raises(SourceError, match="expected a file name relative to"):
+        select(tree).path_of(name)
