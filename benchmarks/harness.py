@@ -48,7 +48,7 @@ def paired_seconds(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> di
 
 
 def ratio(secs: Mapping[str, Sequence[float]], top: str, bottom: str) -> float:
-    """The median over paired runs of seconds of `top` over seconds of `bottom`: 2.0 says that `bottom` is twice as fast."""
+    """The median over paired runs of seconds of `top` over those of `bottom`: at 2.0, `bottom` is twice as fast."""
     return statistics.median(t / b for t, b in zip(secs[top], secs[bottom], strict=True))
 
 

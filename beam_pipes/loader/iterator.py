@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import OrderedPrefetcher
+from beam_pipes.loader.reader import BatchReader
+from beam_pipes.loader.steps import Cursor, Step
 
 if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Cursor, Loader
+    from beam_pipes.loader.loader import Loader
 
-    _Task = tuple[Cursor, int, Cursor]
+_Ready = list[tuple[Batch, Cursor]]
 
 
 class LoaderIterator:
@@ -26,46 +27,45 @@ class LoaderIterator:
         self._loader = loader
         self._workers = workers
         self._prefetch = prefetch
-        self._prefetcher: OrderedPrefetcher[_Task, tuple[Batch, Cursor]] | None = None
+        self._groups: Any = None  # an iterator of groups of finished batches
+        self._ready: _Ready = []  # the rest of a group, last batch first
         self._closed = False
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Batch:
-        if self._closed:
-            raise LoaderError(
-                "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
-            )
-        loader = self._loader
-        if not self._workers:
-            task = loader._next_batch(loader._cursor)
-            if task is None:
-                raise StopIteration
-            batch, cursor = _make(loader, task)
-        else:
+        if not self._ready:
+            if self._closed:
+                raise LoaderError(
+                    "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
+                )
             self.start_prefetch()
-            assert self._prefetcher is not None
             try:
-                batch, cursor = next(self._prefetcher)
-            except StopIteration:
+                self._ready = next(self._groups)
+            except BaseException:
                 self._stop()
                 raise
-        loader._cursor = cursor
+        batch, self._loader._cursor = self._ready.pop()
         return batch
 
     def start_prefetch(self) -> None:
         """Starts the threads now, not at the first batch."""
-        if self._workers and self._prefetcher is None and not self._closed:
-            self._prefetcher = OrderedPrefetcher(
-                functools.partial(_make, self._loader),
-                _tasks(self._loader, self._loader._cursor),
-                workers=self._workers,
-                depth=self._prefetch,
-            )
+        if self._groups is not None or self._closed:
+            return
+        loader = self._loader
+        reader = loader._reader
+        groups = loader._steps.groups(loader._cursor, reader.stream.size_of, reader.group_length)
+        # A function of the reader, not a method: threads that knew the iterator would keep it alive, and so themselves.
+        make = functools.partial(_make, reader)
+        if self._workers:
+            depth = max(1, -(-self._prefetch // reader.group_length))
+            self._groups = OrderedPrefetcher(make, groups, workers=self._workers, depth=depth)
+        else:
+            self._groups = map(make, groups)
 
     def restart(self) -> None:
-        """Forgets what was prefetched: the loader's cursor or rates were set anew."""
+        """Forgets what was made ahead: the loader's cursor or rates were set anew."""
         self._stop()
 
     def close(self) -> None:
@@ -92,20 +92,12 @@ class LoaderIterator:
         self._loader.load_state_dict(state_dict)
 
     def _stop(self) -> None:
-        if self._prefetcher is not None:
-            self._prefetcher.close()
-            self._prefetcher = None
+        if isinstance(self._groups, OrderedPrefetcher):
+            self._groups.close()
+        self._groups = None
+        self._ready = []
 
 
-# Functions of the loader, not methods: threads that knew the iterator would keep it alive, and so themselves.
-
-
-def _make(loader: Loader, task: _Task) -> tuple[Batch, Cursor]:
-    cursor, rows, following = task
-    return loader._read(cursor, rows), following
-
-
-def _tasks(loader: Loader, cursor: Cursor) -> Iterator[_Task]:
-    while (task := loader._next_batch(cursor)) is not None:
-        yield task
-        cursor = task[2]
+def _make(reader: BatchReader, steps: list[Step]) -> _Ready:
+    batches = reader.read_group(steps)
+    return [(batch, step.following) for batch, step in zip(reversed(batches), reversed(steps), strict=True)]

@@ -7,7 +7,6 @@ batches: laid side by side, what the hosts get at a step is the global batch of 
 from __future__ import annotations
 
 import dataclasses
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,36 +14,22 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
-from beam_pipes.loader.batches import Batch, PadValue, pad_rows
+from beam_pipes.loader.batches import Batch, PadValue
 from beam_pipes.loader.iterator import LoaderIterator
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.packed_rows import cu_seqlens_of
+from beam_pipes.loader.reader import VALID, BatchReader
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
+from beam_pipes.loader.steps import Cursor, Step, StepOptions
 from beam_pipes.loader.stream import (
     MixtureStream,
-    Places,
     RowStream,
     Shuffle,
     open_stream,
     rates_label,
     shuffle_label,
 )
-
-LAST = ("drop", "pad", "partial")
-VALID = "valid"
-CU_SEQLENS = "cu_seqlens"
-
-# Places are computed for so many rows of this host at once: below 1,000 the calls cost more than the indices.
-_LOCATED_ROWS = 8192
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Cursor:
-    """The next row: row `position` of epoch `epoch`."""
-
-    epoch: int
-    position: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,13 +101,18 @@ class Loader:
         _check_integer("prefetch", prefetch, 1)
         if epochs is not None:
             _check_integer("epochs", epochs, 1)
-        if last not in LAST:
-            raise LoaderError(f"unknown policy last={last!r}; choose one of: {', '.join(LAST)}")
         options = GatherOptions(
             features=None if features is None else checked_features(features),
             ragged=ragged,
             pad_to=pad_to,
             pad_value=pad_value,
+        )
+        self._steps = StepOptions(
+            batch_size=int(batch_size),
+            epochs=epochs,
+            last=last,
+            host_index=int(host_index),
+            host_count=int(host_count),
         )
         self.batch_size = int(batch_size)
         self.seed = int(seed)
@@ -135,42 +125,42 @@ class Loader:
         self.prefetch = int(prefetch)
         self._pad_value = pad_value
         self._cu_seqlens = cu_seqlens
-        self._stream: RowStream | MixtureStream = open_stream(source, options, seed=self.seed, shuffle=shuffle)
+        stream = open_stream(source, options, seed=self.seed, shuffle=shuffle)
         if last == "pad":
-            checked_name(VALID, self._stream.features)
-        if self._stream.size is None and epochs is not None:
+            checked_name(VALID, stream.features)
+        if cu_seqlens:
+            cu_seqlens_of(stream.gather(stream.locate(0, np.empty(0, np.int64))))  # refuses rows that have none
+        self._reader = self._new_reader(stream)
+        if stream.size is None and epochs is not None:
             raise LoaderError(
                 f"a mixture with exhausted='repeat' never ends, got epochs={epochs}: pass epochs=None and count "
                 "steps, or Mixture(…, exhausted='stop' or 'drop')"
             )
         self._cursor = Cursor(0, 0)
         self._iterator: weakref.ref[LoaderIterator] | None = None
-        self._located: dict[tuple[Any, int, int, int], Places] = {}
-        self._lock = threading.Lock()
 
     # What there is
 
     @property
     def features(self) -> tuple[str, ...]:
         """The features that are read."""
-        return self._stream.features
+        return self._reader.stream.features
 
     @property
     def host_batch_size(self) -> int:
         """Rows of a full batch on this host."""
-        first, last = self._host_slice(self.batch_size)
-        return last - first
+        return self._reader.host_rows
 
     @property
     def rows_per_epoch(self) -> int | None:
         """Rows of an epoch over all hosts; None for an endless mixture."""
-        return self._stream.size
+        return self._reader.stream.size
 
     @property
     def steps_per_epoch(self) -> int | None:
         """Global batches of an epoch; None for an endless mixture."""
-        rows = self._stream.size
-        return None if rows is None else self._steps_of(rows)
+        rows = self._reader.stream.size
+        return None if rows is None else self._steps.steps_of(rows)
 
     def __len__(self) -> int:
         """Steps of the whole run, `epochs · steps_per_epoch`; `UnboundedLoaderError` if it has no end."""
@@ -191,7 +181,7 @@ class Loader:
     # Reading
 
     def __iter__(self) -> LoaderIterator:
-        if self._next_batch(self._cursor) is None:
+        if self._next_step(self._cursor) is None:
             self.reset()
         previous = self._iterator() if self._iterator is not None else None
         if previous is not None:
@@ -202,38 +192,37 @@ class Loader:
 
     def epoch_batches(self) -> Iterator[Batch]:
         """The batches from the cursor to the end of its epoch; call it once for each epoch."""
-        upcoming = self._next_batch(self._cursor)
+        upcoming = self._next_step(self._cursor)
         if upcoming is None:
             return
-        epoch = upcoming[0].epoch
+        epoch = upcoming.epoch
         iterator = iter(self)
         try:
-            while (upcoming := self._next_batch(self._cursor)) is not None and upcoming[0].epoch == epoch:
+            while (upcoming := self._next_step(self._cursor)) is not None and upcoming.epoch == epoch:
                 yield next(iterator)
         finally:
             iterator.close()
 
     def batch_at(self, step: int) -> Batch:
         """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
-        found = self._next_batch(self._cursor_at(step))
+        found = self._next_step(self._cursor_at(step))
         if found is None or (self.epochs is not None and step >= len(self)):
             raise LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
-        cursor, rows, _ = found
-        return self._read(cursor, rows)
+        return self._reader.read(found)
 
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
         """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`."""
-        position = self._stream.position_of(epoch, source, row)
+        position = self._reader.stream.position_of(epoch, source, row)
         if position is None:
             return None
-        rows = self._stream.size_of(epoch)
+        rows = self._reader.stream.size_of(epoch)
         step = position // self.batch_size
         start = step * self.batch_size
         count = self.batch_size if rows is None else min(self.batch_size, rows - start)
         if self.last == "drop" and count < self.batch_size:
             return None
-        host, index = self._host_of(position - start, count)
-        before = epoch * self._steps_of(rows) if rows is not None else 0
+        host, index = self._steps.host_of(position - start, count)
+        before = epoch * self._steps.steps_of(rows) if rows is not None else 0
         return RowPlace(epoch=epoch, position=position, step=before + step, host_index=host, index=index)
 
     # State
@@ -258,13 +247,13 @@ class Loader:
     def state(self) -> LoaderState:
         """Where the loader stands: after the last batch that was handed out, whatever was prefetched."""
         return LoaderState(
-            source=self._stream.identity(),
+            source=self._reader.stream.identity(),
             order_version=ORDER_VERSION,
             seed=self.seed,
             shuffle=shuffle_label(self.shuffle),
             epoch=self._cursor.epoch,
             position=self._cursor.position,
-            segment=self._stream.segment(self._cursor.epoch),
+            segment=self._reader.stream.segment(self._cursor.epoch),
         )
 
     def restore(self, state: LoaderState) -> None:
@@ -279,7 +268,7 @@ class Loader:
             if now.source.get("rates") == rates_label(state.segment.rates):
                 now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
         check_same_sequence(state, now)
-        stream = self._stream
+        stream = self._reader.stream
         if isinstance(stream, MixtureStream):
             if state.segment is None:
                 raise StateMismatchError("this state is of a mixture and misses its segment", differences=("segment",))
@@ -291,17 +280,17 @@ class Loader:
 
     def reset(self) -> None:
         """Back to the first row of the first epoch, and a mixture to the rates it was declared with."""
-        stream = self._stream
+        stream = self._reader.stream
         if isinstance(stream, MixtureStream):
             stream = stream.restarted()
         self._move(Cursor(0, 0), stream)
 
     def set_rates(self, rates: Sequence[Any]) -> None:
         """Changes the rates of a mixture from the cursor on; each source goes on where it is, nothing is repeated."""
-        if not isinstance(self._stream, MixtureStream):
+        if not isinstance(self._reader.stream, MixtureStream):
             raise LoaderError("only a loader of a Mixture has rates to set")
         cursor = self._cursor
-        self._move(cursor, self._stream.with_rates(rates, cursor.epoch, cursor.position))
+        self._move(cursor, self._reader.stream.with_rates(rates, cursor.epoch, cursor.position))
 
     def state_dict(self) -> dict[str, Any]:
         """The state as torch's checkpoints take it."""
@@ -331,91 +320,21 @@ class Loader:
         iterator = self._iterator() if self._iterator is not None else None
         if iterator is not None:
             iterator.restart()
-        self._stream = stream
+        self._reader = self._new_reader(stream)
         self._cursor = cursor
-
-    def _steps_of(self, rows: int) -> int:
-        return rows // self.batch_size if self.last == "drop" else -(-rows // self.batch_size)
 
     def _cursor_at(self, step: int) -> Cursor:
         _check_integer("step", step, 0)
         steps = self.steps_per_epoch
         if steps is None:
             return Cursor(0, step * self.batch_size)
-        if not steps:
-            return Cursor(0, 0)
-        return Cursor(step // steps, step % steps * self.batch_size)
+        return Cursor(step // steps, step % steps * self.batch_size) if steps else Cursor(0, 0)
 
-    def _next_batch(self, cursor: Cursor) -> tuple[Cursor, int, Cursor] | None:
-        """The global batch at or after a cursor: where it begins, its rows, and the cursor behind it."""
-        while self.epochs is None or cursor.epoch < self.epochs:
-            rows = self._stream.size_of(cursor.epoch)
-            if rows is None:
-                return cursor, self.batch_size, Cursor(cursor.epoch, cursor.position + self.batch_size)
-            count = min(self.batch_size, rows - cursor.position)
-            following = Cursor(cursor.epoch + 1, 0)
-            if count == self.batch_size or (count > 0 and self.last != "drop"):
-                end = cursor.position + count
-                done = end == rows or (self.last == "drop" and rows - end < self.batch_size)
-                return cursor, count, following if done else Cursor(cursor.epoch, end)
-            if not self._steps_of(rows):
-                return None  # no epoch has a batch: without this an endless run would look for one for ever
-            cursor = following
-        return None
+    def _next_step(self, cursor: Cursor) -> Step | None:
+        return self._steps.next_step(cursor, self._reader.stream.size_of)
 
-    def _host_slice(self, rows: int) -> tuple[int, int]:
-        """Our places in a global batch. A partial one is shared out evenly, a padded one like a full one."""
-        if self.last != "partial":
-            rows = self.batch_size
-        return self.host_index * rows // self.host_count, (self.host_index + 1) * rows // self.host_count
-
-    def _host_of(self, place: int, rows: int) -> tuple[int, int]:
-        if self.last != "partial":
-            rows = self.batch_size
-        host = ((place + 1) * self.host_count - 1) // rows
-        return host, place - host * rows // self.host_count
-
-    def _read(self, cursor: Cursor, rows: int) -> Batch:
-        """Our slice of the global batch of `rows` rows at `cursor`."""
-        first, last = self._host_slice(rows)
-        stream = self._stream
-        places = self._locate(stream, cursor, rows, first, min(last, rows))
-        batch = stream.gather(places)
-        if self.last == "pad":
-            count = len(places)
-            if count < last - first:
-                batch = pad_rows(batch, last - first, self._pad_value)
-            batch[VALID] = np.arange(last - first) < count
-        if self._cu_seqlens:
-            batch[CU_SEQLENS] = cu_seqlens_of(batch)
-        return batch
-
-    def _locate(self, stream: RowStream | MixtureStream, cursor: Cursor, rows: int, first: int, last: int) -> Places:
-        if rows < self.batch_size or last - first >= _LOCATED_ROWS:
-            begin = cursor.position
-            return stream.locate(cursor.epoch, np.arange(begin + min(first, last), begin + last))
-        # A group of batches is located at once; they begin `offset` rows after a multiple of the batch size.
-        per_group = max(1, _LOCATED_ROWS // max(1, last - first))
-        number, offset = divmod(cursor.position, self.batch_size)
-        group, index = divmod(number, per_group)
-        key = (stream, cursor.epoch, offset, group)
-        with self._lock:
-            located = self._located.get(key)
-            if located is None:
-                starts = (group * per_group + np.arange(per_group)) * self.batch_size + offset
-                size = stream.size_of(cursor.epoch)
-                if size is not None:
-                    starts = starts[starts + self.batch_size <= size]
-                earliest = stream.segment(cursor.epoch)
-                if earliest is not None:
-                    # Rows before the last change of rates cannot be located; none of them is asked for.
-                    starts = np.maximum(starts, earliest.start)
-                positions = (starts[:, None] + np.arange(first, last)).reshape(-1)
-                located = stream.locate(cursor.epoch, positions)
-                while len(self._located) >= 4:
-                    del self._located[next(iter(self._located))]
-                self._located[key] = located
-        return located[index * (last - first) : (index + 1) * (last - first)]
+    def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
+        return BatchReader(stream, self._steps, pad_value=self._pad_value, cu_seqlens=self._cu_seqlens)
 
 
 def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -47,11 +47,15 @@ class PackedRows:
         self.size = len(plan)
         self._columns = []
         for name in self.features:
-            dtype = np.dtype(plan.split.spec[name].dtype)
+            dtype = plan.split.spec[name].numpy_dtype
             pad = checked_pad(pad_value_of(name, options.pad_value), dtype, name)
             prefix = "" if len(plan.features) == 1 else f"{name}_"
             added = tuple(checked_name(prefix + what, self.features) for what in ("segment_ids", "positions"))
             self._columns.append((name, plan.features.index(name), plan.sequence_lengths[name], pad, added))
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(width * (self._split.spec[name].numpy_dtype.itemsize + 8) for name, _, width, _, _ in self._columns)
 
     @property
     def block_sizes(self) -> Indices:

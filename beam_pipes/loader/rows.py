@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -47,6 +48,11 @@ class Rows(Protocol):
     def features(self) -> tuple[str, ...]: ...
 
     @property
+    def row_bytes(self) -> int | None:
+        """Bytes of a row in a batch; None if a row looks different beside other rows (padded to the longest)."""
+        ...
+
+    @property
     def block_sizes(self) -> Indices:
         """Sizes of runs of consecutive rows that are stored together."""
         ...
@@ -79,6 +85,21 @@ class SplitRows:
             self._options["features"] = list(options.features)
         self.size = len(split)
         self.features = options.features or tuple(split.spec)
+
+    @property
+    def row_bytes(self) -> int | None:
+        total = 0
+        for name in self.features:
+            spec = self._split.spec[name]
+            shape = spec.shape
+            if spec.ragged:
+                pad_to = self._options["pad_to"]
+                width = pad_to.get(name) if isinstance(pad_to, Mapping) else pad_to
+                if self._options["ragged"] == "values" or width is None or None in shape[1:]:
+                    return None
+                shape = (width, *shape[1:])
+            total += math.prod(shape) * spec.numpy_dtype.itemsize
+        return total
 
     @property
     def block_sizes(self) -> Indices:

@@ -45,6 +45,11 @@ class Stream(Protocol):
     @property
     def features(self) -> tuple[str, ...]: ...
 
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes of a row in a batch; None if batches cannot be cut out of larger ones."""
+        ...
+
     def size_of(self, epoch: int) -> int | None:
         """Rows of one epoch, which a change of a mixture's rates on the way can have altered."""
         ...
@@ -113,6 +118,7 @@ class RowStream:
         self._orders = _Orders(self._rows, seed, shuffle, 0)
         self.size = self._rows.size
         self.features = self._rows.features
+        self.row_bytes = self._rows.row_bytes
         if isinstance(shuffle, BlockShuffle):
             self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled
 
@@ -169,6 +175,8 @@ class MixtureStream:
         )
         self.size = self._schedules(self._whole).size
         self.features = self._orders[0].rows.features
+        sizes = [orders.rows.row_bytes for orders in self._orders]
+        self.row_bytes = None if None in sizes else max(size for size in sizes if size is not None)
 
     def size_of(self, epoch: int) -> int | None:
         return self._schedule(epoch).size

@@ -127,7 +127,7 @@ def _limits(split: Any, sequence_length: int | Mapping[str, int], feature: str |
     else:
         raise LoaderError(f"which feature is to be packed? Pass feature=…, one of: {', '.join(ragged) or 'none'}")
     if not limits:
-        raise LoaderError("sequence_length={} names no feature")
+        raise LoaderError("sequence_length={} names no feature; pass {name: limit}")
     for name, limit in limits.items():
         if name not in ragged:
             raise LoaderError(

@@ -1,0 +1,121 @@
+"""Reading steps: from positions to places to batches of this host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from beam_pipes.loader.batches import Batch, PadValue, pad_rows
+from beam_pipes.loader.packed_rows import cu_seqlens_of
+from beam_pipes.loader.steps import Step, StepOptions
+from beam_pipes.loader.stream import MixtureStream, Places, RowStream
+
+VALID = "valid"
+CU_SEQLENS = "cu_seqlens"
+
+# Places are computed for so many of our rows at once: a thousand indices cost as much as one does.
+_LOCATED_ROWS = 8192
+_KEPT_WINDOWS = 4
+# Batches are gathered in groups of about this size and handed out as slices. A batch of 32 × 1,024 tokens takes 16 µs
+# to copy and 30 µs of calls around it; in groups of 16 the calls vanish, and what was copied is still in the L3 cache.
+_GROUP_BYTES = 2 << 20
+_MAX_GROUP = 64
+
+
+class BatchReader:
+    """Reads steps of one stream. Thread-safe."""
+
+    def __init__(
+        self, stream: RowStream | MixtureStream, steps: StepOptions, *, pad_value: PadValue, cu_seqlens: bool
+    ) -> None:
+        self.stream = stream
+        self._steps = steps
+        self._pad_value = pad_value
+        self._cu_seqlens = cu_seqlens
+        first, last = steps.host_slice(steps.batch_size)
+        self.host_rows = last - first
+        row_bytes = stream.row_bytes
+        fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
+        self.group_length = max(1, min(fitting, _MAX_GROUP))
+        self._windows: dict[tuple[int, int, int], Places] = {}
+        self._lock = threading.Lock()
+
+    def read(self, step: Step) -> Batch:
+        """Our slice of one global batch."""
+        return self._finish(self.stream.gather(self._places([step])), step)
+
+    def read_group(self, steps: Sequence[Step]) -> list[Batch]:
+        """Our slices of consecutive full steps of one epoch, read at once. They share memory, but no element."""
+        if len(steps) == 1:
+            return [self.read(steps[0])]
+        whole = self.stream.gather(self._places(steps))
+        rows = self.host_rows
+        batches = []
+        for index, step in enumerate(steps):
+            batch = {name: array[index * rows : (index + 1) * rows] for name, array in whole.items()}
+            batches.append(self._finish(batch, step) if self._adds_columns else batch)
+        return batches
+
+    @property
+    def _adds_columns(self) -> bool:
+        return self._cu_seqlens or self._steps.last == "pad"
+
+    def _finish(self, batch: Batch, step: Step) -> Batch:
+        if self._steps.last == "pad":
+            first, last = self._steps.host_slice(step.rows)
+            count = max(0, min(last, step.rows) - first)
+            if count < last - first:
+                batch = pad_rows(batch, last - first, self._pad_value)
+            batch[VALID] = np.arange(last - first) < count
+        if self._cu_seqlens:
+            batch[CU_SEQLENS] = cu_seqlens_of(batch)
+        return batch
+
+    def _places(self, steps: Sequence[Step]) -> Places:
+        epoch, position, rows, _ = steps[0]
+        batch_size = self._steps.batch_size
+        if rows < batch_size or self.host_rows >= _LOCATED_ROWS:
+            parts = []
+            for step in steps:
+                first, last = self._steps.host_slice(step.rows)
+                last = min(last, step.rows)
+                parts.append(np.arange(step.position + min(first, last), step.position + last))
+            return self.stream.locate(epoch, np.concatenate(parts))
+        # Steps begin at multiples of the batch size; `offset` rows later after restoring a state of another batch size.
+        number, offset = divmod(position, batch_size)
+        per_window = _LOCATED_ROWS // self.host_rows
+        found = []
+        left = len(steps)
+        while left:
+            window, index = divmod(number, per_window)
+            taken = min(left, per_window - index)
+            places = self._window(epoch, offset, window, per_window)
+            found.append(places[index * self.host_rows : (index + taken) * self.host_rows])
+            number += taken
+            left -= taken
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _window(self, epoch: int, offset: int, window: int, per_window: int) -> Places:
+        key = (epoch, offset, window)
+        with self._lock:
+            places = self._windows.get(key)
+            if places is None:
+                places = self._windows[key] = self._locate_window(*key, per_window)
+                while len(self._windows) > _KEPT_WINDOWS:
+                    del self._windows[next(iter(self._windows))]
+        return places
+
+    def _locate_window(self, epoch: int, offset: int, window: int, per_window: int) -> Places:
+        batch_size = self._steps.batch_size
+        first, last = self._steps.host_slice(batch_size)
+        starts = (window * per_window + np.arange(per_window)) * batch_size + offset
+        size = self.stream.size_of(epoch)
+        if size is not None:
+            starts = starts[starts + batch_size <= size]
+        segment = self.stream.segment(epoch)
+        if segment is not None:
+            # Rows before the last change of rates cannot be located, and are not asked for.
+            starts = np.maximum(starts, segment.start)
+        return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))

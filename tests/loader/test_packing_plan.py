@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loader_caches import DOCUMENTS, documents, write_split
+
+from beam_pipes.cache import ExampleSpec, FeatureSpec
+from beam_pipes.errors import CorruptIndexError, LoaderError, UnsupportedFormatError
+from beam_pipes.loader import Loader, PackingPlan, pack
+from beam_pipes.loader.packing import ALGORITHMS
+
+
+def unpack(batch, prefix="", feature="tokens"):
+    """The segments of all rows, as lists."""
+    found = []
+    for tokens, ids in zip(batch[feature], batch[f"{prefix}segment_ids"], strict=True):
+        found += [tokens[ids == segment].tolist() for segment in range(1, int(ids.max(initial=0)) + 1)]
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_packed_then_unpacked_is_the_original(document_split, algorithm, shuffle):
+    plan = pack(document_split, sequence_length=40, algorithm=algorithm)
+    loader = Loader(plan, batch_size=3, last="partial", shuffle=shuffle)
+
+    segments = [segment for batch in loader for segment in unpack(batch)]
+
+    originals = [document_split[index]["tokens"].tolist() for index in range(len(document_split))]
+    assert sorted(segments) == sorted(tokens for tokens in originals if tokens)
+    assert plan.empty_records == sum(not tokens for tokens in originals)
+    assert len(loader) == -(-len(plan) // 3)
+
+
+@given(
+    sequence_length=st.integers(1, 50),
+    algorithm=st.sampled_from(sorted(ALGORITHMS)),
+    overlong=st.sampled_from(["truncate", "split", "drop"]),
+    batch_size=st.integers(1, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_tokens_in_are_tokens_out_plus_what_is_reported(
+    document_split, sequence_length, algorithm, overlong, batch_size
+):
+    plan = pack(document_split, sequence_length=sequence_length, algorithm=algorithm, overlong=overlong)
+    loader = Loader(plan, batch_size=batch_size, last="partial")
+
+    tokens_out = padding = 0
+    for batch in loader:
+        filled = batch["segment_ids"] > 0
+        tokens_out += int(filled.sum())
+        padding += int((~filled).sum())
+        assert np.array_equal(batch["tokens"] > 0, filled)
+        assert not batch["positions"][~filled].any()
+
+    tokens_in = int(document_split.lengths("tokens").sum())
+    assert tokens_in == tokens_out + plan.truncated_tokens + plan.dropped_tokens
+    assert plan.totals["tokens"].tokens_out == tokens_out
+    assert plan.waste == pytest.approx(padding / max(1, padding + tokens_out))
+    assert plan.lower_bound <= len(plan)
+    if overlong == "split":
+        assert plan.truncated_tokens == plan.dropped_tokens == 0
+
+
+def test_split_documents_are_segments_that_continue_each_other(document_split):
+    plan = pack(document_split, sequence_length=8, overlong="split")
+    segments = [segment for batch in Loader(plan, batch_size=5, last="partial") for segment in unpack(batch)]
+
+    rebuilt: dict[int, list[int]] = {}
+    for segment in sorted(segments):
+        rebuilt.setdefault(segment[0] // 1000, []).extend(segment)
+
+    assert rebuilt == {
+        index: tokens.tolist() for index in range(len(document_split)) if len(tokens := document_split[index]["tokens"])
+    }
+
+
+def test_positions_count_from_zero_in_every_segment_and_cu_seqlens_bound_them(document_split):
+    batch = Loader(pack(document_split, sequence_length=64), batch_size=4, cu_seqlens=True).batch_at(0)
+
+    bounds = batch["cu_seqlens"]
+
+    assert bounds.dtype == np.int32 and bounds[0] == 0 and bounds[-1] == 4 * 64
+    flat_ids, flat_positions = batch["segment_ids"].reshape(-1), batch["positions"].reshape(-1)
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        assert len(set(flat_ids[start:stop].tolist())) == 1
+        expected = np.arange(stop - start) if flat_ids[start] else np.zeros(stop - start)
+        assert np.array_equal(flat_positions[start:stop], expected)
+
+
+def test_pairs_share_row_and_segment_also_where_one_side_is_empty(pair_split):
+    plan = pack(pair_split, sequence_length={"inputs": 40, "targets": 24})
+    seen = []
+    for batch in Loader(plan, batch_size=3, last="partial"):
+        for row in range(len(batch["inputs"])):
+            last = max(batch["inputs_segment_ids"][row].max(), batch["targets_segment_ids"][row].max())
+            for segment in range(1, last + 1):
+                inputs = batch["inputs"][row][batch["inputs_segment_ids"][row] == segment]
+                targets = batch["targets"][row][batch["targets_segment_ids"][row] == segment]
+                seen.append((inputs.tolist(), targets.tolist()))
+
+    originals = [(record["inputs"].tolist(), record["targets"].tolist()) for record in pair_split]
+    assert sorted(seen) == sorted(pair for pair in originals if pair != ([], []))
+    assert any(not inputs for inputs, _ in seen) and any(not targets for _, targets in seen)
+    assert set(batch) == {
+        f"{name}{what}" for name in ("inputs", "targets") for what in ("", "_segment_ids", "_positions")
+    }
+
+
+def test_one_feature_of_a_pair_can_be_read_alone(pair_split):
+    plan = pack(pair_split, sequence_length={"inputs": 40, "targets": 24})
+
+    batch = Loader(plan, batch_size=3, features=["targets"]).batch_at(0)
+
+    assert set(batch) == {"targets", "targets_segment_ids", "targets_positions"}
+
+
+def test_a_saved_plan_is_the_same_plan_and_several_share_a_cache(tmp_path, document_split):
+    for sequence_length in (32, 64):
+        plan = pack(document_split, sequence_length=sequence_length)
+        plan.save(tmp_path / f"{sequence_length}.plan")
+
+    loaded = PackingPlan.load(tmp_path / "64.plan", document_split)
+
+    assert loaded.digest == plan.digest and len(loaded) == len(plan)
+    assert repr(loaded) == repr(plan)
+    assert loaded.totals == plan.totals and loaded.lower_bound == plan.lower_bound
+    first, second = Loader(plan, batch_size=4), Loader(loaded, batch_size=4)
+    for expected, found in zip(first, second, strict=True):
+        assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["32.plan", "64.plan"]
+
+
+def test_plans_are_deterministic_and_named_by_their_content(document_split):
+    first, second = (pack(document_split, sequence_length=32) for _ in range(2))
+
+    assert first.digest == second.digest
+    assert first.digest != pack(document_split, sequence_length=33).digest
+    assert first.digest != pack(document_split, sequence_length=32, overlong="split").digest
+
+
+@pytest.mark.parametrize("where", [0, 6, 20, 300, -3])
+def test_a_damaged_plan_is_refused(tmp_path, document_split, where):
+    path = tmp_path / "rows.plan"
+    pack(document_split, sequence_length=32).save(path)
+    data = bytearray(path.read_bytes())
+    data[where] ^= 0xFF
+    path.write_bytes(data)
+
+    with pytest.raises((CorruptIndexError, UnsupportedFormatError), match="rows.plan"):
+        PackingPlan.load(path)
+
+
+def test_a_truncated_plan_is_refused_even_without_its_checksum(tmp_path, document_split):
+    path = tmp_path / "rows.plan"
+    pack(document_split, sequence_length=32).save(path)
+    path.write_bytes(path.read_bytes()[:-200])
+
+    with pytest.raises(CorruptIndexError, match="is damaged: an array ends at byte"):
+        PackingPlan.load(path, verify=False)
+    path.write_bytes(b"")
+    with pytest.raises(CorruptIndexError, match="is not a packing plan"):
+        PackingPlan.load(path)
+
+
+def test_a_plan_of_another_split_or_of_none_is_refused(tmp_path, document_split, other_split):
+    plan = pack(document_split, sequence_length=32)
+    plan.save(tmp_path / "rows.plan")
+
+    with pytest.raises(
+        LoaderError, match="this packing plan was made for split 'train' of manifest .*Pack the split again"
+    ):
+        PackingPlan.load(tmp_path / "rows.plan", other_split)
+    with pytest.raises(LoaderError, match=r"not bound to a split: pass one to PackingPlan.load\(path, split\)"):
+        Loader(PackingPlan.load(tmp_path / "rows.plan"), batch_size=2)
+
+
+def test_features_of_several_dimensions_and_narrow_storage_are_packed(tmp_path):
+    spec = ExampleSpec({"frames": FeatureSpec("float32", shape=(None, 3))})
+    frames = [np.full((length, 3), length, np.float32) for length in (1, 4, 2, 3)]
+    split = write_split(tmp_path / "frames", [{"frames": value} for value in frames], spec, shards=2)
+
+    batch = Loader(pack(split, sequence_length=5), batch_size=2, shuffle=False).batch_at(0)
+
+    assert batch["frames"].shape == (2, 5, 3)
+    assert sorted(batch["frames"][:, :, 0].reshape(-1).tolist()) == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+
+
+def test_a_plan_of_nothing_has_no_rows(tmp_path):
+    split = write_split(tmp_path / "empty", documents(0), DOCUMENTS, shards=1)
+    plan = pack(split, sequence_length=8)
+    plan.save(tmp_path / "empty.plan")
+
+    assert len(PackingPlan.load(tmp_path / "empty.plan", split)) == 0
+    assert plan.waste == 0 and list(Loader(plan, batch_size=2, last="partial")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"sequence_length": 0}, "should be a positive integer, got 0", id="zero"),
+        pytest.param({"sequence_length": {}}, "names no feature", id="none"),
+        pytest.param({"sequence_length": 8, "feature": "id"}, "feature 'id' cannot be packed", id="scalar"),
+        pytest.param(
+            {"sequence_length": 8, "algorithm": "worst_fit"},
+            "unknown packing algorithm 'worst_fit'; choose one of: best_fit, first_fit, next_fit",
+            id="algorithm",
+        ),
+        pytest.param(
+            {"sequence_length": 8, "overlong": "keep"},
+            "unknown policy overlong='keep'; choose one of: truncate, split, drop, error",
+            id="overlong",
+        ),
+        pytest.param(
+            {"sequence_length": 8, "overlong": "error"},
+            r"record \d+ has lengths \{'tokens': \d+\}, more than a row takes .*records are too long",
+            id="error",
+        ),
+        pytest.param({"sequence_length": {"tokens": 8}, "feature": "tokens"}, "pass either feature=", id="both"),
+    ],
+)
+def test_options_out_of_range_are_refused(document_split, options, words):
+    with pytest.raises(LoaderError, match=words):
+        pack(document_split, **options)
+
+
+def test_which_feature_must_be_said_where_there_are_several(pair_split):
+    with pytest.raises(LoaderError, match="which feature is to be packed.*one of: inputs, targets"):
+        pack(pair_split, sequence_length=8)
+    with pytest.raises(LoaderError, match="rows of several features .* without overlong='split'"):
+        pack(pair_split, sequence_length={"inputs": 8, "targets": 8}, overlong="split")
