@@ -13,6 +13,7 @@ EXTRA_OF_MODULE = {
     "google.cloud.storage": "gcs",
     "grain": "dev",
     "jax": "jax",
+    "ml_dtypes": "jax",
     "pyarrow": "sources",
     "pyarrow.parquet": "sources",
     "rich": "cli",

@@ -31,22 +31,26 @@ class ColumnReader:
         self._files = files
         self._codec = codec
         self._fields = {field.name: field for field in codec.fields}
-        self._plans: dict[str, _Plan] = {}
+        self._specs = dict(codec.spec)
+        self._plans: dict[str, _Plan | None] = {}
 
     def spec(self, feature: str) -> FeatureSpec:
         """Raises `CacheNotFoundError` where the split has no such feature."""
-        found = self._codec.spec.get(feature)
+        found = self._specs.get(feature)
         if found is None:
             raise CacheNotFoundError(
                 f"expected one of the features {list(self._codec.spec)}, got {feature!r}", feature=feature
             )
         return found
 
-    def stacked(self, feature: str, places: Places) -> Array:
-        """(n, *shape) of a feature whose shape is the same in all records."""
-        plan = self._plans.get(feature)
-        if plan is None:
+    def stacked(self, feature: str, places: Places) -> Array | None:
+        """(n, *shape) where all records have the same shape; None where it varies, and of scalar texts."""
+        try:
+            plan = self._plans[feature]
+        except KeyError:
             plan = self._plans[feature] = self._plan(feature)
+        if plan is None:
+            return None
         start, row_bytes, storage, shape, declared = plan
         if row_bytes is None:
             return self.runs(feature, places)[0].reshape(len(places), *shape)
@@ -55,12 +59,14 @@ class ColumnReader:
         addresses = places.payloads + (start if start is not None else self._files.column(f"start/{feature}", places))
         self._files.check_inside(places, addresses, row_bytes)
         made = self._files.data.rows(addresses, row_bytes).view(storage).reshape(len(places), *shape)
-        return made if storage == declared else made.astype(declared)
+        return made if storage is declared else made.astype(declared)
 
-    def _plan(self, feature: str) -> _Plan:
+    def _plan(self, feature: str) -> _Plan | None:
         """Constant start in the payload, bytes, stored dtype, shape and declared dtype of a feature that stacks."""
         spec, field, layout = self.spec(feature), self._fields[feature], self._files.layout
         declared = spec.numpy_dtype
+        if (spec.is_text and not spec.shape) or (spec.ragged and layout is None):
+            return None
         if not field.direct:
             return None, None, declared, self._known(spec), declared
         storage = dtypes.numpy_dtype(field.dtype)
@@ -117,6 +123,9 @@ class ColumnReader:
         spec, field = self.spec(feature), self._fields[feature]
         if not field.direct:
             return self._parsed_runs(feature, places)
+        even = self.stacked(feature, places) if spec.ragged else None
+        if even is not None:
+            return even.reshape(-1, *even.shape[2:]), np.full(len(even), even.shape[1], np.int64)
         rest: tuple[int, ...] = ()
         if spec.has_shape_feature:
             shapes = self.shapes(feature, places)
@@ -150,6 +159,9 @@ class ColumnReader:
         spec = self.spec(feature)
         if spec.has_shape_feature:
             return self._padded_boxes(feature, places, size=size, value=value)
+        even = self.stacked(feature, places)
+        if even is not None and size in (None, even.shape[1]):
+            return even
         values, lengths = self.runs(feature, places)
         longest = int(lengths.max(initial=0))
         width = longest if size is None else size

@@ -30,26 +30,35 @@ from beam_pipes.errors import ExampleIndexError
 
 Array = np.ndarray[Any, Any]
 
+_INT64 = np.dtype(np.int64)
+
 
 class Places:
     """Some records of a split: the shard of each, its position within, and the address of its payload."""
 
-    def __init__(self, files: ShardFiles, indices: Array, shards: Array) -> None:
+    __slots__ = ("_begins", "_files", "_indices", "_payloads", "shards")
+
+    def __init__(self, files: ShardFiles, indices: Array, shards: Array, begins: Array) -> None:
         self._files = files
         self._indices = indices
+        self._begins = begins
+        self._payloads: Array | None = None
         self.shards = shards
 
     def __len__(self) -> int:
         return len(self.shards)
 
-    @functools.cached_property
+    @property
     def positions(self) -> Array:
-        positions: Array = self._indices - self._files.begins[self.shards]
+        positions: Array = self._indices - self._begins
         return positions
 
-    @functools.cached_property
+    @property
     def payloads(self) -> Array:
-        return self._files.payload_addresses(self, self._indices)
+        """Computed once; the shards are open then."""
+        if self._payloads is None:
+            self._payloads = self._files.payload_addresses(self, self._indices)
+        return self._payloads
 
 
 class ShardFiles:
@@ -65,6 +74,7 @@ class ShardFiles:
         self.shard_sizes: Array = np.asarray(manifest.records, np.int64)
         self._file_bytes = np.asarray(manifest.bytes, np.int64)
         self._ends = np.cumsum(self.shard_sizes)
+        self._unsigned_ends = self._ends.astype(np.uint64)
         self.begins: Array = self._ends - self.shard_sizes
         self.num_records = int(self._ends[-1]) if len(self._ends) else 0
 
@@ -110,23 +120,31 @@ class ShardFiles:
         Raises `ExampleIndexError` for an index outside the split.
         """
         wanted = np.asarray(indices)
-        if wanted.size == 0:
-            wanted = np.zeros(0, np.int64)
-        if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
-            raise ExampleIndexError(
-                f"split {self._split!r}: expected indices, a list or one-dimensional array of ints, got "
-                f"{wanted.dtype} of shape {wanted.shape}",
-                split=self._split,
-                found=indices,
-            )
-        wanted = wanted.astype(np.int64, copy=False)
-        # Negative numbers are large as unsigned ones: one pass instead of two.
-        if wanted.size and int(wanted.view(np.uint64).max()) >= self.num_records:
-            outside = (wanted < -self.num_records) | (wanted >= self.num_records)
-            if outside.any():
-                raise self._outside(int(wanted[np.argmax(outside)]))
-            wanted = np.where(wanted < 0, wanted + self.num_records, wanted)
-        return Places(self, wanted, self._ends.searchsorted(wanted, side="right"))
+        if wanted.dtype is not _INT64 or wanted.ndim != 1:
+            wanted = self._as_indices(wanted, indices)
+        # Negative numbers are the largest as unsigned ones: one search finds them and those beyond the end.
+        shards = self._unsigned_ends.searchsorted(wanted.view(np.uint64), side="right")
+        try:
+            return Places(self, wanted, shards, self.begins[shards])
+        except IndexError:
+            pass
+        outside = (wanted < -self.num_records) | (wanted >= self.num_records)
+        if outside.any():
+            raise self._outside(int(wanted[np.argmax(outside)]))
+        wanted = np.where(wanted < 0, wanted + self.num_records, wanted)
+        shards = self._ends.searchsorted(wanted, side="right")
+        return Places(self, wanted, shards, self.begins[shards])
+
+    def _as_indices(self, wanted: Array, given: Any) -> Array:
+        if wanted.ndim == 1 and (wanted.dtype.kind in "iu" or wanted.size == 0):
+            if wanted.dtype != np.uint64 or wanted.size == 0 or int(wanted.max()) < 1 << 63:
+                return wanted.astype(np.int64)
+        raise ExampleIndexError(
+            f"split {self._split!r}: expected indices, a list or one-dimensional array of ints, got "
+            f"{wanted.dtype} of shape {wanted.shape}",
+            split=self._split,
+            found=given,
+        )
 
     def place_one(self, index: int) -> tuple[int, int]:
         """(shard, position) of one record."""

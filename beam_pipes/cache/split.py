@@ -153,12 +153,11 @@ class Split:
         columns = self._columns
         places = self._files.place(indices)
         batch: dict[str, Array] = {}
-        for name in self.spec if features is None else features:
+        for name in self._names if features is None else features:
             spec = columns.spec(name)
-            if spec.is_text and spec.shape == ():
-                batch[name] = columns.texts(name, places)
-            elif not spec.ragged:
-                batch[name] = columns.stacked(name, places)
+            if not spec.ragged:
+                stacked = columns.stacked(name, places)
+                batch[name] = columns.texts(name, places) if stacked is None else stacked
             elif ragged == "values":
                 batch[name], batch[f"{name}/lengths"] = columns.runs(name, places)
                 if spec.has_shape_feature:
@@ -193,6 +192,10 @@ class Split:
                 "split[i], iteration or record_bytes."
             )
         return self._codec
+
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.spec)
 
     @functools.cached_property
     def _columns(self) -> ColumnReader:
