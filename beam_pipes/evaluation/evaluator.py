@@ -144,12 +144,8 @@ class Evaluator:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_executor", None) is not None:
-            self.close()
-
     def close(self) -> None:
-        """Waits until metrics are computed and logged."""
+        """Waits until metrics are computed and logged; the end of the program waits for them too."""
         if self._executor is not None:
             self._executor.shutdown(wait=True)
             self._executor = None

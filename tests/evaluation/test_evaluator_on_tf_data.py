@@ -241,7 +241,7 @@ def test_values_that_tensorboard_cannot_show_are_refused_and_nothing_is_written(
     ("values", "bins", "buckets"),
     [
         ([0, 1, 1, 2], 2, [[0, 1, 1], [1, 2, 3]]),
-        ([3, 3], 5, [[2.5, 3.5, 2]]),
+        ([3, 3], 2, [[3, 3, 0], [3, 3, 2]]),
         ([], 2, [[0, 0, 0], [0, 0, 0]]),
     ],
 )

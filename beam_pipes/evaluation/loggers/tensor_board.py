@@ -67,22 +67,20 @@ class TensorBoardLogger(Logger):
             return value.tensor, value.metadata
         if isinstance(value, Scalar):
             number = float(np.asarray(value.value))
-            return self._tf.constant(number, self._tf.float32), self._metadata("scalars", "SCALAR")
+            return self._tf.constant(number, self._tf.float32), self._metadata("scalars")
         if isinstance(value, Text):
             if not isinstance(value.textdata, str | bytes):
                 raise EvaluationError(
                     f"metric {name!r}: `textdata` should be of the type `str` or `bytes`, got {value.textdata!r}",
                     metric=name,
                 )
-            return self._tf.constant(value.textdata), self._metadata("text", "TENSOR")
+            return self._tf.constant(value.textdata), self._metadata("text")
         if isinstance(value, Image):
-            return self._images(name, value), self._metadata("images", "BLOB_SEQUENCE")
+            return self._images(name, value), self._metadata("images")
         if isinstance(value, Audio):
-            return self._sounds(name, value), self._metadata("audio", "BLOB_SEQUENCE", _WAV)
+            return self._sounds(name, value), self._metadata("audio", _WAV)
         if isinstance(value, Histogram):
-            return histogram_buckets(value.values, value.bins or DEFAULT_BUCKETS), self._metadata(
-                "histograms", "TENSOR"
-            )
+            return histogram_buckets(value.values, value.bins or DEFAULT_BUCKETS), self._metadata("histograms")
         raise TypeError(
             f"Value type not understood, got '{type(value).__name__}'. Metric {name!r} should be a MetricValue."
         )
@@ -90,8 +88,8 @@ class TensorBoardLogger(Logger):
     def _images(self, name: str, value: Image) -> Any:
         pictures = np.asarray(value.image)
         _check_rank(name, pictures, "(k, height, width, channels)")
-        if pictures.dtype.kind == "f":
-            pictures = np.clip(np.rint(pictures * 255), 0, 255).astype(np.uint8)
+        if pictures.dtype != np.uint8:
+            pictures = self._tf.image.convert_image_dtype(pictures, self._tf.uint8, saturate=True)
         encoded = [self._tf.io.encode_png(picture).numpy() for picture in pictures[: value.max_outputs]]
         height, width = pictures.shape[1:3]
         return np.array([str(width).encode(), str(height).encode(), *encoded], object)
@@ -104,13 +102,9 @@ class TensorBoardLogger(Logger):
         ]
         return np.array(encoded, object).reshape(-1, 2)
 
-    def _metadata(self, plugin: str, data_class: str, content: bytes = b"") -> Any:
+    def _metadata(self, plugin: str, content: bytes = b"") -> Any:
         metadata = self._tf.compat.v1.SummaryMetadata
-        return metadata(
-            plugin_data=metadata.PluginData(plugin_name=plugin, content=content),
-            # DATA_CLASS_SCALAR = 1, DATA_CLASS_TENSOR = 2, DATA_CLASS_BLOB_SEQUENCE = 3
-            data_class={"SCALAR": 1, "TENSOR": 2, "BLOB_SEQUENCE": 3}[data_class],
-        )
+        return metadata(plugin_data=metadata.PluginData(plugin_name=plugin, content=content))
 
 
 class TensorBoardLoggerV1(TensorBoardLogger):
@@ -151,13 +145,16 @@ class TensorBoardLoggerV1(TensorBoardLogger):
 def histogram_buckets(values: Any, bins: int) -> np.ndarray[Any, Any]:
     """Buckets of equal width as rows (left, right, count), float64: `[0, 1, 1, 2]`, 2 → `[[0, 1, 1], [1, 2, 3]]`.
 
-    The last bucket is closed. All values equal make one bucket around them; no values make `bins` empty ones.
+    The last bucket is closed. Values that are all equal lie in the last of `bins` buckets without width; no values make
+    `bins` empty ones.
     """
     flat = np.asarray(values, np.float64).reshape(-1)
     if flat.size == 0:
         return np.zeros((bins, 3))
     if flat.min() == flat.max():
-        return np.array([[flat[0] - 0.5, flat[0] + 0.5, flat.size]])
+        buckets = np.tile([flat[0], flat[0], 0.0], (bins, 1))
+        buckets[-1, 2] = flat.size
+        return buckets
     counts, edges = np.histogram(flat, bins=bins)
     return np.stack([edges[:-1], edges[1:], counts.astype(np.float64)], axis=1)
 
