@@ -70,14 +70,16 @@ def fetch(dataset: MapStyle, index: int, owner: str) -> Any:
         raise example_error(f"{owner}: reading example {index} of {type(dataset).__name__}", index, error) from error
 
 
-def apply_to_example(function: Callable[[Any], Any], example: Any, index: int, role: str) -> Any:
-    """Calls user code on one example; whatever it raises becomes an `ExampleError` that names `index`."""
+def apply_to_example(
+    function: Callable[[Any], Any], example: Any, index: int, role: str, *, name: Callable[..., Any] | None = None
+) -> Any:
+    """Calls user code on one example; whatever it raises becomes an `ExampleError` that names `index` and function."""
     try:
         return function(example)
     except ExampleError:
         raise
     except Exception as error:
-        raise example_error(f"{role} {describe(function)} on example {index}", index, error) from error
+        raise example_error(f"{role} {describe(name or function)} on example {index}", index, error) from error
 
 
 def example_error(what: str, index: int, error: BaseException) -> ExampleError:

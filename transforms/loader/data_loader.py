@@ -155,7 +155,7 @@ class DataLoader:
         return {"num_examples": len(self.dataset), **describe_sampler(self.batch_sampler)}
 
     def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Iterator[Any]:
-        loaded = self._load(batches)
+        loaded = self._load(place.epoch, batches)
         try:
             for indices, examples in loaded:
                 batch = self._collate(place, indices, examples)
@@ -166,17 +166,17 @@ class DataLoader:
         finally:
             loaded.close()
 
-    def _load(self, batches: Iterator[list[int]]) -> Any:
+    def _load(self, epoch: int, batches: Iterator[list[int]]) -> Any:
         if not self.num_workers:
-            return ((indices, load_examples(self.dataset, indices)) for indices in batches)
+            return ((indices, load_examples(self.dataset, indices, epoch)) for indices in batches)
         if self.worker_type == "thread":
-            return load_on_threads(self.dataset, batches, num_workers=self.num_workers, prefetch=self.prefetch)
-        return self._load_in_processes(batches)
+            return load_on_threads(self.dataset, batches, epoch, num_workers=self.num_workers, prefetch=self.prefetch)
+        return self._load_in_processes(epoch, batches)
 
-    def _load_in_processes(self, batches: Iterator[list[int]]) -> Iterator[Loaded]:
+    def _load_in_processes(self, epoch: int, batches: Iterator[list[int]]) -> Iterator[Loaded]:
         pool = self._idle_pools.pop() if self._idle_pools else WorkerPool(self.dataset, self.num_workers)
         try:
-            yield from pool.load(batches, prefetch=self.prefetch, timeout=self.timeout)
+            yield from pool.load(batches, epoch, prefetch=self.prefetch, timeout=self.timeout)
         except BaseException:
             # Stopped half-way: requests are under way whose answers nobody will read.
             pool.close()

@@ -6,13 +6,19 @@ from typing import Any
 
 from beam_pipes.errors import ExampleError
 from transforms.datasets.base import MapStyle
+from transforms.datasets.epoch import reading_epoch
 
 
-def load_examples(dataset: MapStyle, indices: list[int]) -> list[Any]:
+def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[Any]:
     """Returns the examples at `indices`, in one call where the dataset has `__getitems__(indices)` as torch's may.
 
     Any exception becomes an `ExampleError` with the `index` (or the `indices`) and the original as its cause.
     """
+    with reading_epoch(epoch):
+        return _load_all(dataset, indices)
+
+
+def _load_all(dataset: MapStyle, indices: list[int]) -> list[Any]:
     together = getattr(dataset, "__getitems__", None)
     if together is None:
         return [_load(dataset, index) for index in indices]

@@ -72,17 +72,19 @@ class WorkerPool:
         """The process ids of the workers."""
         return [process.pid for process, _ in self._workers]
 
-    def load(self, batches: Iterator[list[int]], *, prefetch: int, timeout: float | None) -> Iterator[Loaded]:
+    def load(
+        self, batches: Iterator[list[int]], epoch: int, *, prefetch: int, timeout: float | None
+    ) -> Iterator[Loaded]:
         """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
         turns = itertools.cycle(range(len(self._workers)))
         pending: deque[tuple[int, list[int]]] = deque()
         for indices in itertools.islice(batches, len(self._workers) * prefetch):
-            pending.append(self._request(next(turns), indices))
+            pending.append(self._request(next(turns), epoch, indices))
         while pending:
             number, indices = pending.popleft()
             examples = self._answer(number, indices, timeout)
             for following in itertools.islice(batches, 1):
-                pending.append(self._request(next(turns), following))
+                pending.append(self._request(next(turns), epoch, following))
             yield indices, examples
 
     def close(self) -> None:
@@ -97,10 +99,10 @@ class WorkerPool:
             process.close()
         self._workers.clear()
 
-    def _request(self, number: int, indices: list[int]) -> tuple[int, list[int]]:
+    def _request(self, number: int, epoch: int, indices: list[int]) -> tuple[int, list[int]]:
         connection = self._workers[number][1]
         with contextlib.suppress(ConnectionError):  # a worker that died is reported where its answer is missed
-            send(connection, encode(indices))
+            send(connection, encode((epoch, indices)))
         return number, indices
 
     def _answer(self, number: int, indices: list[int], timeout: float | None) -> list[Any]:

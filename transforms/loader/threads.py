@@ -16,7 +16,7 @@ Loaded = tuple[list[int], list[Any]]
 
 
 def load_on_threads(
-    dataset: MapStyle, batches: Iterator[list[int]], *, num_workers: int, prefetch: int
+    dataset: MapStyle, batches: Iterator[list[int]], epoch: int, *, num_workers: int, prefetch: int
 ) -> Iterator[Loaded]:
     """Yields `(indices, examples)` of each batch in order, with `num_workers * prefetch` batches under way.
 
@@ -27,8 +27,13 @@ def load_on_threads(
     def load(indices: list[int]) -> list[Any]:
         if not hasattr(dataset, "__getitems__"):
             # One by one, so that a closed iterator waits for an example and not for a batch.
-            return [example for index in indices if not stopped.is_set() for example in load_examples(dataset, [index])]
-        return load_examples(dataset, indices)
+            return [
+                example
+                for index in indices
+                if not stopped.is_set()
+                for example in load_examples(dataset, [index], epoch)
+            ]
+        return load_examples(dataset, indices, epoch)
 
     pending: deque[tuple[list[int], Future[list[Any]]]] = deque()
     executor = ThreadPoolExecutor(num_workers, thread_name_prefix="transforms-loader")

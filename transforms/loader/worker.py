@@ -28,20 +28,20 @@ class Failure:
 
 
 def serve(connection: Connection) -> None:
-    """Runs in the worker process; the first message is the pickled dataset, later ones are lists of indices."""
+    """Runs in the worker process; the first message is the pickled dataset, later ones are (epoch, indices)."""
     # Ctrl-C reaches the whole group: only the parent acts on it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         packed = connection.recv_bytes()
     except (EOFError, OSError):
         return  # the loader was gone before this process was up
-    requests: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
     # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
     threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
     dataset, broken = _unpack(packed)
     while True:
-        indices = requests.get()
-        outcome = broken if broken is not None else _outcome(dataset, indices)
+        epoch, indices = requests.get()
+        outcome = broken if broken is not None else _outcome(dataset, indices, epoch)
         try:
             messages = encode(outcome)
         except Exception as error:
@@ -50,7 +50,7 @@ def serve(connection: Connection) -> None:
         send(connection, messages)
 
 
-def _read_requests(connection: Connection, requests: queue.SimpleQueue[list[int]]) -> None:
+def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int, list[int]]]) -> None:
     try:
         while True:
             requests.put(receive(connection))
@@ -67,9 +67,9 @@ def _unpack(packed: bytes) -> tuple[Any, Failure | None]:
         return None, _failure(ExampleError(words), error)
 
 
-def _outcome(dataset: Any, indices: list[int]) -> list[Any] | Failure:
+def _outcome(dataset: Any, indices: list[int], epoch: int) -> list[Any] | Failure:
     try:
-        return load_examples(dataset, indices)
+        return load_examples(dataset, indices, epoch)
     except ExampleError as error:
         return _failure(error, error.__cause__)
 

@@ -87,3 +87,8 @@ class WhoAmI(Numbers):
 
     def get_example(self, index):
         return os.getpid()
+
+
+def jitter(example, random):
+    """A transform that draws."""
+    return example[0], random.integers(1 << 40)

@@ -147,3 +147,11 @@ def test_the_facade_offers_only_names_that_the_rooms_define():
     for name, value in offered.items():
         module = getattr(value, "__module__", getattr(value, "__name__", ""))
         assert module.startswith("transforms."), name
+
+
+def test_the_loader_is_offered_beside_the_datasets_too():
+    from transforms import datasets
+
+    assert DataLoader is datasets.DataLoader
+    with pytest.raises(AttributeError, match="^module 'transforms.datasets' has no attribute 'DataLoder'$"):
+        _ = datasets.DataLoder
