@@ -53,6 +53,11 @@ class UnitRunner:
         self.name = unit.name
         self.prefix = prefix
         self.on_error: OnError = getattr(stage, "on_error", None) or on_error
+        if self.on_error not in get_args(OnError):
+            raise DeclarationError(
+                f"stage {unit.name!r}: on_error should be one of {', '.join(BUILD_POLICIES)}, got {self.on_error!r}.",
+                stage=unit.name,
+            )
         place = f"{path}/{unit.name}" if path else unit.name
         self._context = RecordContext(seed=seed, unit=place, epoch=epoch, stage=stage)
         self._stage = stage

@@ -25,8 +25,13 @@ class Histogram(Statistic):
 
     def __init__(self, name: str, buckets: Iterable[float], verbose_pretty_print: bool = False) -> None:
         super().__init__(name)
-        self.buckets: list[float] = [plain_number(bucket) for bucket in sorted(set(buckets))]
-        if not self.buckets or any(bucket != bucket for bucket in self.buckets):
+        self.buckets: list[float] = sorted(set(buckets))
+        is_nan = False
+        for position, bucket in enumerate(self.buckets):  # stages make histograms for every record: no detours
+            if type(bucket) is not int and type(bucket) is not float:
+                self.buckets[position] = plain_number(bucket)
+            is_nan |= bucket != bucket
+        if is_nan or not self.buckets:
             raise DeclarationError(
                 f"Histogram {name!r} needs at least one bucket boundary and none that is NaN, got {self.buckets}. "
                 "Pass the lower bounds of the ranges, such as [0, 10, 100].",

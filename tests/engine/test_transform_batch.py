@@ -57,7 +57,7 @@ class TestTransformBatch:
             items = Stage(lambda stage, value: value, name="Items", input_type=list)
             dag = DAGPipeline({items: Input(list), stage: items, Output("o"): stage})
             outputs, batch = run(dag, records, on_error=policy)
-            failures = {index: (f.stage, str(f.error)) for index, f in batch.failures.items()}
+            failures = {index: (f.stage, f.error_type, f.message) for index, f in batch.failures.items()}
             results.append((outputs, failures, reconciled(batch).to_json()))
         assert results[0] == results[1]
 
