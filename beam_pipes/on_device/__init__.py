@@ -1,0 +1,49 @@
+"""Socket two: from samples, tf.data and caches to arrays of TensorFlow, JAX, torch and NumPy on their devices.
+
+Importing this package imports none of them; each loader imports its own framework when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_pipes.on_device.data_loader import DataLoader as DataLoader
+    from beam_pipes.on_device.explain import Suggestion as Suggestion
+    from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
+    from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
+    from beam_pipes.on_device.numpy_loader import NumpyDataLoader as NumpyDataLoader
+    from beam_pipes.on_device.prefetch import PrefetchOptions as PrefetchOptions
+    from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
+
+_FILE_OF_NAME = {
+    "DataLoader": "data_loader",
+    "JaxDataLoader": "jax_loader",
+    "LambdaDataLoader": "lambda_loader",
+    "NumpyDataLoader": "numpy_loader",
+    "PrefetchOptions": "prefetch",
+    "Suggestion": "explain",
+    "TorchDataLoader": "torch_loader",
+}
+
+# Imported only with its framework there: the name of the module to ask `extras` for.
+_FRAMEWORK_OF_FILE = {"jax_loader": "jax", "torch_loader": "torch"}
+
+__all__ = list(_FILE_OF_NAME)
+
+
+def __getattr__(name: str) -> Any:
+    file = _FILE_OF_NAME.get(name)
+    if file is None:
+        raise AttributeError(f"module 'beam_pipes.on_device' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    framework = _FRAMEWORK_OF_FILE.get(file)
+    if framework is not None:
+        from beam_pipes.extras import require
+
+        require(framework, purpose=name)
+    return getattr(importlib.import_module(f"beam_pipes.on_device.{file}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,315 @@
+"""DataLoader: Python samples, a tf.data.Dataset or a cache behind the whole surface of tf.data.Dataset.
+
+dl = DataLoader(generator_function).map(f).cache().shuffle(1000).batch(10)
+for batch in dl.to_jax().shard().prefetch_to_devices(): ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.errors import LoaderError
+from beam_pipes.extras import require
+from beam_pipes.on_device.batching_generator import batched_dataset, sample_dataset
+from beam_pipes.on_device.dataset_methods import dataset_members, loaders_in, unwrap
+from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
+from beam_pipes.on_device.python_source import PythonSource
+from beam_pipes.on_device.tracked_loader import TrackedLoader
+from beam_pipes.on_device.transformations import Transformation, dataset_label, loader_label
+
+if TYPE_CHECKING:
+    from beam_pipes.on_device.explain import Suggestion
+    from beam_pipes.on_device.jax_loader import JaxDataLoader
+    from beam_pipes.on_device.lambda_loader import LambdaDataLoader
+    from beam_pipes.on_device.numpy_loader import NumpyDataLoader
+    from beam_pipes.on_device.torch_loader import TorchDataLoader
+
+SkipKeys = str | Iterable[str]
+
+
+class _DatasetConstructors(type):
+    """`DataLoader.range(5)`, `DataLoader.zip(a, b)`: Dataset's static constructors, giving loaders."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kind = dataset_members().get(name)
+        if kind is None:
+            raise AttributeError(f"DataLoader has no {name!r}, and neither has tf.data.Dataset")
+        if kind == "property":
+            raise AttributeError(f"{name!r} belongs to a loader, not to the class DataLoader")
+        if kind == "method":
+            return lambda loader, *args, **kwargs: getattr(loader, name)(*args, **kwargs)
+        return functools.partial(_call_static, name)
+
+    def __dir__(cls) -> list[str]:
+        return sorted({*super().__dir__(), *dataset_members()})
+
+
+class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
+    """Samples of a Python iterable as a tf.data.Dataset, with every Dataset method, and on to other frameworks.
+
+    `python_iterable`: a generator function, a class or an iterable of dicts; a one-shot iterator (no sample is lost,
+    one pass is possible); or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text, lists, arrays.
+    `python_iterable_n_samples`: the number of samples where it is known: a pass with another number is an error.
+    `output_signature`: a dict of tf.TensorSpec; without it the first `infer_k` samples (-1: all) tell. An int is
+    tf.int32, or tf.int64 where a sampled one needs it; a later value that does not fit raises, nothing is wrapped.
+
+    Errors that the iterable raises reach the consumer as they are. Samples are read ahead of their use by up to 10 ms,
+    1024 samples or 4 MiB. Not thread-safe; iterators of one loader are independent.
+    """
+
+    def __init__(
+        self,
+        python_iterable: Any,
+        python_iterable_n_samples: int | None = None,
+        output_signature: Any = None,
+        infer_k: int = 3,
+    ) -> None:
+        self._n_samples: int | None = None
+        if _is_dataset(python_iterable):
+            self._dataset = python_iterable
+            self._sources: tuple[PythonSource, ...] = ()
+            self._signature = output_signature
+            self._n_source_samples = python_iterable_n_samples
+            self._root = python_iterable
+            return
+        if isinstance(infer_k, bool) or not isinstance(infer_k, int) or (infer_k < 1 and infer_k != -1):
+            raise LoaderError(f"infer_k should be an int of at least 1, or -1 for every sample, got {infer_k!r}.")
+        require("tensorflow", purpose="DataLoader")
+        source = PythonSource(python_iterable, python_iterable_n_samples)
+        if output_signature is None:
+            columns = infer_columns(source.sampled(infer_k))
+            self._signature = output_signature_of(columns)
+            dataset = batched_dataset(source, columns)
+        else:
+            declared = columns_of_signature(output_signature)
+            self._signature = output_signature
+            by_sample = declared is None
+            dataset = sample_dataset(source, output_signature) if by_sample else batched_dataset(source, declared or ())
+        if source.known_n_samples is not None:
+            tf = require("tensorflow", purpose="DataLoader")
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(source.known_n_samples))
+        self._sources = (source,)
+        self._n_source_samples = None
+        self._dataset = self._root = dataset
+        self._history = (Transformation(label=dataset_label("from_generator"), dataset=dataset),)
+
+    @classmethod
+    def from_cache(cls, cache: Any, split: str | None = None, **options: Any) -> DataLoader:
+        """A loader over a cache of ours: see `beam_pipes.on_device.from_cache`."""
+        from beam_pipes.on_device.from_cache import cache_loader
+
+        return cache_loader(cache, split, **options)
+
+    @property
+    def dataset(self) -> Any:
+        """The tf.data.Dataset behind this loader, for APIs that ask for one."""
+        return self._dataset
+
+    @property
+    def output_signature(self) -> Any:
+        """The signature of the Python samples (`name='<key>_input'`), or the element spec of a given dataset."""
+        return self._root.element_spec if self._signature is None else self._signature
+
+    # Tracked transformations
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kind = dataset_members().get(name)
+        if kind is None:
+            raise AttributeError(f"DataLoader has no {name!r}, and neither has tf.data.Dataset")
+        member = getattr(self.dataset, name)
+        if kind == "property":
+            return member
+        if kind == "static":
+            return functools.wraps(member)(functools.partial(_call_static, name))
+        return functools.wraps(member)(functools.partial(self._call, name))
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dataset_members()})
+
+    def zip(self, *datasets: Any, **options: Any) -> DataLoader:
+        """`a.zip(b)` pairs the elements of `a` and `b`; `a.zip((a, b))` is Dataset.zip, which names all it pairs."""
+        if self not in list(loaders_in([*datasets, *options.values()])):
+            datasets = (self, *datasets)
+        zipped: DataLoader = _call_static("zip", *datasets, **options)
+        return zipped
+
+    def apply(self, transformation_func: Callable[[Any], Any]) -> DataLoader:
+        """Dataset.apply; the function gets a tf.data.Dataset and may return a Dataset or a DataLoader."""
+        applied: DataLoader = self._call("apply", lambda dataset: unwrap(transformation_func(dataset)))
+        return applied
+
+    def as_numpy_iterator(self) -> Iterator[Any]:
+        """Elements as NumPy arrays, as Dataset gives them: read-only views."""
+        return self._surfacing(self.dataset.as_numpy_iterator())
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
+        others = [loader for loader in loaders_in([args, kwargs]) if loader is not self]
+        args, kwargs = unwrap(args), unwrap(kwargs)
+        with self._raising_source_errors():
+            result = getattr(self.dataset, name)(*args, **kwargs)
+        if not _is_dataset(result):
+            return result
+        step = Transformation(
+            label=dataset_label(name), method=name, args=args, kwargs=kwargs, dataset=result, replayable=True
+        )
+        return self._transformed(result, step, others)
+
+    def _transformed(self, dataset: Any, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
+        sources = dict.fromkeys(self._sources + tuple(source for loader in others for source in loader._sources))
+        return self._extended((*self._history, step), _dataset=dataset, _sources=tuple(sources), _n_samples=None)
+
+    # Iteration
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._surfacing(iter(self.dataset))
+
+    def __len__(self) -> int:
+        """As of a Dataset: TypeError where the length is unknown or infinite."""
+        return len(self.dataset)
+
+    def _surfacing(self, elements: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            with self._raising_source_errors():
+                try:
+                    element = next(elements)
+                except StopIteration:
+                    return
+            yield element
+
+    @contextlib.contextmanager
+    def _raising_source_errors(self) -> Iterator[None]:
+        """Raises what a Python source raised, instead of TensorFlow's error that holds only its text."""
+        try:
+            yield
+        except Exception as error:
+            tf = sys.modules.get("tensorflow")
+            if tf is not None and isinstance(error, tf.errors.OpError):
+                for source in self._sources:
+                    raised, source.error = source.error, None
+                    if raised is not None and f"{type(raised).__name__}: " in str(error.message):
+                        raise raised from error
+            raise
+
+    # Counts
+
+    def get_python_iterator_n_samples(self) -> int:
+        """The number of samples of the Python iterable (of the dataset or cache it was made from).
+
+        Known from `python_iterable_n_samples`, `len()` or an earlier whole pass; otherwise counted by a pass, which
+        never ends on an endless iterable.
+        """
+        if self._sources:
+            return self._sources[0].count()
+        if self._n_source_samples is None:
+            self._n_source_samples = _count(self._root, self)
+        return self._n_source_samples
+
+    def get_n_samples(self) -> int:
+        """The number of elements of this loader: without a pass where tf.data knows it, else counted and kept."""
+        if self._n_samples is None:
+            only_source = len(self._history) == 1 and len(self._sources) == 1
+            known = self._sources[0].known_n_samples if only_source else None
+            self._n_samples = _count(self.dataset, self) if known is None else known
+        return self._n_samples
+
+    # Conversions
+
+    def to_jax(self, *, skip_keys: SkipKeys = ()) -> JaxDataLoader:
+        """Elements as JAX arrays; keys in `skip_keys` stay what they are (text, for example, has no JAX array)."""
+        from beam_pipes.on_device.jax_loader import JaxDataLoader
+
+        return JaxDataLoader(self, skip_keys=skip_keys)._labelled("to_jax")
+
+    def to_torch(self, *, skip_keys: SkipKeys = ()) -> TorchDataLoader:
+        """Elements as torch tensors on the CPU; `prefetch_to_devices` brings them to the GPU."""
+        from beam_pipes.on_device.torch_loader import TorchDataLoader
+
+        return TorchDataLoader(self, skip_keys=skip_keys)._labelled("to_torch")
+
+    def to_numpy(self, *, skip_keys: SkipKeys = ()) -> NumpyDataLoader:
+        """Elements as NumPy arrays that are the consumer's own to change."""
+        from beam_pipes.on_device.numpy_loader import NumpyDataLoader
+
+        return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
+
+    def to_lambdaDataLoader(self, lambda_class: Any, *args: Any, **kwargs: Any) -> LambdaDataLoader:
+        """Elements through a subclass of `LambdaDataLoader`, or through a plain function of one element."""
+        from beam_pipes.on_device.lambda_loader import LambdaDataLoader
+
+        if isinstance(lambda_class, type) and issubclass(lambda_class, LambdaDataLoader):
+            return lambda_class(self, *args, **kwargs)._labelled("to_lambdaDataLoader")
+        if isinstance(lambda_class, type) or not callable(lambda_class):
+            raise LoaderError(
+                "to_lambdaDataLoader expects a subclass of LambdaDataLoader or a function of one element, got "
+                f"{lambda_class!r}."
+            )
+        return LambdaDataLoader(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
+
+    def prefetch_to_devices(self, size: int = 2, *, device: str | None = None) -> DataLoader:
+        """TensorFlow's own device prefetch: `size` elements ahead on `device` (the first GPU; the host without one)."""
+        tf = require("tensorflow", purpose="DataLoader.prefetch_to_devices")
+        if size < 1:
+            raise LoaderError(f"prefetch_to_devices needs a size of at least 1, got {size}.")
+        if device is None:
+            gpus = tf.config.list_logical_devices("GPU")
+            device = gpus[0].name if gpus else "/cpu:0"
+        dataset = self.dataset.apply(tf.data.experimental.prefetch_to_device(device, buffer_size=size))
+        step = Transformation(label=loader_label("DataLoader", "prefetch_to_devices"), dataset=dataset)
+        return self._transformed(dataset, step)
+
+    # Use of the list of transformations
+
+    def explain(self) -> list[Suggestion]:
+        """What in the order of the transformations wastes work or surprises, and what to do about it."""
+        from beam_pipes.on_device.explain import suggestions
+
+        return suggestions(self)
+
+    def optimize(self) -> DataLoader:
+        """The same elements in the same order from a better order of transformations; only what is provable moves."""
+        from beam_pipes.on_device.optimize import optimized
+
+        return optimized(self)
+
+
+def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A static method of Dataset on loaders: history and count go on from the first loader among the arguments."""
+    tf = require("tensorflow", purpose=f"DataLoader.{name}")
+    loaders = list(loaders_in([args, kwargs]))
+    result = getattr(tf.data.Dataset, name)(*unwrap(args), **unwrap(kwargs))
+    if not _is_dataset(result):
+        return result
+    step = Transformation(label=dataset_label(name), dataset=result)
+    if loaders:
+        return loaders[0]._transformed(result, step, loaders[1:])
+    loader = DataLoader(result)
+    loader._history = (step,)
+    return loader
+
+
+def _is_dataset(value: Any) -> bool:
+    tf = sys.modules.get("tensorflow")  # a Dataset cannot exist before TensorFlow is imported
+    return tf is not None and isinstance(value, tf.data.Dataset)
+
+
+def _count(dataset: Any, loader: DataLoader) -> int:
+    tf = require("tensorflow", purpose="DataLoader.get_n_samples")
+    cardinality = int(dataset.cardinality())
+    if cardinality == tf.data.INFINITE_CARDINALITY:
+        raise LoaderError("this loader never ends: it repeats for ever. Count before .repeat(), or take(n) after it.")
+    if cardinality != tf.data.UNKNOWN_CARDINALITY:
+        return cardinality
+    for source in loader._sources:
+        source.refuse_consuming("count the elements")
+    one = tf.constant(1, tf.int64)
+    with loader._raising_source_errors():
+        return int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + one))

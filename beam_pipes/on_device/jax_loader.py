@@ -1,0 +1,109 @@
+"""JaxDataLoader: elements as JAX arrays, sharded over devices and prefetched to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from beam_pipes.errors import ConversionError, LoaderError
+from beam_pipes.on_device.conversions import narrowed, require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.lambda_loader import ConvertedLoader
+from beam_pipes.on_device.prefetch import PrefetchOptions
+from beam_pipes.on_device.structure import map_leaves
+
+REMEDY = "Enable jax_enable_x64, or cast the key before (.map with tf.cast), which chooses the loss."
+
+
+class JaxDataLoader(ConvertedLoader):
+    """Dicts of JAX arrays from a DataLoader or from any iterable of dicts of NumPy arrays.
+
+    While JAX runs with 32-bit types, a 64-bit value is handed over as 32 bit where nothing is lost and refused with
+    `ConversionError` where something would be. Without `shard` and `prefetch_to_devices` arrays lie on JAX's default
+    device.
+    """
+
+    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+        super().__init__(dataloader, skip_keys=skip_keys)
+        self._sharding: NamedSharding | None = None
+
+    def shard(self, devices: Sequence[jax.Device] | Mesh | NamedSharding | None = None) -> JaxDataLoader:
+        """Splits every array along its first dimension over `devices`: one global array, a part on each.
+
+        `devices`: a list, a Mesh (split over all its axes), a NamedSharding (used as it is), or all devices of JAX.
+        With several processes each hands over its own part of the global batch. The first dimension must be a
+        multiple of the number of devices, scalars are copied to each.
+        """
+        return self._with("shard", _sharding=_batch_sharding(devices))
+
+    def prefetch_to_devices(self, size: int = 2) -> JaxDataLoader:
+        """Keeps `size` elements ready on the devices, and as many on the host, from threads that iteration ends."""
+        options = PrefetchOptions(host_buffer=size, device_buffer=size)
+        return self._with("prefetch_to_devices", _prefetch=options)
+
+    def _host(self, sample: Any) -> Any:
+        return to_host(sample)
+
+    def _place(self, host: Any) -> Any:
+        return map_leaves(self._to_array, host)
+
+    def _placement(self) -> Callable[[Any], Any]:
+        # These two settings are local to a thread: the placing thread takes over the consumer's.
+        enable_x64, device = bool(jax.config.read("jax_enable_x64")), jax.config.read("jax_default_device")
+
+        def place(host: Any) -> Any:
+            with jax.enable_x64(enable_x64), jax.default_device(device):
+                return self._place(host)
+
+        return place
+
+    def _to_array(self, value: Any, key: str) -> jax.Array:
+        array = require_numeric(value, key, "JAX")
+        array = narrowed(array, jax.dtypes.canonicalize_dtype(array.dtype), key, REMEDY)
+        sharding = None if self._sharding is None else _fitting(self._sharding, array.shape, key)
+        try:
+            # The host array belongs to this element alone: JAX may keep it instead of copying it once more.
+            placed: jax.Array = (
+                jax.device_put(array, sharding)
+                if sharding is None or sharding.is_fully_addressable
+                else jax.make_array_from_process_local_data(sharding, array)  # type: ignore[no-untyped-call]
+            )
+        except TypeError as error:
+            raise unsupported_dtype(key, array.dtype, "JAX") from error
+        return placed
+
+
+def _batch_sharding(devices: Sequence[jax.Device] | Mesh | NamedSharding | None) -> NamedSharding:
+    if isinstance(devices, NamedSharding):
+        return devices
+    if not isinstance(devices, Mesh):
+        chosen = jax.devices() if devices is None else list(devices)
+        if not chosen:
+            raise LoaderError("shard needs at least one device, got none.")
+        devices = Mesh(np.array(chosen), ("batch",))
+    return NamedSharding(devices, _spec(devices.axis_names))
+
+
+def _fitting(sharding: NamedSharding, shape: tuple[int, ...], key: str) -> NamedSharding:
+    """The sharding for an array of this shape: scalars are replicated, other ranks must divide."""
+    if not shape:
+        return NamedSharding(sharding.mesh, _spec())
+    if sharding.is_fully_addressable:
+        try:
+            sharding.shard_shape(shape)
+        except ValueError as error:
+            raise ConversionError(
+                f"key {key!r} has shape {shape}, which does not divide over {sharding.mesh.size} devices as "
+                f"{sharding.spec}. Batch to a multiple of the number of devices, with drop_remainder=True.",
+                key=key,
+                shape=shape,
+            ) from error
+    return sharding
+
+
+def _spec(*axes: Any) -> PartitionSpec:
+    spec: PartitionSpec = PartitionSpec(*axes)  # type: ignore[no-untyped-call]
+    return spec

@@ -1,0 +1,104 @@
+"""TorchDataLoader: elements as torch tensors, on the host or prefetched to a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from beam_pipes.on_device.conversions import require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.lambda_loader import ConvertedLoader
+from beam_pipes.on_device.prefetch import PrefetchOptions
+from beam_pipes.on_device.structure import map_leaves
+
+# What NumPy has no type of its own for: the carrier with the same bits, and what it is seen as.
+_SEEN_AS: dict[str, tuple[Any, torch.dtype]] = {
+    "bfloat16": (np.int16, torch.bfloat16),
+    "float8_e4m3fn": (np.uint8, torch.float8_e4m3fn),
+    "float8_e4m3fnuz": (np.uint8, torch.float8_e4m3fnuz),
+    "float8_e5m2": (np.uint8, torch.float8_e5m2),
+    "float8_e5m2fnuz": (np.uint8, torch.float8_e5m2fnuz),
+}
+
+
+class TorchDataLoader(ConvertedLoader):
+    """Dicts of torch tensors from a DataLoader or from any iterable of dicts of NumPy arrays.
+
+    Tensors own their memory and keep their dtype (64 bit too).
+    """
+
+    def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
+        super().__init__(dataloader, skip_keys=skip_keys)
+        self._device: torch.device | None = None
+
+    def prefetch_to_devices(self, size: int = 2, *, device: torch.device | str | None = None) -> TorchDataLoader:
+        """Keeps `size` elements ready on `device`, and as many on the host, from threads that iteration ends.
+
+        On CUDA (the default where there is one) elements go through pinned memory and are copied on a side stream,
+        beside the computation. The consumer's stream waits for the copy, the consumer's thread does not.
+        """
+        if device is None:
+            device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+        options = PrefetchOptions(host_buffer=size, device_buffer=size)
+        return self._with("prefetch_to_devices", _prefetch=options, _device=torch.device(device))
+
+    def _host(self, sample: Any) -> Any:
+        return map_leaves(to_tensor, to_host(sample))
+
+    def _place(self, host: Any) -> Any:
+        return host if self._device is None else map_leaves(lambda tensor, _: tensor.to(self._device), host)
+
+    def _receive(self, placed: Any) -> Any:
+        return placed.received() if isinstance(placed, _Copying) else placed
+
+    def _placement(self) -> Callable[[Any], Any]:
+        if self._device is None or self._device.type != "cuda":
+            return self._place
+        device, stream = self._device, torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+
+        def copy(tensor: torch.Tensor, _: str) -> torch.Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        def place(host: Any) -> _Copying:
+            with torch.cuda.stream(stream):
+                # The pinned block may be dropped at once: torch reuses it only after the stream is past the copy.
+                return _Copying(map_leaves(copy, host), stream.record_event(), device)
+
+        return place
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Copying:
+    """Tensors whose copy to the device is under way until `copied`."""
+
+    element: Any
+    copied: torch.cuda.Event
+    device: torch.device
+
+    def received(self) -> Any:
+        stream = torch.cuda.current_stream(self.device)
+        stream.wait_event(self.copied)
+
+        def used_here(tensor: torch.Tensor, _: str) -> torch.Tensor:
+            # Made on the side stream: without this its memory could be reused while this stream still reads it.
+            tensor.record_stream(stream)
+            return tensor
+
+        return map_leaves(used_here, self.element)
+
+
+def to_tensor(value: Any, key: str) -> torch.Tensor:
+    """A tensor over the memory of a host value, with the same dtype and values."""
+    array = require_numeric(value, key, "torch")
+    if not array.flags.writeable or not array.flags.owndata:
+        array = array.copy()
+    carrier, dtype = _SEEN_AS.get(array.dtype.name, (None, None))
+    try:
+        if carrier is not None and dtype is not None:
+            return torch.from_numpy(array.view(carrier)).view(dtype)
+        return torch.from_numpy(array)
+    except TypeError as error:
+        raise unsupported_dtype(key, array.dtype, "torch") from error

@@ -1,0 +1,155 @@
+"""What a function given to `map` or `filter` computes, read from TensorFlow's trace of it.
+
+An *expression* is what an output is made of: `("AddV2", attributes, (("input", ("x",)), ("Const", …)))`. Two equal
+expressions compute the same value. What cannot be judged (nested functions, control flow) has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from beam_pipes.extras import require
+
+Path = tuple[Any, ...]
+Expression = tuple[Any, ...]
+
+# One result per element, rounded exactly: the same bits alone, in a vector or in a batch.
+EXACT_OPS = frozenset(
+    "Abs Add AddV2 Cast Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot LogicalOr Mul Neg NotEqual "
+    "OnesLike RealDiv SelectV2 Sign Square Sub ZerosLike".split()
+)
+# The same for integers; for floats the vector units of a CPU may treat NaN or the last bit differently.
+EXACT_INTEGER_OPS = frozenset(
+    "BitwiseAnd BitwiseOr BitwiseXor FloorDiv FloorMod Invert LeftShift Maximum Minimum Mod RightShift".split()
+)
+# Elementwise, but a vectorised result may differ from a scalar one in the last bit.
+ROUNDED_OPS = frozenset(
+    "Ceil Cos Erf Exp Expm1 Floor Log Log1p Pow Relu Round Rsqrt Sigmoid Sin Softplus Sqrt Tan Tanh".split()
+)
+# Attributes that describe a trace and not what it computes.
+_DESCRIPTIVE = frozenset(["_output_shapes", "_user_specified_name", "shape", "_class"])
+
+
+class UnreadableFunctionError(Exception):
+    """The function cannot be traced on these elements, or computes what cannot be judged."""
+
+
+class TracedFunction:
+    """A trace of `function` on elements of `element_spec`; raises `UnreadableFunctionError`."""
+
+    def __init__(self, function: Callable[..., Any], element_spec: Any) -> None:
+        tf = require("tensorflow", purpose="DataLoader.explain")
+        arguments = element_spec if isinstance(element_spec, tuple) else (element_spec,)
+        inputs = list(_leaves(arguments))
+        if not all(isinstance(spec, tf.TensorSpec) for _, spec in inputs):
+            raise UnreadableFunctionError
+        try:
+            concrete = tf.function(function).get_concrete_function(*arguments)
+        except Exception as error:  # the user's code, on elements it was not written for
+            raise UnreadableFunctionError from error
+        self.stateless = not any(_stateful(operation) for operation in concrete.graph.get_operations())
+        # A captured tensor or variable follows the inputs; it has no path and no expression.
+        self._inputs = {
+            tensor.ref(): path if isinstance(element_spec, tuple) else path[1:]
+            for tensor, (path, _) in zip(concrete.graph.inputs, inputs, strict=False)
+        }
+        self.outputs: dict[Path, Any] = dict(_leaves(concrete.structured_outputs))
+        self._graph = concrete.graph  # the tensors do not keep it alive
+
+    def passed_through(self, path: Path) -> bool:
+        """Whether the output at `path` is the input at `path`, untouched."""
+        tensor = self.outputs.get(path)
+        return tensor is not None and self.expression(tensor) == ("input", path)
+
+    def reads(self) -> set[Path]:
+        """The inputs that the outputs depend on."""
+        found: set[Path] = set()
+        for tensor in self.outputs.values():
+            found.update(_inputs_of(self.expression(tensor)))
+        return found
+
+    def expressions(self) -> dict[Path, Expression]:
+        """The expression of every output."""
+        return {path: self.expression(tensor) for path, tensor in self.outputs.items()}
+
+    def expression(self, tensor: Any) -> Expression:
+        """What a tensor of the trace is made of."""
+        path = self._inputs.get(tensor.ref())
+        if path is not None:
+            return ("input", path)
+        operation = tensor.op
+        if operation.control_inputs or _calls_functions(operation) or operation.type == "Placeholder":
+            raise UnreadableFunctionError
+        if operation.type == "Identity":
+            return self.expression(operation.inputs[0])
+        attributes = tuple(
+            sorted(
+                (name, value.SerializeToString(deterministic=True))
+                for name, value in operation.node_def.attr.items()
+                if name not in _DESCRIPTIVE
+            )
+        )
+        made_of = tuple(self.expression(made) for made in operation.inputs)
+        return (operation.type, attributes, tensor.value_index, made_of)
+
+    def elementwise(self) -> str | None:
+        """How a batch of elements relates to them: "exact", "rounded" (to the last bit), or `None`."""
+        grades = {self._grade(tensor) for tensor in self.outputs.values()}
+        if None in grades or not self.stateless:
+            return None
+        return "rounded" if "rounded" in grades else "exact"
+
+    def _grade(self, tensor: Any) -> str | None:
+        if not list(_inputs_of(self.expression(tensor))):
+            return None  # a constant has no batch dimension
+        return self._grade_of_inner(tensor)
+
+    def _grade_of_inner(self, tensor: Any) -> str | None:
+        if tensor.ref() in self._inputs:
+            return "exact"
+        operation = tensor.op
+        if operation.type == "Identity":
+            return self._grade_of_inner(operation.inputs[0])
+        if operation.type == "Const":
+            return "exact" if tensor.shape.rank == 0 else None
+        varying = [made for made in operation.inputs if list(_inputs_of(self.expression(made)))]
+        shapes = {tuple(made.shape.as_list()) if made.shape.rank is not None else None for made in varying}
+        # Two inputs of different shapes would broadcast otherwise once there is a batch dimension.
+        if len(varying) > 1 and (len(shapes) > 1 or None in shapes or None in next(iter(shapes), ())):
+            return None
+        grades = {self._grade_of_inner(made) for made in operation.inputs}
+        if None in grades:
+            return None
+        integers = all(made.dtype.is_integer for made in operation.inputs)
+        if operation.type in EXACT_OPS or (operation.type in EXACT_INTEGER_OPS and integers):
+            return "rounded" if "rounded" in grades else "exact"
+        return "rounded" if operation.type in ROUNDED_OPS | EXACT_INTEGER_OPS else None
+
+
+def _leaves(structure: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Leaves in the order in which TensorFlow flattens: dicts by sorted key."""
+    if isinstance(structure, dict):
+        for name in sorted(structure):
+            yield from _leaves(structure[name], (*path, name))
+    elif isinstance(structure, list | tuple):
+        for index, item in enumerate(structure):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, structure
+
+
+def _inputs_of(expression: Expression) -> Iterator[Path]:
+    if expression[0] == "input":
+        yield expression[1]
+    else:
+        for made_of in expression[3]:
+            yield from _inputs_of(made_of)
+
+
+def _stateful(operation: Any) -> bool:
+    return operation.type != "Placeholder" and bool(operation.op_def.is_stateful)
+
+
+def _calls_functions(operation: Any) -> bool:
+    return any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())

@@ -1,0 +1,213 @@
+"""One value of a Python sample as a NumPy array, and its exact conversion to a declared dtype.
+
+Python's own numbers are *weak*: an `int` is int32 where it fits and int64 where it does not, a `float` is float32,
+and both take the dtype that the other samples have. NumPy, TensorFlow, JAX and torch values keep their dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+INT32 = np.iinfo(np.int32)
+STRING = np.dtype(object)  # arrays of `bytes`
+
+
+class UnfitValueError(ValueError):
+    """Why a value cannot become the array that is wanted; the caller adds the sample and the key."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """An array and how sure its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is what it is)."""
+
+    array: np.ndarray[Any, Any]
+    weak: str = ""
+
+    def inferred_dtype(self) -> np.dtype[Any]:
+        """The dtype that `tf.convert_to_tensor` would give, except that no integer is ever wrapped."""
+        if self.weak == "int":
+            fits = self.array.size == 0 or (self.array.min() >= INT32.min and self.array.max() <= INT32.max)
+            return np.dtype(np.int32 if fits else np.int64)
+        if self.weak in ("float", "empty"):
+            return np.dtype(np.float32)
+        return self.array.dtype
+
+
+def read_value(value: Any) -> Value:
+    """`[1, 2]` → a weak int array of shape (2,); `"né"` → the array of its UTF-8 bytes, shape ()."""
+    if isinstance(value, bool):
+        return Value(np.asarray(value))
+    if isinstance(value, int):
+        return Value(_int_array(value), "int")
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return Value(np.asarray(value), "float")
+    if isinstance(value, str | bytes):
+        return Value(_strings(value, ()))
+    if isinstance(value, list | tuple):
+        return _read_list(value)
+    if isinstance(value, complex) and not isinstance(value, np.generic):
+        return Value(np.asarray(value))
+    if value is None:
+        raise UnfitValueError("it is None, which is no tensor; leave such samples out or give them a value")
+    if callable(getattr(value, "numpy", None)):
+        value = value.numpy()
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        return Value(_plain_array(np.asarray(value)))
+    if isinstance(value, bytes):
+        return Value(_strings(value, ()))
+    raise UnfitValueError(f"a {type(value).__name__} is no tensor; give a number, text, bytes, array or list of them")
+
+
+def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:
+    """The array of `value` in exactly `dtype`, or `UnfitValueError`.
+
+    An inferred dtype must be met (a change is an error); a `declared` one may also be reached by an exact change:
+    an integer that fits, a float that a narrower float rounds without overflowing.
+    """
+    array = value.array
+    if value.weak == "empty":
+        return np.empty(array.shape, dtype)
+    if array.dtype == dtype and value.weak != "int":
+        return array
+    if is_integer(dtype) and is_integer(array.dtype) and (declared or value.weak):
+        return _exact_integers(array, dtype)
+    if is_float(dtype) and is_float(array.dtype) and (declared or value.weak):
+        return _rounded(array, dtype)
+    if declared and is_integer(array.dtype) and (is_float(dtype) or dtype.kind == "c"):
+        return _exact_floats_of_integers(array, dtype)
+    if declared and dtype.kind == "c" and (is_float(array.dtype) or array.dtype.kind == "c"):
+        return _rounded(array, dtype)
+    raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu"
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """float16 to float64, and the bfloat16 and float8 types that are not NumPy's own."""
+    return dtype.kind == "f" or "float" in dtype.name
+
+
+def _exact_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if array.size:
+        info = np.iinfo(dtype)
+        low, high = int(array.min()), int(array.max())
+        if low < info.min or high > info.max:
+            found = low if low < info.min else high
+            raise UnfitValueError(f"{found} does not fit {dtype_name(dtype)} ({info.min} to {info.max})")
+    return array.astype(dtype, copy=False)
+
+
+def _exact_floats_of_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    converted = array.astype(dtype)
+    back = converted.astype(np.complex128 if dtype.kind == "c" else np.float64)
+    wrong = np.asarray(back != array)
+    if wrong.any():
+        raise UnfitValueError(f"{array[wrong].flat[0]} has no exact {dtype_name(dtype)}")
+    return converted
+
+
+def _rounded(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    overflown = np.asarray(np.isinf(converted) & ~np.isinf(array))
+    if overflown.any():
+        raise UnfitValueError(f"{array[overflown].flat[0]} overflows {dtype_name(dtype)}")
+    return converted
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """TensorFlow's name of a NumPy dtype: object arrays hold bytes and are called string."""
+    return "string" if dtype == STRING else dtype.name
+
+
+def _int_array(value: int) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value, np.int64)
+    except OverflowError:
+        raise UnfitValueError(f"{value} does not fit int64, the widest integer that Python ints become") from None
+
+
+def _strings(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    array = np.empty(shape, STRING)
+    leaves = [value] if shape == () else _leaves(value)
+    array.reshape(-1)[:] = [leaf.encode() if isinstance(leaf, str) else bytes(leaf) for leaf in leaves]
+    return array
+
+
+def _plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind in "US":
+        return _strings(array.tolist(), array.shape)
+    if array.dtype.kind == "O":
+        kinds = {type(leaf) for leaf in array.flat}
+        if not kinds <= {str, bytes}:
+            found = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise UnfitValueError(f"an object array holds {found}; only str and bytes have a tensor")
+        return _strings(array.tolist(), array.shape)
+    if array.dtype.kind in "mM":
+        raise UnfitValueError(f"{array.dtype} has no tensor dtype; give the number of a chosen unit as int64")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
+    leaves = _leaves(value)
+    kinds = {type(leaf) for leaf in leaves}
+    shape = _shape(value)
+    if not kinds:
+        return Value(np.empty(shape, np.float32), "empty")
+    if kinds == {bool}:
+        return Value(np.array(leaves, np.bool_).reshape(shape))
+    if kinds == {int}:
+        try:
+            return Value(np.array(leaves, np.int64).reshape(shape), "int")
+        except OverflowError:
+            found = max(leaves, key=abs)
+            raise UnfitValueError(f"{found} does not fit int64, the widest integer that Python ints become") from None
+    if kinds <= {int, float}:
+        floats = np.array(leaves, np.float64)
+        if any(int(back) != leaf for back, leaf in zip(floats, leaves, strict=True) if isinstance(leaf, int)):
+            raise UnfitValueError("a list mixes floats with an int that no float64 holds exactly")
+        return Value(floats.reshape(shape), "float")
+    if kinds <= {str, bytes}:
+        return Value(_strings(value, shape))
+    if kinds <= {complex}:
+        return Value(np.array(leaves).reshape(shape))
+    if kinds & {bool, int, float, str, bytes, complex}:
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise UnfitValueError(f"one list mixes {found}; give values of one type")
+    return _read_arrays([read_value(leaf) for leaf in leaves], shape)
+
+
+def _read_arrays(values: list[Value], shape: tuple[int, ...]) -> Value:
+    arrays = [value.array for value in values]
+    dtypes = {array.dtype for array in arrays}
+    shapes = {array.shape for array in arrays}
+    if len(dtypes) > 1 or len(shapes) > 1:
+        named = sorted(dtype_name(dtype) for dtype in dtypes)
+        raise UnfitValueError(f"the arrays of one list differ: dtypes {named}, shapes {sorted(shapes)}")
+    return Value(np.stack(arrays).reshape(*shape, *arrays[0].shape))
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The innermost items of nested lists, in order."""
+    if not any(isinstance(item, list | tuple) for item in value):
+        return list(value)
+    return [leaf for item in value for leaf in (_leaves(item) if isinstance(item, list | tuple) else [item])]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of nested lists, which must be rectangular."""
+    if not isinstance(value, list | tuple):
+        return ()
+    shapes = {_shape(item) for item in value}
+    if len(shapes) > 1:
+        raise UnfitValueError(
+            "its inner lists have different lengths; pad them, or give them flat beside a list of lengths"
+        )
+    return (len(value), *(shapes.pop() if shapes else ()))
