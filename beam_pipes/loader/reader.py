@@ -15,8 +15,6 @@ from beam_pipes.loader.stream import MixtureStream, Places, RowStream
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
 
-# Places are computed for so many of our rows at once: a thousand indices cost as much as one does.
-_LOCATED_ROWS = 8192
 _KEPT_WINDOWS = 4
 # Batches are gathered in groups of about this size and handed out as slices. A batch of 32 × 1,024 tokens takes 16 µs
 # to copy and 30 µs of calls around it; in groups of 16 the calls vanish, and what was copied is still in the L3 cache.
@@ -36,6 +34,7 @@ class BatchReader:
         self._cu_seqlens = cu_seqlens
         first, last = steps.host_slice(steps.batch_size)
         self.host_rows = last - first
+        self._located_rows = stream.located_rows
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
         self.group_length = max(1, min(fitting, _MAX_GROUP))
@@ -76,7 +75,10 @@ class BatchReader:
     def _places(self, steps: Sequence[Step]) -> Places:
         epoch, position, rows, _ = steps[0]
         batch_size = self._steps.batch_size
-        if rows < batch_size or self.host_rows >= _LOCATED_ROWS:
+        segment = self.stream.segment(epoch)
+        if segment is not None and position < segment.start:
+            return self.stream.locate(epoch, np.array([position]))  # raises: it cannot be known any more
+        if rows < batch_size or self.host_rows >= self._located_rows:
             parts = []
             for step in steps:
                 first, last = self._steps.host_slice(step.rows)
@@ -85,7 +87,7 @@ class BatchReader:
             return self.stream.locate(epoch, np.concatenate(parts))
         # Steps begin at multiples of the batch size; `offset` rows later after restoring a state of another batch size.
         number, offset = divmod(position, batch_size)
-        per_window = _LOCATED_ROWS // self.host_rows
+        per_window = self._located_rows // self.host_rows
         found = []
         left = len(steps)
         while left:
@@ -116,6 +118,6 @@ class BatchReader:
             starts = starts[starts + batch_size <= size]
         segment = self.stream.segment(epoch)
         if segment is not None:
-            # Rows before the last change of rates cannot be located, and are not asked for.
+            # Rows before the last change of rates cannot be located; the caller has made sure that none is wanted.
             starts = np.maximum(starts, segment.start)
         return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))

@@ -32,6 +32,8 @@ Places = npt.NDArray[np.int64]
 # So many identities and rates of sources are listed in a state, of more only a digest: it stays under a kilobyte.
 _LISTED_SOURCES = 4
 _LISTED_RATES = 16
+# A thousand places cost little more than one: the calls are what takes time.
+LOCATED_ROWS = 8192
 
 
 class Stream(Protocol):
@@ -52,6 +54,11 @@ class Stream(Protocol):
 
     def size_of(self, epoch: int) -> int | None:
         """Rows of one epoch, which a change of a mixture's rates on the way can have altered."""
+        ...
+
+    @property
+    def located_rows(self) -> int:
+        """So many rows are best located at once."""
         ...
 
     def identity(self) -> dict[str, Any]: ...
@@ -112,6 +119,8 @@ def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> 
 
 class RowStream:
     """The rows of one split or plan; places are row numbers."""
+
+    located_rows = LOCATED_ROWS
 
     def __init__(self, source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
         self._rows = open_rows(source, options)
@@ -177,6 +186,15 @@ class MixtureStream:
         self.features = self._orders[0].rows.features
         sizes = [orders.rows.row_bytes for orders in self._orders]
         self.row_bytes = None if None in sizes else max(size for size in sizes if size is not None)
+
+    @property
+    def located_rows(self) -> int:
+        """Fewer where small sources are repeated often: every pass over one has an order of its own."""
+        rates, rows = self._whole.rates, LOCATED_ROWS
+        passes_per_row = sum(rate / size for rate, size in zip(rates, self._sizes, strict=True) if size) / sum(rates)
+        while rows > 256 and rows * passes_per_row > 4 * len(rates):
+            rows //= 2
+        return rows
 
     def size_of(self, epoch: int) -> int | None:
         return self._schedule(epoch).size

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import itertools
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loader_caches import DOCUMENTS, ROWS, documents, rows, write_split
+
+from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.loader import Loader, Mixture, pack
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Three splits of 40, 25 and 10 records of a fixed layout; `id` tells them apart."""
+    found = []
+    for index, count in enumerate((40, 25, 10)):
+        records = [{**row, "id": 1000 * index + row["id"]} for row in rows(count)]
+        path = tmp_path_factory.mktemp("source") / f"cache{index}"
+        found.append(write_split(path, records, ROWS, shards=2, name=f"source{index}"))
+    return found
+
+
+def ids(loader):
+    return [int(row) for batch in loader for row in batch["id"]]
+
+
+@given(st.lists(st.integers(1, 50), min_size=3, max_size=3), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_every_prefix_has_every_source_within_one_row_of_its_rate(sources, rates, batch_size):
+    mixture = Mixture(zip(sources, rates, strict=True))
+    loader = Loader(mixture, batch_size=batch_size, epochs=None)
+
+    read = ids(itertools.islice(loader, 200 // batch_size))
+
+    counts = np.cumsum(np.array(read)[:, None] // 1000 == np.arange(3), axis=0)
+    targets = np.outer(np.arange(1, len(read) + 1), np.array(rates) / sum(rates))
+    assert np.abs(counts - targets).max() < 1
+
+
+def test_repeated_sources_give_every_record_once_an_epoch_in_a_new_order(sources):
+    loader = Loader(Mixture([(sources[2], 0.5), (sources[1], 0.5)]), batch_size=10, epochs=None)
+
+    read = [row for row in ids(itertools.islice(loader, 8)) if row >= 2000]
+
+    passes = [read[start : start + 10] for start in range(0, 40, 10)]
+    assert all(sorted(one) == list(range(2000, 2010)) for one in passes)
+    assert passes[0] != passes[1]
+
+
+def test_stop_ends_before_a_source_would_give_a_row_again(sources):
+    loader = Loader(Mixture([(sources[0], 1), (sources[2], 1)], exhausted="stop"), batch_size=1, epochs=2)
+
+    read = ids(loader)
+
+    assert len(loader) == len(read) and loader.rows_per_epoch in (20, 21)
+    for epoch in (read[: len(read) // 2], read[len(read) // 2 :]):
+        assert len(set(epoch)) == len(epoch)
+        assert sum(row >= 2000 for row in epoch) == 10
+
+
+@pytest.mark.parametrize("rates", [(1, 1, 1), (5, 1, 1), (0.1, 0.2, 0.7)])
+def test_drop_reads_all_rows_of_all_sources_each_epoch(sources, rates):
+    loader = Loader(
+        Mixture(zip(sources, rates, strict=True), exhausted="drop"), batch_size=8, epochs=2, last="partial", seed=4
+    )
+
+    read = ids(loader)
+
+    everything = [*range(40), *range(1000, 1025), *range(2000, 2010)]
+    assert loader.rows_per_epoch == 75
+    assert sorted(read[:75]) == sorted(read[75:]) == everything
+    assert read[:75] != read[75:]
+
+
+def test_rates_changed_on_the_way_lose_and_repeat_nothing_within_a_source_epoch(sources):
+    loader = Loader(Mixture(zip(sources, (6, 3, 1), strict=True)), batch_size=5, epochs=None, seed=1, workers=2)
+    read = ids(itertools.islice(loader, 4))
+
+    loader.set_rates((1, 1, 2))
+    read += ids(itertools.islice(loader, 10))
+
+    counts = np.bincount(np.array(read[20:]) // 1000, minlength=3)
+    assert np.abs(counts - 50 * np.array([0.25, 0.25, 0.5])).max() < 1
+    for source, size in enumerate((40, 25, 10)):
+        mine = [row for row in read if row // 1000 == source]
+        for start in range(0, len(mine), size):
+            one_pass = mine[start : start + size]
+            assert len(set(one_pass)) == len(one_pass)
+
+
+@pytest.mark.parametrize("exhausted", ["repeat", "drop"])
+def test_a_run_with_changed_rates_is_resumed_exactly(sources, exhausted):
+    def loader(rates=(6, 3, 1)):
+        epochs = None if exhausted == "repeat" else 2
+        mixture = Mixture(zip(sources, rates, strict=True), exhausted=exhausted)
+        return Loader(mixture, batch_size=5, epochs=epochs, seed=1, last="drop" if epochs is None else "partial")
+
+    first = loader()
+    ids(itertools.islice(first, 4))
+    first.set_rates((1, 1, 2))
+    ids(itertools.islice(first, 3))
+    state = first.get_state()
+    expected = ids(itertools.islice(first, 20))
+
+    as_declared_first, as_declared_now = loader(), loader((1, 1, 2))
+    for resumed in (as_declared_first, as_declared_now):
+        resumed.set_state(state)
+        assert ids(itertools.islice(resumed, 20)) == expected
+    with pytest.raises(StateMismatchError, match=r"source.rates\[0\]: 6 → 5"):
+        loader((5, 3, 1)).set_state(state)
+
+
+def test_earlier_rows_cannot_be_computed_once_the_rates_have_changed(sources):
+    loader = Loader(Mixture(zip(sources, (6, 3, 1), strict=True)), batch_size=5, epochs=None)
+    ids(itertools.islice(loader, 4))
+    loader.set_rates((1, 1, 1))
+
+    assert loader.batch_at(4)["id"].tolist() == ids(itertools.islice(loader, 1))
+    with pytest.raises(LoaderError, match="row 0 lies before row 20, where the rates last changed"):
+        loader.batch_at(0)
+
+
+def test_the_state_holds_the_position_of_every_source_and_stays_below_a_kilobyte(sources):
+    many = Mixture([(sources[index % 3], 1 / (index + 2)) for index in range(20)])
+    loader = Loader(many, batch_size=1, epochs=None)
+    loader.set_state(Loader(many, batch_size=1, epochs=None).get_state())
+    loader._cursor = loader._cursor._replace(position=10**12)  # far out, without reading so many rows
+    loader.set_rates([1 / (index + 3) for index in range(20)])
+
+    state = loader.get_state()
+
+    assert len(state) < 1000
+    assert sum(json.loads(state)["segment"]["counts"]) == 10**12
+
+
+def test_packed_and_plain_sources_of_other_widths_are_padded_to_the_widest(document_split, other_split):
+    mixture = Mixture([(document_split, 1), (other_split, 1)])
+    loader = Loader(mixture, batch_size=6, epochs=None, pad_value=-7, shuffle=False)
+
+    batch = loader.batch_at(0)
+
+    lengths = [*document_split.lengths("tokens")[:3], *other_split.lengths("tokens")[:3]]
+    assert batch["tokens"].shape == (6, max(lengths))
+    assert sorted((batch["tokens"] != -7).sum(1).tolist()) == sorted(lengths)
+
+
+def test_values_of_several_sources_are_interleaved_row_by_row(document_split, other_split):
+    mixture = Mixture([(document_split, 2), (other_split, 1)])
+    values = Loader(mixture, batch_size=12, epochs=None, ragged="values", seed=3).batch_at(5)
+    padded = Loader(mixture, batch_size=12, epochs=None, seed=3).batch_at(5)
+
+    for row, tokens in enumerate(np.split(values["tokens"], np.cumsum(values["tokens/lengths"]))[:-1]):
+        assert np.array_equal(tokens, padded["tokens"][row][padded["tokens"][row] != 0])
+
+
+def test_when_finds_rows_of_every_source(sources):
+    loader = Loader(Mixture(zip(sources, (3, 2, 1), strict=True), exhausted="drop"), batch_size=7, last="pad", seed=8)
+
+    for source, record in ((0, 39), (1, 0), (2, 5)):
+        place = loader.when(record, source=source)
+        assert loader.batch_at(place.step)["id"][place.index] == 1000 * source + record
+    with pytest.raises(LoaderError, match="sources are numbered from 0 to 2, got 3"):
+        loader.when(0, source=3)
+
+
+def test_rates_are_exact_fractions(sources):
+    assert Mixture([(sources[0], 0.7), (sources[1], 0.3)]).rates == (Fraction(7, 10), Fraction(3, 10))
+
+
+def test_packing_plans_are_mixed_like_splits(document_split, other_split):
+    plans = [pack(split, sequence_length=48) for split in (document_split, other_split)]
+
+    batch = Loader(Mixture(zip(plans, (1, 1), strict=True)), batch_size=4, epochs=None, cu_seqlens=True).batch_at(3)
+
+    assert {name: array.shape for name, array in batch.items() if name != "cu_seqlens"} == {
+        "tokens": (4, 48),
+        "segment_ids": (4, 48),
+        "positions": (4, 48),
+    }
+
+
+def test_mixtures_that_mean_nothing_are_refused(sources, row_split, document_split, tmp_path):
+    with pytest.raises(LoaderError, match="unknown policy exhausted='loop'; choose one of: repeat, stop, drop"):
+        Mixture([(row_split, 1)], exhausted="loop")
+    with pytest.raises(LoaderError, match=r"a mixture is a list of \(source, rate\) pairs"):
+        Mixture([row_split])
+    with pytest.raises(LoaderError, match="give different features"):
+        Loader(Mixture([(row_split, 1), (document_split, 1)]), batch_size=4, epochs=None).batch_at(0)
+    empty = write_split(tmp_path / "empty", documents(0), DOCUMENTS, shards=1)
+    with pytest.raises(LoaderError, match="source 1 of the mixture has a positive rate and no rows"):
+        Loader(Mixture([(document_split, 1), (empty, 1)]), batch_size=4, epochs=None)
+    loader = Loader(Mixture(zip(sources, (1, 1, 1), strict=True)), batch_size=4, epochs=None)
+    with pytest.raises(LoaderError, match="the mixture has 3 sources, got 2 rates"):
+        loader.set_rates((1, 2))
+    with pytest.raises(LoaderError, match="only a loader of a Mixture has rates"):
+        Loader(row_split, batch_size=4).set_rates((1,))
