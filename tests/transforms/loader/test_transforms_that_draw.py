@@ -84,7 +84,7 @@ def test_what_fails_is_named_and_a_seed_is_a_count():
         raise KeyError(random.integers(1))
 
     with pytest.raises(
-        ExampleError, match=r"^transform .*fail \(test_keyed_draws.py:\d+\) on example 0 failed: KeyError"
+        ExampleError, match=r"^transform .*fail \(test_transforms_that_draw.py:\d+\) on example 0 failed: KeyError"
     ):
         TransformDataset([1], fail, seed=np.int64(0))[0]
     with pytest.raises(
