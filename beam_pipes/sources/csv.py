@@ -224,6 +224,7 @@ class _Rows:
         self._batcher = batcher
         self._converter: RowConverter | None = None
         self._held: LineBlock | None = None
+        self._skipping = False
 
     def use_columns(self, columns: tuple[str, ...]) -> None:
         self._converter = RowConverter(self._source, columns)
@@ -240,9 +241,13 @@ class _Rows:
         else:
             self._held = block
         if self._held is not None and self._held.length > self._source.max_line_bytes:
-            kept = self._held.data[:OVERLONG_KEPT_BYTES]
-            overlong, self._held = self._held._replace(data=kept), None
-            yield from self._source._add_overlong(self._batcher, self._file, overlong)
+            overlong, self._held = self._held, None
+            if not self._skipping:
+                kept = overlong._replace(data=overlong.data[:OVERLONG_KEPT_BYTES])
+                yield from self._source._add_overlong(self._batcher, self._file, kept)
+            # It goes on in the quotes it is in, its end is not a row of its own.
+            self._skipping = True
+            self._held = LineBlock(overlong.offset + overlong.length - 1, self._source.quote.encode(), 1)
 
     def finish(self) -> Iterator[RecordBatch]:
         held, self._held = self._held, None
@@ -255,6 +260,9 @@ class _Rows:
         rows = self._dialect.rows(data, start, is_last=is_last)
         if rows.rest < len(data):
             self._held = LineBlock(block.offset + rows.rest, data[rows.rest :], len(data) - rows.rest)
+        if self._skipping and rows.fields:
+            del rows.spans[0], rows.fields[0]
+            self._skipping = False
         if self._converter is None and rows.fields:
             first, end = rows.spans.pop(0)
             rows.fields.pop(0)

@@ -1,0 +1,146 @@
+"""JSON lines: objects, schemas, bad rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipes.cache.spec import FeatureSpec
+from beam_pipes.errors import SourceError
+from beam_pipes.sources import BadRecord, JSONLines
+
+
+def read(path: Path, content: bytes, *, target: int = 1 << 30, **options: Any):
+    """Values and bad rows."""
+    path.write_bytes(content)
+    source = JSONLines(path, **options)
+    values: list[dict[str, Any]] = []
+    bad: list[BadRecord] = []
+    for shard in source.plan(target_shard_bytes=target).shards:
+        for batch in source.read(shard):
+            values += batch.values
+            bad += batch.bad
+    return values, bad
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.jsonl"
+
+
+def test_every_line_is_an_object_and_blank_ones_are_skipped(path):
+    content = b'\xef\xbb\xbf{"a": 1}\r\n\n  \n{"b": [1, null], "c": "\xc3\xa4\\u00fc"}'
+
+    values, bad = read(path, content)
+
+    assert values == [{"a": 1}, {"b": [1, None], "c": "äü"}]
+    assert bad == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        pytest.param(b"[1]", r"expected a JSON object, found '\[1\]'", id="a list"),
+        pytest.param(
+            b'{"n": 1', r"expected a JSON object, found '\{\"n\": 1': Expecting ',' delimiter", id="cut short"
+        ),
+        pytest.param(b'{"n": "\xff"}', "expected UTF-8, found byte 0xff at byte 7 of the record", id="not utf-8"),
+        pytest.param(b'{"t": "x"}', "key 'n': expected an int, got nothing", id="missing"),
+        pytest.param(b'{"n": "1"}', "key 'n': expected an int, got '1'", id="a string"),
+        pytest.param(b'{"n": true}', "key 'n': expected an int, got True", id="a bool"),
+        pytest.param(b'{"n": 1.0}', "key 'n': expected an int, got 1.0", id="a float"),
+        pytest.param(b'{"n": 128}', r"key 'n': expected an int8 in \[-128, 127\], got 128", id="out of range"),
+        pytest.param(b"[" * 100_000, "expected a JSON object, found", id="deeply nested"),
+        pytest.param(b'{"n": ' + b"9" * 10_000 + b"}", "expected a JSON object, found", id="a huge int"),
+    ],
+)
+def test_a_bad_line_is_kept_with_its_bytes_and_the_others_go_on(path, line, message):
+    values, bad = read(path, b'{"n": 1}\n' + line + b'\n{"n": 2}\n', schema={"n": "int8"})
+
+    assert values == [{"n": 1}, {"n": 2}]
+    assert [(b.ordinal, b.position, b.raw) for b in bad] == [(1, 9, line)]
+    with pytest.raises(SourceError, match=message):
+        raise bad[0].error
+
+
+def test_a_schema_types_and_selects_keys(path):
+    schema = {
+        "f": float,
+        "s": str,
+        "y": bytes,
+        "b": bool,
+        "o": str | None,
+        "tokens": FeatureSpec("uint16", shape=(None,)),
+        "grid": FeatureSpec("float32", shape=(2, 2)),
+        "one": FeatureSpec("int8", minimum=0, maximum=5),
+    }
+    row = {"f": 1, "s": "x", "y": "ä", "b": False, "tokens": [1, 2], "grid": [[1, 2], [3, 4.5]], "one": 5, "unused": 1}
+
+    (value,), bad = read(path, json.dumps(row).encode(), schema=schema)
+
+    assert bad == []
+    assert list(value) == list(schema)
+    assert (value["f"], value["y"], value["o"], value["one"]) == (1.0, "ä".encode(), None, 5)
+    assert isinstance(value["f"], float)
+    assert value["tokens"].dtype == np.uint16
+    assert value["tokens"].tolist() == [1, 2]
+    assert value["grid"].dtype == np.float32
+    assert value["grid"].tolist() == [[1, 2], [3, 4.5]]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([1, 70000], "key 'x': .*70000"),
+        ([1.5], "key 'x': .*1.5"),
+        ([[1]], "key 'x': .*rank"),
+        (3, r"key 'x': expected a list for shape \(None,\), got 3"),
+        (["a"], "key 'x': "),
+        ([None], "key 'x': "),
+        ([10**30], "key 'x': "),
+    ],
+)
+def test_arrays_that_do_not_fit_their_spec_are_bad(path, value, message):
+    _, bad = read(path, json.dumps({"x": value}).encode(), schema={"x": FeatureSpec("uint16", shape=(None,))})
+
+    with pytest.raises(SourceError, match=message):
+        raise bad[0].error
+
+
+def test_the_schema_is_part_of_the_configuration():
+    def config(**schema: Any) -> str:
+        return json.dumps(JSONLines("x", schema=schema).fingerprint_config())
+
+    assert len({config(a=int), config(a=float), config(a="int32"), config(a=int | None), config(b=int)}) == 5
+    assert config(a=FeatureSpec("int8")) != config(a=FeatureSpec("int8", maximum=3))
+
+
+rows = st.dictionaries(
+    st.text(max_size=4),
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(rows, max_size=20), st.integers(1, 200))
+def test_what_the_json_module_writes_is_read_back_however_it_is_split(tmp_path_factory, rows, target):
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+
+    values, bad = read(path, "".join(json.dumps(row) + "\n" for row in rows).encode(), target=target)
+
+    assert values == rows
+    assert bad == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200), st.integers(1, 50))
+def test_any_bytes_give_values_or_bad_records(tmp_path_factory, content, target):
+    values, bad = read(tmp_path_factory.mktemp("json") / "a.jsonl", content, target=target)
+
+    assert len(values) + len(bad) <= content.count(b"\n") + 1
