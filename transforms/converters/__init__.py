@@ -18,6 +18,7 @@ from transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatur
 from transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter
 from transforms.converters.feature_converter import FeatureConverter as FeatureConverter
 from transforms.converters.feature_spec import FeatureSpec as FeatureSpec
+from transforms.converters.joined_split import JoinedSplit as JoinedSplit
 from transforms.converters.lm import LMFeatureConverter as LMFeatureConverter
 from transforms.converters.pass_through import PassThroughFeatureConverter as PassThroughFeatureConverter
 from transforms.converters.pre_packed_enc_dec import (

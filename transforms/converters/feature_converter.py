@@ -120,7 +120,6 @@ class FeatureConverter:
         """
         self._check_has_array_form()
         rows = self._widened(with_feature_names(rows, self.TASK_FEATURES))
-        check_rows(rows, self.TASK_FEATURES, type(self).__name__)
         return self._with_passthrough(self._convert_example(self._join_rows(rows)), rows)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
@@ -153,7 +152,8 @@ class FeatureConverter:
         return dict(task_feature_lengths)
 
     def _join_rows(self, rows: Features) -> Features:
-        """`_concat_and_add_masks` for rows whose features were packed apart."""
+        """Checks rows, and joins those whose features were packed apart as `_concat_and_add_masks` joins examples."""
+        check_rows(rows, self.TASK_FEATURES, type(self).__name__)
         return rows
 
     def _pack_or_pad(self, ds: Any, packed_lengths: Mapping[str, Length]) -> Any:

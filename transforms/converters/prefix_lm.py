@@ -11,7 +11,7 @@ from transforms.converters.feature_converter import Array, Features
 from transforms.converters.feature_spec import TOKENS, FeatureSpec
 from transforms.converters.lm import LMFeatureConverter, language_model_features
 from transforms.converters.loss_weights import data_positions
-from transforms.converters.rows import join_segments
+from transforms.converters.rows import check_rows, join_segments
 
 
 def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
@@ -94,4 +94,9 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
     def _join_rows(self, rows: Features) -> Features:
+        ends = [f"{name}_ends" for name in self.PARTS[:-1]]
+        if all(name in rows for name in ends):  # rows of a JoinedSplit
+            check_rows(rows, ["targets"], type(self).__name__)
+            return rows
+        check_rows(rows, self.TASK_FEATURES, type(self).__name__)
         return join_segments(rows, self.PARTS)
