@@ -52,12 +52,7 @@ class RandomAccess:
         return len(self._split)
 
     def __getitem__(self, index: int) -> Any:
-        index = int(index)
-        if index < 0:
-            index += len(self)
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} is outside a split of {len(self)} examples")
-        example = self._split[index]
+        example = self._split[int(index)]
         return self._finish({name: example[name] for name in self._features or example})
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
