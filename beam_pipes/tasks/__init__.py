@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.provider import DatasetProviderBase as DatasetProviderBase
     from beam_pipes.tasks.provider import ShardInfo as ShardInfo
     from beam_pipes.tasks.provider import SourceInfo as SourceInfo
-    from beam_pipes.tasks.python_map import python_map as python_map
+    from beam_pipes.tasks.python_step import python_map as python_map
     from beam_pipes.tasks.registry import DatasetProviderRegistry as DatasetProviderRegistry
     from beam_pipes.tasks.registry import MixtureRegistry as MixtureRegistry
     from beam_pipes.tasks.registry import TaskRegistry as TaskRegistry
@@ -91,7 +91,7 @@ _MODULE_OF = {
     "maybe_get_mixture_or_task": "lookup",
     "mixing_rate_num_characters": "mixing_rates",
     "mixing_rate_num_examples": "mixing_rates",
-    "python_map": "python_map",
+    "python_map": "python_step",
     "set_global_cache_dirs": "cache_dirs",
     "unimax_rates": "mixing_rates",
 }

@@ -27,7 +27,8 @@ def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_
            "targets": [3, 9, 0],    "targets_segment_ids": [1, 1, 0],    "targets_positions": [0, 1, 0]}
     ```
 
-    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in every feature,
+    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in
+    every feature,
     also when one of them is empty. Features may be of any type and rank (further axes are kept); those without
     a length are left
     out. One window of examples is held in memory.

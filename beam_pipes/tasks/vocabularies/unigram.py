@@ -11,7 +11,8 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 class UnigramVocabulary(Vocabulary):
     """One id a word of a closed list, for labels.
 
-    With `["the", "dog"]`: `encode("dog") == [2]`, `encode("cat") == [3]`. Id 0 is padding, then the words in their order, then the unknown word.
+    With `["the", "dog"]`: `encode("dog") == [2]`, `encode("cat") == [3]`. Id 0 is padding, then the words in their
+    order, then the unknown word.
 
     Args:
         unigrams: the words.

@@ -1,0 +1,331 @@
+"""The mixture: tasks (and mixtures) with rates, under a name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.task import Task
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Rate: TypeAlias = "float | Callable[[Task], float]"
+Exhaustion = Literal["drop", "stop", "repeat"]
+
+_VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
+
+
+class Mixture(DatasetProviderBase):
+    """Examples of several tasks, in proportion to their rates: exactly so in every prefix, not only on average.
+
+    `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not
+    add up to 1.
+    A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
+    several times, or reached
+    on several ways, has the sum of its rates.
+
+    Args:
+        name: as a task's.
+        tasks: names or objects, or pairs of one and its rate: a number, or a function of the task.
+        default_rate: rate of those without one.
+        sample_fn: mixes the datasets instead: called with datasets, rates and a seed, as
+            `tf.data.Dataset.sample_from_datasets`.
+        source_info: where the mixture was declared.
+        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on
+        with the others, so
+            that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the end;
+            "repeat" begins the task
+            anew, for ever.
+
+    Raises:
+        TaskError: a rate is missing, tasks do not fit together, or there are none.
+        UnknownNameError: a name is not registered.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tasks: Sequence[Any],
+        default_rate: Rate | None = None,
+        sample_fn: Callable[..., Any] | None = None,
+        source_info: SourceInfo | None = None,
+        exhaustion: Exhaustion = "drop",
+    ) -> None:
+        if not _VALID_NAME.match(name):
+            raise TaskError(
+                f"Mixture name '{name}' contains invalid characters. Must match regex: {_VALID_NAME.pattern}",
+                mixture=name,
+            )
+        if exhaustion not in get_args(Exhaustion):
+            raise TaskError(
+                f"unknown exhaustion {exhaustion!r}; choose one of: {', '.join(get_args(Exhaustion))}", mixture=name
+            )
+        self._name = name
+        self._sample_fn = sample_fn
+        self._source_info = source_info
+        self._exhaustion: Exhaustion = exhaustion
+        self._entries: list[tuple[Task | Mixture, Rate]] = []
+        for entry in tasks:
+            task, rate = entry if isinstance(entry, (tuple, list)) else (entry, default_rate)
+            if rate is None:
+                raise TaskError(
+                    f"need a rate for each task: '{getattr(task, 'name', task)}' of mixture '{name}' has none, "
+                    f"and there "
+                    f"is no default_rate",
+                    mixture=name,
+                )
+            self._entries.append((_resolve(task, name), rate))
+        if not self.tasks:
+            raise TaskError(f"Mixture, {name}, does not contain any Tasks.", mixture=name)
+        self._check_compatible_features()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def source_info(self) -> SourceInfo | None:
+        return self._source_info
+
+    @property
+    def exhaustion(self) -> Exhaustion:
+        return self._exhaustion
+
+    @property
+    def sample_fn(self) -> Callable[..., Any] | None:
+        return self._sample_fn
+
+    def __repr__(self) -> str:
+        return f"Mixture(name={self.name}, tasks={[task.name for task in self.tasks]})"
+
+    # Rates.
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All tasks, those of nested mixtures included, each once, sorted by name."""
+        found: dict[str, Task] = {}
+        for entry, _ in self._entries:
+            for task in entry.tasks if isinstance(entry, Mixture) else [entry]:
+                found[task.name] = task
+        return [found[name] for name in sorted(found)]
+
+    @property
+    def rate_per_task_name(self) -> Mapping[str, Rate]:
+        """Rate of each entry by its name, as declared; those of an entry that is named twice are added."""
+        rates: dict[str, Rate] = {}
+        for entry, rate in self._entries:
+            known = rates.get(entry.name)
+            rates[entry.name] = rate if known is None or callable(known) or callable(rate) else known + rate
+        return rates
+
+    @property
+    def total_rate(self) -> float:
+        """Sum of the rates of the entries."""
+        return sum(self._rate_of(entry, rate) for entry, rate in self._entries)
+
+    def get_rate(self, task: Task) -> float:
+        """Rate of a task in all: its own, and its part in nested mixtures.
+
+        With `mix1` of `task1` at 1 and `task2` at 7, and `mix3` of `mix1` and `task1` at 1 each: `task1` has
+        1/8 + 1 in `mix3`.
+        """
+        total = 0.0
+        for entry, rate in self._entries:
+            if isinstance(entry, Mixture):
+                if any(task.name == inner.name for inner in entry.tasks):
+                    total += self._rate_of(entry, rate) * entry.get_rate(task) / entry.total_rate
+            elif entry.name == task.name:
+                total += self._rate_of(entry, rate)
+        return total
+
+    def _rate_of(self, entry: Task | Mixture, rate: Rate) -> float:
+        if isinstance(entry, Mixture) and callable(rate):
+            raise TaskError(f"'rate' for sub-mixture {entry.name!r} must be a number.", mixture=self.name)
+        number = float(rate(entry) if callable(rate) else rate)  # type: ignore[arg-type]
+        if not 0 <= number < float("inf"):
+            raise TaskError(
+                f"rate of '{entry.name}' in mixture '{self.name}' should be a number, 0 or more, got {number}",
+                mixture=self.name,
+                rate=number,
+            )
+        return number
+
+    # Features and splits.
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Splits that some task has, sorted."""
+        return tuple(sorted({split for task in self.tasks for split in task.splits}))
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]:
+        return self.tasks[0].output_features
+
+    def num_input_examples(self, split: str) -> int | None:
+        """Raw examples of all tasks that have the split; None where one is not known."""
+        counts = [task.num_input_examples(split) for task in self.tasks if split in task.splits]
+        return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
+
+    def _check_compatible_features(self) -> None:
+        first = self.tasks[0]
+        if any(task.output_features.keys() != first.output_features.keys() for task in self.tasks):
+            listing = "\n".join(f"{task.name}: {tuple(task.output_features)}" for task in self.tasks)
+            raise TaskError(
+                f"Mixture, '{self.name}' contains Tasks with different output features:\n {listing}", mixture=self.name
+            )
+        for task in self.tasks[1:]:
+            for name, feature in first.output_features.items():
+                other = task.output_features[name]
+                for what in ("vocabulary", "dtype", "rank"):
+                    if getattr(other, what) != getattr(feature, what):
+                        raise TaskError(
+                            f"Features across tasks in a mixture must use the same {what}.  Got "
+                            f"{getattr(other, what)} for "
+                            f"feature '{name}' in task '{task.name}', expected {getattr(feature, what)}.",
+                            mixture=self.name,
+                            task=task.name,
+                            feature=name,
+                        )
+
+    # Examples.
+
+    def tasks_of_split(self, split: str, skip_missing: bool = False) -> list[Task]:
+        """The tasks with a positive rate, all of which have the split.
+
+        Raises:
+            UnknownNameError: one of them has not, unless `skip_missing`; or none has.
+        """
+        asked = [task for task in self.tasks if self.get_rate(task) > 0]
+        having = [task for task in asked if split in task.splits]
+        if not having:
+            raise UnknownNameError(
+                f"No datasets have a '{split}' split: the tasks of mixture '{self.name}' have {', '.join(self.splits)}",
+                split=split,
+            )
+        if len(having) < len(asked) and not skip_missing:
+            missing = [task.name for task in asked if split not in task.splits]
+            raise UnknownNameError(
+                f"tasks of mixture '{self.name}' have no '{split}' split: {', '.join(missing)}. Give them one, take "
+                "them out (mixture_with_missing_task_splits_removed), or pass skip_missing_splits=True",
+                split=split,
+                tasks=missing,
+            )
+        return having
+
+    def get_dataset(
+        self,
+        sequence_length: SequenceLength | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = None,
+        copy_pretokenized: bool = False,
+        compute_stats_empirically: bool = False,
+        log_mixing_proportions: bool = True,
+        passthrough_features: Sequence[str] | None = None,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+        skip_missing_splits: bool = False,
+        exhaustion: Exhaustion | None = None,
+    ) -> Any:
+        """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
+
+        Examples hold the output features only, and what is asked for besides. Other arguments as for
+        `Task.get_dataset`.
+
+        Args:
+            num_epochs: passes over each task; None for no end.
+            copy_pretokenized: keep `<feature>_pretokenized`.
+            compute_stats_empirically: log mean lengths of the first examples of each task.
+            log_mixing_proportions: log the rates.
+            passthrough_features: names of further features to keep.
+            skip_missing_splits: leave out tasks that do not have the split.
+            exhaustion: another policy than the mixture's.
+
+        Raises:
+            UnknownNameError: a task does not have the split.
+        """
+        from beam_pipes.tasks.mixture_dataset import MixOptions, load_mixture
+        from beam_pipes.tasks.task_dataset import LoadOptions
+
+        return load_mixture(
+            self,
+            LoadOptions(
+                sequence_length=sequence_length,
+                split=split,
+                use_cached=use_cached,
+                shuffle=shuffle,
+                seed=seed,
+                shard_info=shard_info,
+                num_epochs=num_epochs,
+                trim_output_features=trim_output_features,
+                try_in_mem_cache=try_in_mem_cache,
+            ),
+            MixOptions(
+                copy_pretokenized=copy_pretokenized,
+                compute_stats_empirically=compute_stats_empirically,
+                log_mixing_proportions=log_mixing_proportions,
+                passthrough_features=tuple(passthrough_features or ()),
+                skip_missing_splits=skip_missing_splits,
+                exhaustion=exhaustion or self._exhaustion,
+            ),
+        )
+
+    def examples(
+        self,
+        sequence_length: SequenceLength | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = False,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = None,
+        trim_output_features: bool = True,
+        skip_missing_splits: bool = False,
+        exhaustion: Exhaustion | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
+        needs it."""
+        from beam_pipes.tasks.mixing_schedule import exact_rates
+        from beam_pipes.tasks.mixture_dataset import take_turns
+        from beam_pipes.tasks.task_dataset import LoadOptions
+        from beam_pipes.tasks.task_examples import iterate_examples
+
+        tasks = self.tasks_of_split(split, skip_missing_splits)
+        policy = exhaustion or self._exhaustion
+        options = LoadOptions(
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=None if policy == "repeat" else num_epochs,
+            trim_output_features=trim_output_features,
+        )
+        makers = [functools.partial(iterate_examples, task, options) for task in tasks]
+        for example in take_turns(makers, exact_rates([self.get_rate(task) for task in tasks]), policy):
+            yield {name: value for name, value in example.items() if name in self.output_features}
+
+
+def _resolve(task: Any, mixture: str) -> Task | Mixture:
+    if isinstance(task, (Task, Mixture)):
+        return task
+    from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry, did_you_mean
+
+    if task in TaskRegistry.names():
+        return TaskRegistry.get(task)
+    if task in MixtureRegistry.names():
+        return MixtureRegistry.get(task)
+    known = [*TaskRegistry.names(), *MixtureRegistry.names()]
+    raise UnknownNameError(
+        f"Provider name not registered: {task} (in mixture '{mixture}'){did_you_mean(str(task), known)}", name=task
+    )

@@ -1,0 +1,106 @@
+"""The offline side of a task: one shard of its source, streamed through the steps before the cut."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.examples import examples_from_dataset, normalised
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.seeds import map_seed_manager
+from beam_pipes.tasks.steps import Step, run_over_dataset, run_over_examples
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.task import Task
+
+
+def run_offline(task: Task, examples: Iterable[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+    """Raw examples → cached examples, lazily and in order.
+
+    Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the
+    step and the content
+    of the example: not on how the source is divided. `examples` is read once.
+
+    Raises:
+        TaskError: a step fails, or what comes out is no mapping of features.
+    """
+    with map_seed_manager(seed, keyed_by="content"):
+        stream = run_over_examples(task.offline_steps(), examples, task.step_context())
+    return _as_mappings(task, stream)
+
+
+def stream_shard(task: Task, split: str, shard: str, *, seed: int) -> Iterator[dict[str, Any]]:
+    """The cached examples of one shard of the source.
+
+    The same as `run_offline` over `source.read_shard`, and faster where source and steps are both tf.data:
+    then nothing passes
+    through Python before the end.
+    """
+    steps = list(task.offline_steps())
+    native = getattr(task.source, "reads_without_tensorflow", False)
+    leading: list[Step] = []
+    if not native and hasattr(task.source, "shard_dataset"):
+        while steps and steps[0].has_dataset_form:
+            leading.append(steps.pop(0))
+    if not any(not step.has_python_form for step in leading):
+        return run_offline(task, task.source.read_shard(split, shard), seed=seed)
+    with map_seed_manager(seed, keyed_by="content"):
+        dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
+        stream = run_over_examples(steps, examples_from_dataset(dataset), task.step_context())
+    return _as_mappings(task, stream)
+
+
+def _as_mappings(task: Task, stream: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for example in stream:
+        if not isinstance(example, Mapping):
+            raise TaskError(
+                f"task '{task.name}': what is cached should be a dict of features, got "
+                f"{type(example).__name__}. Make one "
+                f"in a step before the CacheDatasetPlaceholder",
+                task=task.name,
+            )
+        yield normalised(example, task.output_features)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskDeclarationParts:
+    """What a build needs to know of a task.
+
+    Attributes:
+        task: the task.
+        shards: split → names of the shards of its source, in order: the units of work.
+        fingerprints: one entry a part of the task, name → what it depends on, as JSON-able values: source,
+        each offline step (its
+            name, bound arguments and code), features with their vocabularies.
+    """
+
+    task: Task
+    shards: Mapping[str, Sequence[str]]
+    fingerprints: Mapping[str, Any]
+
+    def stream(self, split: str, shard: str, *, seed: int) -> Iterator[dict[str, Any]]:
+        """The cached examples of one shard."""
+        return stream_shard(self.task, split, shard, seed=seed)
+
+
+def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> TaskDeclarationParts:
+    """A task as units of work, for a build.
+
+    Raises:
+        TaskError: the task has no `CacheDatasetPlaceholder`.
+    """
+    from beam_pipes.tasks.fingerprints import task_fingerprints
+
+    if not task.supports_caching:
+        raise TaskError(
+            f"task '{task.name}' cannot be cached: add a CacheDatasetPlaceholder to its preprocessors", task=task.name
+        )
+    shards = {split: tuple(task.source.list_shards(split)) for split in (splits or task.splits)}
+    return TaskDeclarationParts(task, shards, task_fingerprints(task))
+
+
+def cached_features(task: Task, example: Mapping[str, Any]) -> dict[str, Feature | None]:
+    """Feature of each field of a cached example; None for fields that are carried along."""
+    return {name: task.output_features.get(name) for name in example}

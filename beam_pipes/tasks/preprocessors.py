@@ -1,0 +1,222 @@
+"""The preprocessors of the library. Each has two forms: over a `tf.data.Dataset`, and over Python examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks import python_forms
+from beam_pipes.tasks.concurrency import map_parallelism
+from beam_pipes.tasks.dataset_map import map_over_dataset
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.python_step import with_python_form
+from beam_pipes.tasks.tensorflow_import import tensorflow
+from beam_pipes.tasks.trimming import trim_tensor
+
+OutputFeatures = Mapping[str, Feature]
+SequenceLength = Mapping[str, Any]
+
+
+@with_python_form(python_forms.rekey)
+@map_over_dataset
+def rekey(x: Mapping[str, Any], key_map: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+    """Renames features: `{"en": "hi", "id": 3}` with `{"inputs": "en", "targets": ""}` → `{"inputs": "hi",
+    "targets": ""}`.
+
+    Args:
+        key_map: new name → old name; features that are not in it are dropped, and an empty old name gives an
+        empty string.
+            None or empty leaves the example as it is.
+    """
+    if not key_map:
+        return x
+    return {new: x[old] if old else "" for new, old in key_map.items()}
+
+
+@with_python_form(python_forms.tokenize)
+def tokenize(
+    dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
+) -> Any:
+    """Encodes every output feature with its vocabulary; the text stays as `<name>_pretokenized`.
+
+    `{"targets": "hi"}` → `{"targets_pretokenized": "hi", "targets": [107, 108]}` with a `ByteVocabulary`.
+
+    A feature that is a vector of strings becomes ragged. Features that are not output features stay as they are.
+
+    Args:
+        copy_pretokenized: keep the text.
+        with_eos: append EOS where the feature asks for it (`add_eos`).
+    """
+
+    def tokenize_one(example: Mapping[str, Any]) -> Mapping[str, Any]:
+        return tokenize_impl(example, output_features, copy_pretokenized, with_eos)
+
+    return dataset.map(tokenize_one, num_parallel_calls=map_parallelism())
+
+
+def tokenize_impl(
+    features: Mapping[str, Any],
+    output_features: OutputFeatures,
+    copy_pretokenized: bool = True,
+    with_eos: bool = False,
+) -> dict[str, Any]:
+    """`tokenize` for one example of tensors."""
+    result: dict[str, Any] = {}
+    for name, value in features.items():
+        feature = output_features.get(name)
+        if feature is None:
+            result.setdefault(name, value)
+            continue
+        if copy_pretokenized:
+            result[f"{name}_pretokenized"] = value
+        encoded = feature.vocabulary.encode_tf(value)
+        if with_eos and feature.add_eos:
+            encoded = _append_to_last_axis(encoded, eos_of(name, feature))
+        result[name] = encoded
+    return result
+
+
+@with_python_form(python_forms.tokenize_and_append_eos)
+def tokenize_and_append_eos(dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True) -> Any:
+    """`tokenize`, then EOS behind every feature that asks for it, in one pass."""
+    return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
+
+
+@with_python_form(python_forms.print_dataset)
+@map_over_dataset
+def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[str, Any]:
+    """Prints every example as it passes, the first and last `summarize` entries of each feature. For looking
+    into pipelines."""
+    tf = tensorflow("print_dataset")
+    tf.print(features, summarize=summarize)
+    return features
+
+
+@with_python_form(python_forms.append_eos)
+def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
+    """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is
+    trimmed.
+
+    Trimming afterwards may cut the EOS off; `append_eos_after_trim` keeps it.
+    """
+
+    def append(example: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: _append_to_last_axis(value, eos_of(name, output_features[name]))
+            if name in output_features and output_features[name].add_eos
+            else value
+            for name, value in example.items()
+        }
+
+    return dataset.map(append, num_parallel_calls=map_parallelism())
+
+
+@with_python_form(python_forms.append_eos_after_trim)
+def append_eos_after_trim(
+    dataset: Any, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+) -> Any:
+    """Appends EOS, trimming first so that it fits: `[8, 9]` with length 2 → `[8, 1]`.
+
+    Output features without `add_eos`, or without a length, are not trimmed.
+    """
+
+    def append(example: Mapping[str, Any]) -> dict[str, Any]:
+        return append_eos_after_trim_impl(example, output_features, sequence_length)
+
+    return dataset.map(append, num_parallel_calls=map_parallelism())
+
+
+def append_eos_after_trim_impl(
+    features: Mapping[str, Any], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+) -> dict[str, Any]:
+    """`append_eos_after_trim` for one example of tensors."""
+    result = dict(features)
+    for name, value in features.items():
+        feature = output_features.get(name)
+        if feature is None or not feature.add_eos:
+            continue
+        length = (sequence_length or {}).get(name)
+        if length is not None:
+            value = trim_tensor(value, length_before_eos(length, value.shape.rank))
+        result[name] = _append_to_last_axis(value, eos_of(name, feature))
+    return result
+
+
+def length_before_eos(length: Any, rank: int) -> list[int | None]:
+    """The lengths of the axes that leave room for one EOS on the last: `2` → `[1]`, `2` at rank 2 → `[None, 1]`."""
+    lengths = list(length) if isinstance(length, (list, tuple)) else [*[None] * (rank - 1), length]
+    last = lengths[-1]
+    return [*lengths[:-1], None if last is None else max(last - 1, 0)]
+
+
+def eos_of(name: str, feature: Feature) -> int:
+    """EOS id of a feature.
+
+    Raises:
+        TaskError: its vocabulary has none.
+    """
+    eos = feature.vocabulary.eos_id
+    if eos is None:
+        raise TaskError(
+            f"feature '{name}' has add_eos=True, but its vocabulary has no EOS: {feature.vocabulary!r}. Give it "
+            f"one, or "
+            f"declare the feature with add_eos=False",
+            feature=name,
+        )
+    return int(eos)
+
+
+def _append_to_last_axis(value: Any, scalar: int) -> Any:
+    tf = tensorflow("append_eos")
+    rank = value.shape.rank
+    if rank == 0:
+        raise TaskError("EOS is appended to a sequence, but the feature is a scalar; declare it with add_eos=False")
+    if isinstance(value, tf.RaggedTensor):
+        if rank == 1:
+            return tf.concat([value, tf.constant([scalar], value.dtype)], axis=0)
+        ends = tf.ones_like(value[..., :1].to_tensor(shape=[*[None] * (rank - 1), 1])) * tf.cast(scalar, value.dtype)
+        return tf.concat([value, tf.RaggedTensor.from_tensor(ends, ragged_rank=rank - 1)], axis=-1)
+    shape = tf.concat([tf.shape(value)[:-1], [1]], axis=0)
+    joined = tf.concat([value, tf.fill(shape, tf.cast(scalar, value.dtype))], axis=-1)
+    return tf.ensure_shape(joined, [*value.shape[:-1], None])
+
+
+@with_python_form(python_forms.truncate_inputs_left)
+@map_over_dataset
+def truncate_inputs_left(example: Mapping[str, Any], sequence_length: SequenceLength | None) -> dict[str, Any]:
+    """Keeps the *end* of inputs that are too long: `[5, 6, 7]` with `{"inputs": 2}` → `[6, 7]`."""
+    length = (sequence_length or {}).get("inputs")
+    if length is None:
+        return dict(example)
+    return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
+
+
+def apply_feature_converter(dataset: Any, sequence_length: SequenceLength, feature_converter: Any) -> Any:
+    """A feature converter as a preprocessor, to cache model features rather than task features."""
+    return feature_converter(dataset, sequence_length)
+
+
+@with_python_form(python_forms.preprocess_tensorflow_examples)
+@map_over_dataset
+def preprocess_tensorflow_examples(
+    example: Mapping[str, Any], inputs_format: str, targets_format: str
+) -> dict[str, Any]:
+    """Writes inputs and targets from templates: `"question: {q}"` with `{"q": "why?"}` → `"question: why?"`.
+
+    `{name}` stands for a string feature; numbers are written out.
+    """
+    tf = tensorflow("preprocess_tensorflow_examples")
+
+    def fill(template: str) -> Any:
+        pieces = []
+        for piece in re.split(r"({\w+})", template):
+            if re.fullmatch(r"{\w+}", piece):
+                value = example[piece[1:-1]]
+                pieces.append(value if value.dtype == tf.string else tf.strings.as_string(value))
+            elif piece:
+                pieces.append(tf.constant(piece))
+        return tf.strings.join(pieces) if pieces else tf.constant("")
+
+    return {"inputs": fill(inputs_format), "targets": fill(targets_format)}

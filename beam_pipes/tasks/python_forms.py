@@ -1,0 +1,128 @@
+"""The library's preprocessors over Python examples: the same results as their tf.data forms, without TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.features import Feature
+
+OutputFeatures = Mapping[str, Feature]
+Example = Mapping[str, Any]
+
+
+def rekey(x: Example, key_map: Mapping[str, str] | None = None) -> Example:
+    if not key_map:
+        return x
+    return {new: x[old] if old else b"" for new, old in key_map.items()}
+
+
+def tokenize(
+    example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
+) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in example.items():
+        feature = output_features.get(name)
+        if feature is None:
+            result.setdefault(name, value)
+            continue
+        if copy_pretokenized:
+            result[f"{name}_pretokenized"] = value
+        encoded = _encode(name, feature, value)
+        result[name] = _with_eos(name, encoded, feature) if with_eos and feature.add_eos else encoded
+    return result
+
+
+def _encode(name: str, feature: Feature, value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        rows = [np.asarray(feature.vocabulary.encode(text), np.int32) for text in value]
+        if len({len(row) for row in rows}) > 1:
+            raise TaskError(
+                f"feature '{name}' is a vector of texts of different lengths, which is ragged: tokenize it in a "
+                f"dataset "
+                f"preprocessor, or one text an example",
+                feature=name,
+            )
+        return np.stack(rows) if rows else np.zeros((0, 0), np.int32)
+    encoded = feature.vocabulary.encode(value)
+    return np.asarray(encoded, np.int32) if isinstance(encoded, list) else encoded
+
+
+def tokenize_and_append_eos(
+    example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True
+) -> dict[str, Any]:
+    return tokenize(example, output_features, copy_pretokenized, with_eos=True)
+
+
+def print_dataset(features: Example, summarize: int = 3) -> Example:
+    with np.printoptions(edgeitems=summarize, threshold=2 * summarize):
+        print(dict(features))
+    return features
+
+
+def append_eos(example: Example, output_features: OutputFeatures) -> dict[str, Any]:
+    return append_eos_after_trim(example, output_features, None)
+
+
+def append_eos_after_trim(
+    example: Example, output_features: OutputFeatures, sequence_length: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    from beam_pipes.tasks.preprocessors import length_before_eos
+
+    result = dict(example)
+    for name, value in example.items():
+        feature = output_features.get(name)
+        if feature is None or not feature.add_eos:
+            continue
+        length = (sequence_length or {}).get(name)
+        if length is not None:
+            value = trim_array(value, length_before_eos(length, np.ndim(value)))
+        result[name] = _with_eos(name, value, feature)
+    return result
+
+
+def _with_eos(name: str, value: Any, feature: Feature) -> Any:
+    from beam_pipes.tasks.preprocessors import eos_of
+
+    array = np.asarray(value)
+    if array.ndim == 0:
+        raise TaskError(
+            f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",
+            feature=name,
+        )
+    end = np.full((*array.shape[:-1], 1), eos_of(name, feature), array.dtype)
+    return np.concatenate([array, end], axis=-1)
+
+
+def trim_array(value: Any, length: Any) -> Any:
+    """The first `length` entries of the first axis, or of each axis for a list of lengths; scalars stay."""
+    if length is None or isinstance(value, bytes) or np.ndim(value) == 0:
+        return value
+    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
+    return value[tuple(slice(None, axis_length) for axis_length in lengths)]
+
+
+def truncate_inputs_left(example: Example, sequence_length: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    length = (sequence_length or {}).get("inputs")
+    if length is None:
+        return dict(example)
+    return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
+
+
+def preprocess_tensorflow_examples(example: Example, inputs_format: str, targets_format: str) -> dict[str, Any]:
+    def fill(template: str) -> bytes:
+        pieces = [
+            _as_bytes(example[piece[1:-1]]) if re.fullmatch(r"{\w+}", piece) else piece.encode()
+            for piece in re.split(r"({\w+})", template)
+        ]
+        return b"".join(pieces)
+
+    return {"inputs": fill(inputs_format), "targets": fill(targets_format)}
+
+
+def _as_bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

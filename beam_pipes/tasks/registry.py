@@ -1,0 +1,186 @@
+"""Registries: providers by name."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.mixture import Mixture
+from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.task import Task
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.mixture import Rate
+
+
+class DatasetProviderRegistry:
+    """Base of registries. A subclass has its own `_REGISTRY` and says what it holds in `_PROVIDER_TYPE`."""
+
+    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _PROVIDER_TYPE: ClassVar[type] = DatasetProviderBase
+
+    @classmethod
+    def add_provider(cls, name: str, provider: Any) -> None:
+        """Registers an object under a name.
+
+        Raises:
+            TaskError: the name is taken, or the object is of another kind.
+        """
+        if name in cls._REGISTRY:
+            raise TaskError(
+                f"Attempting to register duplicate provider: {name}{_declared_at(cls._REGISTRY[name])}. Choose another "
+                f"name, or remove the first one: {cls.__name__}.remove({name!r})",
+                name=name,
+            )
+        if not isinstance(provider, cls._PROVIDER_TYPE):
+            raise TaskError(
+                f"Attempting to register a class of an invalid type. Expecting instance of {cls._PROVIDER_TYPE}, got "
+                f"{type(provider).__name__}",
+                name=name,
+            )
+        cls._REGISTRY[name] = provider
+
+    @classmethod
+    def remove(cls, name: str) -> None:
+        """Forgets a name; nothing happens if it is not known."""
+        cls._REGISTRY.pop(name, None)
+
+    @classmethod
+    def get(cls, name: str) -> Any:
+        """The object of a name.
+
+        Raises:
+            UnknownNameError: there is none; the message has the nearest names.
+        """
+        if name not in cls._REGISTRY:
+            raise UnknownNameError(
+                f"Provider name not registered: {name}{did_you_mean(name, cls._REGISTRY)}", name=name
+            )
+        return cls._REGISTRY[name]
+
+    @classmethod
+    def names(cls) -> Iterable[str]:
+        """All names."""
+        return cls._REGISTRY.keys()
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forgets all names. For tests."""
+        cls._REGISTRY.clear()
+
+    @classmethod
+    def get_dataset(
+        cls,
+        name: str,
+        sequence_length: SequenceLength | None,
+        split: str,
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = 1,
+    ) -> Any:
+        """`get_dataset` of the object of a name."""
+        return cls.get(name).get_dataset(
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+        )
+
+
+class TaskRegistry(DatasetProviderRegistry):
+    """Tasks by name."""
+
+    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _PROVIDER_TYPE: ClassVar[type] = Task
+
+    @classmethod
+    def add(
+        cls,
+        name: str,
+        source: Any,
+        output_features: Mapping[str, Feature],
+        preprocessors: Sequence[Any] | None = None,
+        postprocess_fn: Callable[..., Any] | None = None,
+        metric_fns: Sequence[Callable[..., Any]] | None = None,
+        metric_objs: Sequence[Any] | None = None,
+        task_cls: type[Task] = Task,
+        source_info: SourceInfo | None = None,
+        **kwargs: Any,
+    ) -> Task:
+        """Makes a `Task` (or `task_cls`) of the arguments and registers it. Returns the task."""
+        task = task_cls(
+            name,
+            source=source,
+            output_features=output_features,
+            preprocessors=preprocessors,
+            postprocess_fn=postprocess_fn,
+            metric_fns=metric_fns,
+            metric_objs=metric_objs,
+            source_info=source_info or _caller(),
+            **kwargs,
+        )
+        cls.add_provider(name, task)
+        return task
+
+    @classmethod
+    def get(cls, name: str) -> Task:
+        return super().get(name)  # type: ignore[no-any-return]
+
+
+class MixtureRegistry(DatasetProviderRegistry):
+    """Mixtures by name."""
+
+    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _PROVIDER_TYPE: ClassVar[type] = Mixture
+
+    @classmethod
+    def add(
+        cls,
+        name: str,
+        tasks: Sequence[Any],
+        default_rate: Rate | None = None,
+        mixture_cls: type[Mixture] = Mixture,
+        source_info: SourceInfo | None = None,
+        **kwargs: Any,
+    ) -> Mixture:
+        """Makes a `Mixture` (or `mixture_cls`) of the arguments and registers it. Returns the mixture."""
+        mixture = mixture_cls(
+            name, tasks=tasks, default_rate=default_rate, source_info=source_info or _caller(), **kwargs
+        )
+        cls.add_provider(name, mixture)
+        return mixture
+
+    @classmethod
+    def get(cls, name: str) -> Mixture:
+        return super().get(name)  # type: ignore[no-any-return]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`. Did you mean: 'wmt_de'?`, or what there is when nothing is near."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [k for k in known if name in k or k in name][:3]
+    if near:
+        return f". Did you mean: {', '.join(map(repr, near))}?"
+    if not known:
+        return ". Nothing is registered: import the module that declares it"
+    return f". Registered are: {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}"
+
+
+def _caller() -> SourceInfo:
+    """File and line of the call of `add`."""
+    frame = sys._getframe(2)
+    return SourceInfo(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _declared_at(provider: Any) -> str:
+    info = getattr(provider, "source_info", None)
+    return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info else ""

@@ -1,0 +1,140 @@
+"""The base of sources: splits, their shards, and the examples of either."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.examples import examples_from_dataset
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.provider import DatasetProviderBase, ShardInfo
+
+
+class DataSourceInterface(Protocol):
+    """What a task needs of a source; any object with these will do."""
+
+    def num_input_examples(self, split: str) -> int | None: ...
+
+    @property
+    def caching_permitted(self) -> bool: ...
+
+    @property
+    def splits(self) -> Sequence[str]: ...
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool: ...
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]: ...
+
+    def list_shards(self, split: str) -> Sequence[str]: ...
+
+    def get_dataset(
+        self, split: str, shuffle: bool = True, seed: int | None = None, shard_info: ShardInfo | None = None
+    ) -> Any: ...
+
+
+class DataSource(DatasetProviderBase):
+    """Raw examples of a few splits, each in shards.
+
+    A subclass writes `get_dataset` and `list_shards`; one that can read without TensorFlow also writes
+    `read_shard` and sets
+    `reads_without_tensorflow`.
+
+    Args:
+        splits: names of the splits.
+        num_input_examples: number of examples a split, where known.
+        caching_permitted: a task over this source may have a `CacheDatasetPlaceholder`.
+        performs_internal_shuffling: the source shuffles by itself when asked to.
+    """
+
+    #: Whether `read_shard` needs no TensorFlow.
+    reads_without_tensorflow: bool = False
+
+    def __init__(
+        self,
+        splits: Iterable[str],
+        num_input_examples: Mapping[str, int] | None = None,
+        caching_permitted: bool = True,
+        performs_internal_shuffling: bool = False,
+    ) -> None:
+        self._splits = tuple(splits)
+        self._num_input_examples = dict(num_input_examples) if num_input_examples is not None else None
+        self._caching_permitted = caching_permitted
+        self._performs_internal_shuffling = performs_internal_shuffling
+
+    @property
+    def caching_permitted(self) -> bool:
+        return self._caching_permitted
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self._splits
+
+    @property
+    @abc.abstractmethod
+    def supports_arbitrary_sharding(self) -> bool:
+        """It deals examples to any number of shards by itself, evenly."""
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]:
+        """A source promises no features; a task does."""
+        raise NotImplementedError("a source has no output features: those are declared on the task")
+
+    @property
+    def performs_internal_shuffling(self) -> bool:
+        return self._performs_internal_shuffling
+
+    @abc.abstractmethod
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Names of the shards of a split: the units in which it can be read in parallel."""
+
+    @abc.abstractmethod
+    def get_dataset(  # type: ignore[override]
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        *,
+        sequence_length: Mapping[str, Any] | None = None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+    ) -> Any:
+        """The raw examples of a split as a `tf.data.Dataset`."""
+
+    def num_input_examples(self, split: str) -> int | None:
+        return None if self._num_input_examples is None else self._num_input_examples.get(split)
+
+    def shard_dataset(self, split: str, shard: str) -> Any:
+        """One shard, in order, as a `tf.data.Dataset`."""
+        shards = list(self.list_shards(split))
+        index = self._shard_index(split, shard)
+        if len(shards) == 1:
+            return self.get_dataset(split, shuffle=False)
+        return self.get_dataset(split, shuffle=False, shard_info=ShardInfo(index, len(shards)))
+
+    def read_shard(self, split: str, shard: str) -> Iterator[Any]:
+        """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows
+        better."""
+        return examples_from_dataset(self.shard_dataset(split, shard))
+
+    def _shard_index(self, split: str, shard: str) -> int:
+        try:
+            return list(self.list_shards(split)).index(shard)
+        except ValueError:
+            raise UnknownNameError(f"split '{split}' of {self!r} has no shard {shard!r}", name=shard) from None
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise UnknownNameError(f"no split '{split}' in {self!r}; it has: {', '.join(self.splits)}", name=split)
+
+
+def too_few_files(num_files: int, shard_info: ShardInfo) -> TaskError:
+    return TaskError(
+        f"Dataset has too few files to shard. {num_files} files vs {shard_info.num_shards} shards requested.",
+        files=num_files,
+        num_shards=shard_info.num_shards,
+    )

@@ -1,0 +1,102 @@
+"""A source that is a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.examples import dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.provider import ShardInfo
+from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
+from beam_pipes.tasks.sources.data_source import DataSource
+
+
+class FunctionDataSource(DataSource):
+    """A function that returns the examples of a split: a `tf.data.Dataset`, or any iterable of Python examples.
+
+    ```
+    def numbers(split, shuffle_files, seed=None):
+        return [{"targets": [1, 2]}, {"targets": [3]}]
+
+    FunctionDataSource(numbers, splits=["train"], num_input_examples={"train": 2})
+    ```
+
+    It is read as one shard. A function that returns an iterator must return a new one every time.
+
+    Args:
+        dataset_fn: takes `split`, `shuffle_files` and, if it has it, `seed`.
+        splits: names of the splits.
+        num_input_examples: number of examples a split, where known.
+        caching_permitted: a task over this source may be cached.
+
+    Raises:
+        TaskError: the function has other arguments.
+    """
+
+    def __init__(
+        self,
+        dataset_fn: Callable[..., Any],
+        splits: Iterable[str],
+        num_input_examples: Mapping[str, int] | None = None,
+        caching_permitted: bool = True,
+    ) -> None:
+        validate_args(dataset_fn, ["split", "shuffle_files"] + ["seed"] * ("seed" in required_positional(dataset_fn)))
+        self._dataset_fn = dataset_fn
+        super().__init__(splits, num_input_examples, caching_permitted)
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return (
+            f"FunctionDataSource(dataset_fn={function_name(self._dataset_fn)}, splits={self.splits}, "
+            f"num_input_examples={self._num_input_examples}, caching_permitted={self.caching_permitted})"
+        )
+
+    def get_dataset(  # type: ignore[override]
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        *,
+        sequence_length: Mapping[str, Any] | None = None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+    ) -> Any:
+        self._check_split(split)
+        if shard_info is not None and shard_info.num_shards > 1:
+            raise TaskError(
+                "`FunctionDataSource` does not support low-level sharding. Use tf.data.Dataset.shard instead."
+            )
+        made = self._call(split, shuffle, seed)
+        if _is_dataset(made):
+            return made
+        first = [made]
+
+        def examples() -> Iterator[Any]:
+            # The first pass reads what was made to look at; later ones call the function again.
+            yield from first.pop() if first else self._call(split, shuffle, seed)
+
+        name = f"source function '{function_name(self._dataset_fn)}'"
+        return dataset_from_examples(examples, features={}, name=name)
+
+    def _call(self, split: str, shuffle: bool, seed: int | None) -> Any:
+        if "seed" in parameters(self._dataset_fn):
+            return self._dataset_fn(split=split, shuffle_files=shuffle, seed=seed)
+        return self._dataset_fn(split=split, shuffle_files=shuffle)
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return [split]
+
+    def read_shard(self, split: str, shard: str) -> Iterator[Any]:
+        self._check_split(split)
+        self._shard_index(split, shard)
+        made = self._call(split, False, None)
+        return examples_from_dataset(made) if _is_dataset(made) else (normalised(example) for example in made)
+
+
+def _is_dataset(value: Any) -> bool:
+    return hasattr(value, "element_spec") and hasattr(value, "as_numpy_iterator")

@@ -1,0 +1,66 @@
+"""Lines of text files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from beam_pipes.tasks.file_patterns import is_remote, read_bytes
+from beam_pipes.tasks.sources.file_source import FileDataSource
+from beam_pipes.tasks.tensorflow_import import tensorflow
+
+
+class TextLineDataSource(FileDataSource):
+    """One example a line: a string, without its line end. Read natively, so no TensorFlow is needed offline.
+
+    Args:
+        split_to_filepattern: split → a path, a glob, or a list of them.
+        skip_header_lines: lines to leave out at the beginning of each file.
+    """
+
+    reads_without_tensorflow = True
+
+    def __init__(
+        self,
+        split_to_filepattern: Mapping[str, str | Iterable[str]],
+        skip_header_lines: int = 0,
+        num_input_examples: Mapping[str, int] | None = None,
+        caching_permitted: bool = True,
+        file_shuffle_buffer_size: int | None = None,
+        cycle_length: int = 16,
+        block_length: int = 16,
+    ) -> None:
+        self._skip_header_lines = skip_header_lines
+
+        def read_lines(path: Any) -> Any:
+            lines = tensorflow("reading text lines").data.TextLineDataset(path)
+            return lines.skip(skip_header_lines) if skip_header_lines else lines
+
+        super().__init__(
+            read_lines,
+            split_to_filepattern,
+            num_input_examples,
+            caching_permitted,
+            file_shuffle_buffer_size,
+            cycle_length,
+            block_length,
+        )
+
+    def read_shard(self, split: str, shard: str) -> Iterator[bytes]:
+        self._shard_index(split, shard)
+        for number, line in enumerate(_lines(shard)):
+            if number >= self._skip_header_lines:
+                yield line
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """Lines as tf.data gives them: split at \\n, every \\r left out."""
+    if is_remote(path):
+        lines = read_bytes(path).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        yield from (line.replace(b"\r", b"") for line in lines)
+        return
+    with open(path, "rb") as file:
+        for line in file:
+            yield (line[:-1] if line.endswith(b"\n") else line).replace(b"\r", b"")

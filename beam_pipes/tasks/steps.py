@@ -1,0 +1,222 @@
+"""The preprocessors of a task as steps, each in the forms it has: over a `tf.data.Dataset`, or over Python examples.
+
+A dataset function has the first form. A `python_map` function and a typed pipeline have the second. The library's own
+preprocessors have both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.engine.record_context import RecordContext, set_context
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.examples import dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.python_step import PythonMap
+from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
+from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class StepContext:
+    """What is injected into steps."""
+
+    task: str
+    output_features: Mapping[str, Feature]
+    sequence_length: Mapping[str, Any] | None = None
+
+    @property
+    def injected(self) -> dict[str, Any]:
+        return {"output_features": self.output_features, "sequence_length": self.sequence_length}
+
+
+class Step:
+    """One preprocessor."""
+
+    def __init__(self, preprocessor: Any) -> None:
+        self.preprocessor = preprocessor
+        function = preprocessor
+        bound: dict[str, Any] = {}
+        while isinstance(function, functools.partial):
+            bound = {**function.keywords, **bound}
+            if function.args:
+                bound, function = {}, functools.partial(function.func, *function.args)
+                break
+            function = function.func
+        self.is_pipeline = hasattr(function, "transform") and hasattr(function, "input_type")
+        self.is_python_map = isinstance(function, PythonMap)
+        self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
+        form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
+        self._python_form: Callable[..., Any] | None = form and functools.partial(form, **bound)
+        self._function = function
+        if not callable(preprocessor) and not self.is_pipeline:
+            raise TaskError(
+                f"a preprocessor is a function, a typed pipeline or a CacheDatasetPlaceholder, got {preprocessor!r}",
+                preprocessor=preprocessor,
+            )
+        self._check_arguments()
+
+    @property
+    def has_python_form(self) -> bool:
+        """It runs on Python examples, without TensorFlow."""
+        return self.is_pipeline or self._python_form is not None
+
+    @property
+    def has_dataset_form(self) -> bool:
+        """It is a function of a dataset."""
+        return not self.is_pipeline and not self.is_python_map
+
+    @property
+    def takes_sequence_length(self) -> bool:
+        return not self.is_pipeline and "sequence_length" in parameters(self.preprocessor)
+
+    @property
+    def takes_seeds(self) -> bool:
+        function = self._function
+        return bool(getattr(function, "takes_seeds", False) or getattr(function, "takes_generator", False))
+
+    def _check_arguments(self) -> None:
+        if self.is_pipeline:
+            if isinstance(self._function.output_type, Mapping):
+                raise TaskError(
+                    f"pipeline {self.name!r} has several outputs {sorted(self._function.output_type)}; a step "
+                    f"of a task "
+                    f"has one",
+                    step=self.name,
+                )
+            return
+        allowed = {*INJECTED, "rng"} if self.is_python_map else {*INJECTED, "seed", "seeds"}
+        unbound = [
+            name
+            for number, (name, p) in enumerate(parameters(self.preprocessor).items())
+            if number > 0 and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            if name not in allowed
+        ]
+        if unbound:
+            raise TaskError(
+                f"preprocessor '{self.name}' needs {unbound}, which the task does not give: bind them with "
+                f"functools.partial, or give them defaults (given are: the dataset, {', '.join(INJECTED)})",
+                step=self.name,
+                arguments=unbound,
+            )
+
+    def over_dataset(self, dataset: Any, context: StepContext) -> Any:
+        """The step applied to a `tf.data.Dataset`."""
+        if self.has_dataset_form:
+            return add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
+        function = self._bind(context)
+        return dataset_from_examples(
+            lambda: function(examples_from_dataset(dataset)),
+            features=context.output_features,
+            name=f"step '{self.name}' of task '{context.task}'",
+        )
+
+    def over_examples(self, examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
+        """The step applied to Python examples, lazily."""
+        return self._bind(context)(examples)
+
+    def _bind(self, context: StepContext) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        # The seed is taken now, in the order of the steps; examples come when they are asked for.
+        if self.is_pipeline:
+            return functools.partial(self._run_pipeline, context, current_seed_manager().next_step(name=self.name))
+        seed = current_seed_manager().next_step(name=self.name) if self.takes_seeds else None
+        return functools.partial(self._run_function, context, seed)
+
+    def _run_function(self, context: StepContext, seed: StepSeed | None, examples: Iterable[Any]) -> Iterator[Any]:
+        assert self._python_form is not None
+        function = add_kwargs_to_transform(self._python_form, **context.injected)
+        features = context.output_features
+        for position, example in enumerate(examples):
+            try:
+                made = function(example) if seed is None else function(example, rng=seed.generator(example, position))
+            except Exception as error:
+                raise self._failure(context, position, example, error) from error
+            if isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
+                yield normalised(made, features)
+            else:
+                for one in made or ():
+                    yield normalised(one, features)
+
+    def _run_pipeline(self, context: StepContext, seed: StepSeed, examples: Iterable[Any]) -> Iterator[Any]:
+        pipeline = self._function
+        record = RecordContext(seed=seed.seed, unit=self.name)
+        for position, example in enumerate(examples):
+            record.record_id_of = functools.partial(_record_id, seed, example)
+            record.index = position
+            previous = set_context(record)
+            try:
+                made = pipeline.transform(example)
+            except Exception as error:
+                raise self._failure(context, position, example, error) from error
+            finally:
+                set_context(previous)
+            for one in made:
+                yield normalised(one, context.output_features)
+
+    def _failure(self, context: StepContext, position: int, example: Any, error: Exception) -> TaskError:
+        shown = repr(example)
+        return TaskError(
+            f"step '{self.name}' of task '{context.task}' failed on example {position}: "
+            f"{type(error).__name__}: {error}. The example: {shown[:200]}{'...' if len(shown) > 200 else ''}",
+            step=self.name,
+            task=context.task,
+            position=position,
+        )
+
+    def __repr__(self) -> str:
+        return f"Step({self.name})"
+
+
+def _record_id(seed: StepSeed, example: Any, position: int) -> str:
+    return str(content_key(example) if seed.keyed_by == "content" else seed.position_key(position))
+
+
+def run_over_dataset(steps: Sequence[Step], dataset: Any, context: StepContext) -> Any:
+    """All steps, one after the other, over a dataset."""
+    for step in steps:
+        dataset = step.over_dataset(dataset, context)
+    return dataset
+
+
+def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
+    """All steps over Python examples: natively where they can, through tf.data where they must. Lazy, in order.
+
+    `examples` is read once. Consecutive dataset functions share one tf.data pipeline.
+    """
+    remaining = list(steps)
+    stream: Iterable[Any] = examples
+    while remaining:
+        if remaining[0].has_python_form:
+            stream = remaining.pop(0).over_examples(stream, context)
+            continue
+        through_dataset = []
+        while remaining and not remaining[0].has_python_form:
+            through_dataset.append(remaining.pop(0))
+        dataset = _once(stream, context)
+        stream = examples_from_dataset(run_over_dataset(through_dataset, dataset, context))
+    return (normalised(example, context.output_features) for example in stream)
+
+
+def _once(stream: Iterable[Any], context: StepContext) -> Any:
+    """A dataset over an iterator that can be read only once: what was looked at first is given back."""
+    iterator = iter(stream)
+    peeked: list[Any] = []
+
+    def examples() -> Iterator[Any]:
+        if not peeked:
+            peeked.extend(_take_one(iterator))
+            yield from peeked
+            return
+        yield from peeked
+        yield from iterator
+
+    return dataset_from_examples(examples, features=context.output_features, name=f"task '{context.task}'")
+
+
+def _take_one(iterator: Iterator[Any]) -> list[Any]:
+    for example in iterator:
+        return [example]
+    return []

@@ -1,0 +1,357 @@
+"""The task: a source, preprocessors, features, a postprocessor and metrics, under a name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
+from beam_pipes.tasks.features import Feature, feature_from
+from beam_pipes.tasks.metric_functions import metric_kind, metrics_of_kind
+from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.seeds import map_seed_manager
+from beam_pipes.tasks.steps import Step, StepContext, run_over_dataset
+
+SHUFFLE_BUFFER_SIZE = 1000
+
+_VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
+_REPLACEABLE = (
+    "name",
+    "source",
+    "output_features",
+    "preprocessors",
+    "postprocess_fn",
+    "metric_fns",
+    "metric_objs",
+    "shuffle_buffer_size",
+)
+
+
+class Task(DatasetProviderBase):
+    """A source, the steps that make examples of it, and what is promised about them.
+
+    Args:
+        name: letters, digits and `_ . : #`; `:` divides directories of the cache.
+        source: where raw examples come from.
+        output_features: name → `Feature`; each is checked after the last preprocessor. Examples may hold more.
+        preprocessors: functions of a dataset, `python_map` functions, typed pipelines, and at most one
+            `CacheDatasetPlaceholder`. They are applied in order.
+        postprocess_fn: makes of a decoded model output (or target) what metrics compare.
+        metric_fns: functions of `targets` and `predictions`, `scores`, or `predictions` and `aux_values`.
+        metric_objs: metric objects.
+        shuffle_buffer_size: size of the buffer that shuffles examples; None forbids shuffling.
+        source_info: where the task was declared.
+
+    Raises:
+        TaskError: a name, step, feature or metric is declared wrongly.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Any,
+        output_features: Mapping[str, Feature],
+        preprocessors: Sequence[Any] | None = None,
+        postprocess_fn: Callable[..., Any] | None = None,
+        metric_fns: Sequence[Callable[..., Any]] | None = None,
+        metric_objs: Sequence[Any] | None = None,
+        shuffle_buffer_size: int | None = SHUFFLE_BUFFER_SIZE,
+        source_info: SourceInfo | None = None,
+    ) -> None:
+        if not _VALID_NAME.match(name):
+            raise TaskError(
+                f"Task name '{name}' contains invalid characters. Must match regex: {_VALID_NAME.pattern}", task=name
+            )
+        self._name = name
+        self._source = source
+        self._output_features = {feature: feature_from(output_features[feature]) for feature in sorted(output_features)}
+        self._preprocessors = tuple(preprocessors or ())
+        self._postprocess_fn = postprocess_fn
+        self._metric_fns = tuple(metric_fns or ())
+        self._metric_objs = tuple(metric_objs or ())
+        self._shuffle_buffer_size = shuffle_buffer_size
+        self._source_info = source_info
+        for metric_fn in self._metric_fns:
+            metric_kind(metric_fn)
+        self._split_steps()
+
+    def _split_steps(self) -> None:
+        cuts = [i for i, p in enumerate(self._preprocessors) if isinstance(p, CacheDatasetPlaceholder)]
+        if len(cuts) > 1:
+            raise TaskError(
+                "`CacheDatasetPlaceholder` can appear at most once in the preprocessing pipeline. Found multiple in "
+                f"'{self.name}'.",
+                task=self.name,
+            )
+        self._placeholder: CacheDatasetPlaceholder | None = self._preprocessors[cuts[0]] if cuts else None
+        cut = cuts[0] if cuts else 0
+        self._offline_steps = tuple(Step(p) for p in self._preprocessors[:cut])
+        self._online_steps = tuple(Step(p) for p in self._preprocessors[cut + 1 if cuts else 0 :])
+        if self._placeholder is not None and not self._source.caching_permitted:
+            raise TaskError(
+                f"Caching was requested for '{self.name}', but the underlying data source prohibits caching. Please "
+                "remove `CacheDatasetPlaceholder` and try again.",
+                task=self.name,
+            )
+        for step in self._offline_steps:
+            if step.takes_sequence_length:
+                raise TaskError(
+                    f"'{step.name}' has a `sequence_length` argument but occurs before `CacheDatasetPlaceholder` in "
+                    f"'{self.name}'. This is not allowed since the sequence length is specified at run time.",
+                    task=self.name,
+                    step=step.name,
+                )
+
+    # What it is made of.
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def source(self) -> Any:
+        return self._source
+
+    @property
+    def source_info(self) -> SourceInfo | None:
+        return self._source_info
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]:
+        return self._output_features
+
+    @property
+    def splits(self) -> Sequence[str]:
+        splits = self._source.splits
+        if not splits:
+            raise TaskError(f"Task {self.name} has no splits", task=self.name)
+        return splits  # type: ignore[no-any-return]
+
+    @property
+    def preprocessors(self) -> Sequence[Any]:
+        return self._preprocessors
+
+    @property
+    def postprocessor(self) -> Callable[..., Any] | None:
+        return self._postprocess_fn
+
+    @property
+    def shuffle_buffer_size(self) -> int | None:
+        return self._shuffle_buffer_size
+
+    @property
+    def metric_objs(self) -> Sequence[Any]:
+        return self._metric_objs
+
+    @property
+    def metric_fns(self) -> Sequence[Callable[..., Any]]:
+        return self._metric_fns
+
+    @functools.cached_property
+    def predict_metric_fns(self) -> Sequence[Callable[..., Any]]:
+        """Metric functions of `targets` and `predictions`."""
+        return metrics_of_kind(self._metric_fns, "predict")
+
+    @functools.cached_property
+    def score_metric_fns(self) -> Sequence[Callable[..., Any]]:
+        """Metric functions of `targets` and `scores`."""
+        return metrics_of_kind(self._metric_fns, "score")
+
+    @functools.cached_property
+    def predict_with_aux_metric_fns(self) -> Sequence[Callable[..., Any]]:
+        """Metric functions of `targets`, `predictions` and `aux_values`."""
+        return metrics_of_kind(self._metric_fns, "predict_with_aux")
+
+    def __str__(self) -> str:
+        return f"Task(name={self.name}, source={self._source})"
+
+    __repr__ = __str__
+
+    def replace(self, **kwargs: Any) -> Task:
+        """A task like this one, with some arguments changed."""
+        unknown = sorted(kwargs.keys() - set(_REPLACEABLE))
+        if unknown:
+            raise TaskError(
+                f"Expected keys of kwargs argument task.replace to be one of {list(_REPLACEABLE)}. However, there were "
+                f"keys in kwargs that are not in this set: {unknown}",
+                keys=unknown,
+            )
+        arguments = {name: getattr(self, f"_{name}") for name in _REPLACEABLE}
+        return type(self)(**{**arguments, **kwargs})
+
+    def num_input_examples(self, split: str) -> int | None:
+        return self._source.num_input_examples(split)  # type: ignore[no-any-return]
+
+    def postprocess_fn(self, decoded_model_output: Any, **postprocess_kwargs: Any) -> Any:
+        """The decoded output as metrics compare it; itself without a postprocessor."""
+        if self._postprocess_fn is None:
+            return decoded_model_output
+        return self._postprocess_fn(decoded_model_output, **postprocess_kwargs)
+
+    # Offline and online.
+
+    @property
+    def placeholder(self) -> CacheDatasetPlaceholder | None:
+        return self._placeholder
+
+    @property
+    def supports_caching(self) -> bool:
+        """It has a `CacheDatasetPlaceholder`."""
+        return self._placeholder is not None
+
+    @property
+    def requires_caching(self) -> bool:
+        return self._placeholder is not None and self._placeholder.required
+
+    def offline_steps(self) -> Sequence[Step]:
+        """The steps before the cut: done once, when the cache is built. Empty without a cut."""
+        return self._offline_steps
+
+    def online_steps(self) -> Sequence[Step]:
+        """The steps after the cut (all of them, without one): done every time the data is read."""
+        return self._online_steps
+
+    @property
+    def needs_tensorflow(self) -> bool:
+        """Whether reading it uncached takes TensorFlow: a source or a step that exists in no other form."""
+        return self.needs_tensorflow_offline or not all(step.has_python_form for step in self._online_steps)
+
+    @property
+    def needs_tensorflow_offline(self) -> bool:
+        """Whether building its cache takes TensorFlow."""
+        native_source = getattr(self._source, "reads_without_tensorflow", False)
+        return not native_source or not all(step.has_python_form for step in self._offline_steps)
+
+    def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext:
+        return StepContext(self.name, self._output_features, sequence_length)
+
+    def preprocess_precache(self, dataset: Any, seed: int | None = None) -> Any:
+        """The offline steps over a `tf.data.Dataset`. Draws are keyed by the content of examples."""
+        with map_seed_manager(seed, keyed_by="content"):
+            return run_over_dataset(self._offline_steps, dataset, self.step_context())
+
+    def preprocess_postcache(
+        self,
+        dataset: Any,
+        sequence_length: SequenceLength | None,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+    ) -> Any:
+        """The online steps over a `tf.data.Dataset`. Draws are keyed by the position of examples."""
+        with map_seed_manager(seed, shard_info=shard_info):
+            return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
+
+    def run_offline(self, examples: Iterator[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+        """Streams raw examples of one shard through the offline steps; see `beam_pipes.tasks.offline`."""
+        from beam_pipes.tasks.offline import run_offline
+
+        return run_offline(self, examples, seed=seed)
+
+    # Caches.
+
+    @property
+    def cache_dir(self) -> str | None:
+        """Directory of the finished cache of this task under a global cache directory; None where there is none."""
+        from beam_pipes.tasks.task_cache import find_cache_dir
+
+        return find_cache_dir(self.name)
+
+    def assert_cached(self) -> None:
+        """Raises `CacheNotFoundError` unless there is a finished cache."""
+        from beam_pipes.tasks.task_cache import require_cache_dir
+
+        require_cache_dir(self.name)
+
+    def get_cached_stats(self, split: str = "train") -> Mapping[str, int | float]:
+        """Statistics of a split of the cache: `examples`, `<feature>_tokens`, `<feature>_max_tokens`, ..."""
+        from beam_pipes.tasks.task_cache import cached_stats
+
+        return cached_stats(self.name, split)
+
+    # Examples.
+
+    def get_dataset(  # type: ignore[override]
+        self,
+        sequence_length: SequenceLength | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> Any:
+        """Preprocessed examples of a split, as a `tf.data.Dataset`.
+
+        Args:
+            sequence_length: feature → longest length; injected into steps, and features are cut to it at the end.
+            split: name of the split.
+            use_cached: read the cache, and apply only the steps after the cut.
+            shuffle: shuffle files, and examples in a buffer.
+            shuffle_buffer_size: size of the buffer; None for the task's.
+            seed: same seed, same order and same draws; None for others every time.
+            shard_info: this host's share. Every example goes to exactly one share, however many files there are.
+            num_epochs: passes over the source; None for no end. Steps after the cut draw anew in every pass.
+            trim_output_features: cut features to `sequence_length`.
+            try_in_mem_cache: keep a small split's raw examples in memory.
+
+        Raises:
+            TaskError: the task requires caching, forbids shuffling, or does not keep its promises.
+            CacheNotFoundError: there is no cache.
+        """
+        from beam_pipes.tasks.task_dataset import LoadOptions, load_dataset
+
+        return load_dataset(
+            self,
+            LoadOptions(
+                sequence_length=sequence_length,
+                split=split,
+                use_cached=use_cached,
+                shuffle=shuffle,
+                shuffle_buffer_size=shuffle_buffer_size,
+                seed=seed,
+                shard_info=shard_info,
+                num_epochs=num_epochs,
+                trim_output_features=trim_output_features,
+                try_in_mem_cache=try_in_mem_cache,
+            ),
+        )
+
+    def examples(
+        self,
+        sequence_length: SequenceLength | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = False,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+    ) -> Iterator[dict[str, Any]]:
+        """Preprocessed examples of a split, as NumPy values.
+
+        Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`;
+        not shuffled
+        unless asked for.
+        """
+        from beam_pipes.tasks.task_dataset import LoadOptions
+        from beam_pipes.tasks.task_examples import iterate_examples
+
+        return iterate_examples(
+            self,
+            LoadOptions(
+                sequence_length=sequence_length,
+                split=split,
+                use_cached=use_cached,
+                shuffle=shuffle,
+                seed=seed,
+                shard_info=shard_info,
+                num_epochs=num_epochs,
+                trim_output_features=trim_output_features,
+            ),
+        )

@@ -1,0 +1,71 @@
+"""The cache of a task: where it is, what it counts, and the source that reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.errors import CacheNotFoundError, TaskError
+from beam_pipes.tasks.cache_dirs import get_cached_stats_path, get_global_cache_dirs, get_task_dir_from_name
+from beam_pipes.tasks.file_patterns import exists, read_bytes
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.task import Task
+
+COMPLETED = "COMPLETED"
+
+
+def find_cache_dir(task_name: str) -> str | None:
+    """The first global cache directory that has a finished cache of the task."""
+    for directory in get_global_cache_dirs():
+        path = os.path.join(directory, get_task_dir_from_name(task_name))
+        if exists(os.path.join(path, COMPLETED)):
+            return path
+    return None
+
+
+def require_cache_dir(task_name: str) -> str:
+    """`find_cache_dir`, or `CacheNotFoundError`."""
+    path = find_cache_dir(task_name)
+    if path is None:
+        searched = ", ".join(get_global_cache_dirs()) or "none; add one with add_global_cache_dirs([...])"
+        raise CacheNotFoundError(
+            f"'{task_name}' does not exist in any of the task cache directories (searched: {searched})", task=task_name
+        )
+    return path
+
+
+def cached_stats(task_name: str, split: str) -> Mapping[str, int | float]:
+    """The statistics of a split of a task's cache.
+
+    Raises:
+        CacheNotFoundError: there is no cache.
+        TaskError: it has no such split.
+    """
+    path = get_cached_stats_path(require_cache_dir(task_name), split)
+    if not exists(path):
+        raise TaskError(f"Stats do not exist for '{task_name}' split: {split}", task=task_name, split=split)
+    stats: dict[str, int | float] = json.loads(read_bytes(path))
+    return stats
+
+
+def cached_stats_or_none(task_name: str, split: str) -> Mapping[str, int | float] | None:
+    """`cached_stats`; None without a cache or without the split."""
+    directory = find_cache_dir(task_name)
+    if directory is None or not exists(get_cached_stats_path(directory, split)):
+        return None
+    return cached_stats(task_name, split)
+
+
+def cached_source(task: Task, split: str) -> Any:
+    """The source that reads a split of a task's cache."""
+    from beam_pipes.tasks.sources.cached_source import CachedDataSource
+
+    placeholder = task.placeholder
+    return CachedDataSource(
+        require_cache_dir(task.name),
+        split,
+        file_shuffle_buffer_size=placeholder.file_shuffle_buffer_size if placeholder else None,
+    )
