@@ -163,12 +163,13 @@ def batched_dataset(
             yield run if extents else run[0]
 
     dataset = tf.data.Dataset.from_generator(feed, output_signature=(values, extents) if extents else values)
+    as_written = tf.autograph.experimental.do_not_convert  # nothing to convert, and it warns about what it cannot read
     if concatenated:
-        dataset = dataset.flat_map(lambda values, extents: _taken_apart(values, extents, columns))
+        dataset = dataset.flat_map(as_written(lambda values, extents: taken_apart(values, extents, columns)))
     else:
         dataset = dataset.unbatch()
     if len(concatenated) < len(extents):
-        dataset = dataset.map(_cut)
+        dataset = dataset.map(as_written(_cut))
     return dataset
 
 
@@ -178,7 +179,7 @@ def _run_spec(column: ColumnSignature) -> Any:
     return tf.TensorSpec(shape, tensor_dtype(column.dtype))
 
 
-def _taken_apart(values: Any, extents: Any, columns: Sequence[ColumnSignature]) -> Any:
+def taken_apart(values: Any, extents: Any, columns: Sequence[ColumnSignature]) -> Any:
     """A run as a dataset of its samples, without a function call per sample (25 µs each where it was measured)."""
     tf = require("tensorflow", purpose="DataLoader")
     extents = dict(extents)

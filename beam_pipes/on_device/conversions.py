@@ -9,7 +9,7 @@
 | ragged                            | rows, as objects | error                  | error                  |
 | sparse, nested dataset, quantized | error            | error                  | error                  |
 
-While JAX runs with 32-bit types, 64-bit values become 32-bit ones where every value stays the same, else it is an error.
+While JAX runs with 32-bit types, 64-bit values become 32-bit ones where every value stays the same, else an error.
 Every array is a copy: changing a batch in place reaches no cached dataset. Errors (`ConversionError`) name the key.
 """
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
@@ -23,12 +23,26 @@ from beam_pipes.on_device.transformations import Transformation, dataset_label, 
 
 if TYPE_CHECKING:
     from beam_pipes.on_device.explain import Suggestion
+    from beam_pipes.on_device.from_cache import CacheSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader
     from beam_pipes.on_device.numpy_loader import NumpyDataLoader
     from beam_pipes.on_device.torch_loader import TorchDataLoader
 
 SkipKeys = str | Iterable[str]
+
+
+class Source(Protocol):
+    """What stands in front of the first transformation: Python samples or a cache."""
+
+    error: BaseException | None
+
+    @property
+    def known_n_samples(self) -> int | None: ...
+
+    def count(self) -> int: ...
+
+    def refuse_consuming(self, purpose: str) -> None: ...
 
 
 class _DatasetConstructors(type):
@@ -70,34 +84,46 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         output_signature: Any = None,
         infer_k: int = 3,
     ) -> None:
-        self._n_samples: int | None = None
+        if isinstance(python_iterable, DataLoader):
+            self.__dict__.update(python_iterable.__dict__)
+            return
         if _is_dataset(python_iterable):
-            self._dataset = python_iterable
-            self._sources: tuple[PythonSource, ...] = ()
-            self._signature = output_signature
-            self._n_source_samples = python_iterable_n_samples
-            self._root = python_iterable
+            self._start(None, None, python_iterable, output_signature, python_iterable_n_samples)
             return
         if isinstance(infer_k, bool) or not isinstance(infer_k, int) or (infer_k < 1 and infer_k != -1):
             raise LoaderError(f"infer_k should be an int of at least 1, or -1 for every sample, got {infer_k!r}.")
         require("tensorflow", purpose="DataLoader")
         source = PythonSource(python_iterable, python_iterable_n_samples)
+        signature = output_signature
         if output_signature is None:
             columns = infer_columns(source.sampled(infer_k))
-            self._signature = output_signature_of(columns)
+            signature = output_signature_of(columns)
             dataset = batched_dataset(source, columns)
         else:
             declared = columns_of_signature(output_signature)
-            self._signature = output_signature
             by_sample = declared is None
             dataset = sample_dataset(source, output_signature) if by_sample else batched_dataset(source, declared or ())
         if source.known_n_samples is not None:
             tf = require("tensorflow", purpose="DataLoader")
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(source.known_n_samples))
-        self._sources = (source,)
-        self._n_source_samples = None
-        self._dataset = self._root = dataset
-        self._history = (Transformation(label=dataset_label("from_generator"), dataset=dataset),)
+        step = Transformation(label=dataset_label("from_generator"), dataset=dataset)
+        self._start(source, step, dataset, signature)
+
+    def _start(
+        self,
+        source: Source | None,
+        step: Transformation | None,
+        dataset: Any = None,
+        signature: Any = None,
+        n_source_samples: int | None = None,
+    ) -> None:
+        """The state of a loader without transformations; a cache's dataset is made when it is first needed."""
+        self._sources: tuple[Source, ...] = () if source is None else (source,)
+        self._history = () if step is None else (step,)
+        self._dataset = self._given_root = dataset
+        self._signature = signature
+        self._n_source_samples = n_source_samples
+        self._n_samples: int | None = None
 
     @classmethod
     def from_cache(cls, cache: Any, split: str | None = None, **options: Any) -> DataLoader:
@@ -109,7 +135,23 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     @property
     def dataset(self) -> Any:
         """The tf.data.Dataset behind this loader, for APIs that ask for one."""
+        if self._dataset is None:
+            self._dataset = self._root
         return self._dataset
+
+    @property
+    def _root(self) -> Any:
+        """The dataset in front of all transformations."""
+        source = self._native_source(transformed=True)
+        return self._given_root if source is None else source.dataset
+
+    def _native_source(self, *, transformed: bool = False) -> CacheSource | None:
+        """The cache that this loader reads, where no tf.data transformation stands between (or `transformed`)."""
+        from beam_pipes.on_device.from_cache import CacheSource
+
+        source = self._sources[0] if self._sources and self._given_root is None else None
+        is_native = isinstance(source, CacheSource) and (transformed or len(self._history) == 1)
+        return source if is_native and isinstance(source, CacheSource) else None
 
     @property
     def output_signature(self) -> Any:
@@ -174,7 +216,19 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def __len__(self) -> int:
         """As of a Dataset: TypeError where the length is unknown or infinite."""
-        return len(self.dataset)
+        source = self._native_source()
+        return len(self.dataset) if source is None or source.by_record else len(source.open_loader())
+
+    def conversion_elements(self) -> Iterable[Any]:
+        """What a conversion reads: a cache's own batches where nothing stands between, else TensorFlow's tensors."""
+        source = self._native_source()
+        return self if source is None or source.by_record else source.open_loader()
+
+    @property
+    def native_loader(self) -> Any:
+        """The native Loader given to `from_cache`, whose cursor conversions move; `None` behind transformations."""
+        source = self._native_source()
+        return None if source is None else source.given
 
     def _surfacing(self, elements: Iterator[Any]) -> Iterator[Any]:
         while True:
@@ -216,8 +270,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def get_n_samples(self) -> int:
         """The number of elements of this loader: without a pass where tf.data knows it, else counted and kept."""
         if self._n_samples is None:
-            only_source = len(self._history) == 1 and len(self._sources) == 1
-            known = self._sources[0].known_n_samples if only_source else None
+            known = None
+            if self._native_source() is not None:
+                known = len(self)
+            elif len(self._history) == 1 and self._sources and isinstance(self._sources[0], PythonSource):
+                known = self._sources[0].known_n_samples
             self._n_samples = _count(self.dataset, self) if known is None else known
         return self._n_samples
 

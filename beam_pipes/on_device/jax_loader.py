@@ -52,7 +52,8 @@ class JaxDataLoader(ConvertedLoader):
 
     def _placement(self) -> Callable[[Any], Any]:
         # These two settings are local to a thread: the placing thread takes over the consumer's.
-        enable_x64, device = bool(jax.config.read("jax_enable_x64")), jax.config.read("jax_default_device")
+        settings: Any = jax.config
+        enable_x64, device = settings.jax_enable_x64, settings.jax_default_device
 
         def place(host: Any) -> Any:
             with jax.enable_x64(enable_x64), jax.default_device(device):

@@ -43,12 +43,10 @@ class LambdaDataLoader(TrackedLoader):
             )
         if not isinstance(dataloader, Iterable):
             raise LoaderError(f"expected a DataLoader or an iterable of elements, got {type(dataloader).__name__}.")
-        self._loader = dataloader
+        self._loader: Any = dataloader
         self._prefetch: PrefetchOptions | None = None
-        tracked = isinstance(dataloader, TrackedLoader)
-        self._history = dataloader._history if tracked else ()
-        known_spec = getattr(dataloader, "element_spec", None) if tracked and skip_keys else None
-        self.skip_keys = checked_skip_keys(skip_keys, known_spec)
+        self._history = dataloader._history if isinstance(dataloader, TrackedLoader) else ()
+        self.skip_keys = checked_skip_keys(skip_keys, self._known_spec() if skip_keys else None)
 
     def lambda_transformation(self, sample: Any) -> Any:
         """One element → what the loop gets."""
@@ -81,6 +79,11 @@ class LambdaDataLoader(TrackedLoader):
             return self._loader.get_n_samples()
         return len(self._loader)
 
+    def _known_spec(self) -> Any:
+        """The element spec of a tf.data chain; a cache is not asked, which would import TensorFlow."""
+        over_tf = getattr(self._loader, "conversion_elements", lambda: None)() is self._loader
+        return self._loader.element_spec if over_tf else None
+
     def _elements(self) -> Iterator[Any]:
         return iter(self._loader)
 
@@ -100,14 +103,25 @@ class ConvertedLoader(LambdaDataLoader):
     """A LambdaDataLoader in the three steps that prefetching takes apart.
 
     `_host` (element → private NumPy memory) and `_place` (→ the framework's arrays) may run on threads; `_receive`
-    runs in the consumer's.
+    runs in the consumer's. Over a native loader the state is that of the last element handed out, whatever was
+    prefetched, and leaving a loop loses nothing.
     """
 
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
+        self._handed_out: dict[str, Any] | None = None
 
     def lambda_transformation(self, sample: Any) -> Any:
         return self._receive(self._place(self._host(sample)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The native loader's state after the last element that was handed out."""
+        return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from `state_dict`, with the next iteration."""
+        self._handed_out = None
+        self._stateful().load_state_dict(state_dict)
 
     def _host(self, sample: Any) -> Any:
         raise NotImplementedError
@@ -122,16 +136,53 @@ class ConvertedLoader(LambdaDataLoader):
         """`_place` for another thread: what is local to the consumer's thread is bound here."""
         return self._place
 
+    def _elements(self) -> Iterator[Any]:
+        own_elements = getattr(self._loader, "conversion_elements", None)
+        return iter(self._loader if own_elements is None else own_elements())
+
+    def _native(self) -> Any:
+        """The native loader whose cursor moves with this iteration, if there is one."""
+        native = getattr(self._loader, "native_loader", None) if isinstance(self._loader, TrackedLoader) else None
+        return self._loader if native is None and hasattr(self._loader, "load_state_dict") else native
+
+    def _stateful(self) -> Any:
+        native = self._native()
+        if native is None:
+            raise LoaderError(
+                "only a native loader has a state: make it with beam_pipes.Loader and pass it to DataLoader.from_cache "
+                f"or {type(self).__name__}, without tf.data transformations between."
+            )
+        return native
+
     def __iter__(self) -> Iterator[Any]:
         if self._prefetch is None:
             yield from super().__iter__()
             return
-        skip_keys, host = self.skip_keys, self._host
+        native = self._native()
+        start = None if native is None else native.state_dict()
+        ended = False
+        try:
+            with self._prefetching(native) as placed:
+                self._handed_out = start
+                for element, state in placed:
+                    self._handed_out = state
+                    yield unskipped(self._receive(element))
+            ended = True
+        finally:
+            # The threads have read ahead: the next iteration goes on behind the last element handed out.
+            if native is not None and not ended:
+                native.load_state_dict(self._handed_out)
+            self._handed_out = None
+
+    def _prefetching(self, native: Any) -> Stage[tuple[Any, dict[str, Any] | None]]:
+        assert self._prefetch is not None
+        skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
         hosted = Stage(
-            (host(skipping(element, skip_keys)) for element in self._elements()),
+            (
+                (host(skipping(element, skip_keys)), None if native is None else native.state_dict())
+                for element in elements
+            ),
             self._prefetch.host_buffer,
             name="host",
         )
-        with hosted.map(self._placement(), self._prefetch.device_buffer, name="device") as placed:
-            for element in placed:
-                yield unskipped(self._receive(element))
+        return hosted.map(lambda pair: (place(pair[0]), pair[1]), self._prefetch.device_buffer, name="device")

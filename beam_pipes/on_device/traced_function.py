@@ -116,7 +116,7 @@ class TracedFunction:
         varying = [made for made in operation.inputs if list(_inputs_of(self.expression(made)))]
         shapes = {tuple(made.shape.as_list()) if made.shape.rank is not None else None for made in varying}
         # Two inputs of different shapes would broadcast otherwise once there is a batch dimension.
-        if len(varying) > 1 and (len(shapes) > 1 or None in shapes or None in next(iter(shapes), ())):
+        if len(varying) > 1 and (len(shapes) > 1 or any(shape is None or None in shape for shape in shapes)):
             return None
         grades = {self._grade_of_inner(made) for made in operation.inputs}
         if None in grades:

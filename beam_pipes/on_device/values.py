@@ -33,7 +33,8 @@ class Value:
             return np.dtype(np.int32 if fits else np.int64)
         if self.weak in ("float", "empty"):
             return np.dtype(np.float32)
-        return self.array.dtype
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
 
 
 def read_value(value: Any) -> Value:

@@ -1,0 +1,190 @@
+"""Caches behind a DataLoader: the native loader's batches, handed to tf.data by step number.
+
+A step number is all that tf.data keeps: order, hosts and epochs are the native loader's, and a tf.data iterator's
+checkpoint is a few bytes. Conversions that follow directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader
+and need no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.cache import Cache, Split
+from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.extras import require
+from beam_pipes.loader import Loader
+from beam_pipes.on_device.batching_generator import taken_apart
+from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
+from beam_pipes.on_device.transformations import Transformation, loader_label
+from beam_pipes.on_device.values import STRING
+
+if TYPE_CHECKING:
+    from beam_pipes.on_device.data_loader import DataLoader
+
+# Records one by one are read in batches of this many rows.
+RECORDS_AT_ONCE = 256
+
+
+def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None = None, **options: Any) -> DataLoader:
+    """A DataLoader over `cache`: a path, a Cache, a Split, a packing plan, a Mixture or a native Loader.
+
+    With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
+    `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
+    order, for batching by tf.data. Every iteration is the whole run again; a native Loader goes on from its cursor.
+    """
+    from beam_pipes.on_device.data_loader import DataLoader
+
+    if isinstance(cache, Loader):
+        if batch_size is not None or options or split is not None:
+            given = sorted([*options, *(["batch_size"] if batch_size else []), *(["split"] if split else [])])
+            raise LoaderError(f"a native Loader has its own options; leave out {', '.join(given)}.")
+        source = CacheSource(lambda: cache, spec=None, given=cache)
+    else:
+        source = _opened(_source_of(cache, split), batch_size, options)
+    loader = DataLoader.__new__(DataLoader)
+    loader._start(source, Transformation(label=loader_label("DataLoader", "from_cache")))
+    return loader
+
+
+class CacheSource:
+    """Passes over a native loader, as NumPy batches or as a tf.data.Dataset."""
+
+    one_shot = False
+
+    def __init__(
+        self,
+        open_loader: Callable[[], Loader],
+        *,
+        spec: Mapping[str, Any] | None,
+        by_record: bool = False,
+        given: Loader | None = None,
+    ) -> None:
+        self.given = given
+        self.open_loader = open_loader
+        self.by_record = by_record
+        self.error: BaseException | None = None
+        self._spec = spec
+        self._loader = open_loader()
+        if self._loader.epochs is not None and len(self._loader) == 0:
+            raise LoaderError(
+                f"{self._loader.rows_per_epoch} rows give no batch of {self._loader.batch_size}. Use a smaller "
+                'batch_size, or last="pad" or "partial".'
+            )
+
+    @property
+    def known_n_samples(self) -> int | None:
+        """Records (rows of a plan) of one epoch over all hosts; `None` for an endless mixture."""
+        return self._loader.rows_per_epoch
+
+    def count(self) -> int:
+        """As `known_n_samples`; raises where there is no end."""
+        rows = self.known_n_samples
+        if rows is None:
+            raise LoaderError("a mixture that repeats its sources never ends, so its samples cannot be counted.")
+        return rows
+
+    def refuse_consuming(self, purpose: str) -> None:
+        """A cache can be read again."""
+
+    @functools.cached_property
+    def dataset(self) -> Any:
+        """The batches (or records) as a tf.data.Dataset."""
+        tf = require("tensorflow", purpose="DataLoader.from_cache with tf.data transformations")
+        loader = self._loader
+        if loader.position % loader.batch_size:
+            raise LoaderError(
+                f"tf.data reads whole steps, and this loader stands inside one (position {loader.position}, batch_size "
+                f"{loader.batch_size}). Use the batch_size that its state was saved with."
+            )
+        first = loader.batch_at(loader.step)
+        names = list(first)
+        specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
+
+        def read(step: Any) -> list[Any]:
+            try:
+                batch = loader.batch_at(int(step))
+            except Exception as error:
+                self.error = error
+                raise
+            return [batch[name] for name in names]
+
+        def fetched(step: Any) -> dict[str, Any]:
+            values = tf.numpy_function(read, [step], [spec.dtype for spec in specs], stateful=False)
+            return {
+                name: tf.ensure_shape(value, spec.shape) for name, value, spec in zip(names, values, specs, strict=True)
+            }
+
+        steps = (
+            tf.data.Dataset.counter(start=loader.step, dtype=tf.int64)
+            if loader.epochs is None
+            else tf.data.Dataset.range(loader.step, len(loader))
+        )
+        as_written = tf.autograph.experimental.do_not_convert
+        batches = steps.map(as_written(fetched), num_parallel_calls=2, deterministic=True)
+        return self._records(batches) if self.by_record else batches
+
+    def _shape(self, name: str, batch: Mapping[str, Any]) -> tuple[int | None, ...]:
+        """What is known of a column: the rows where every batch is full, the rest from the feature's spec."""
+        array = batch[name]
+        values_of_ragged = f"{name}/lengths" in batch
+        full = self._loader.last in ("drop", "pad") and not values_of_ragged and name != "cu_seqlens"
+        rows = self._loader.host_batch_size if full else None
+        feature = self._spec.get(name) if self._spec is not None else None
+        if feature is not None and not feature.ragged:
+            return (rows, *array.shape[1:])
+        return (rows, *([None] * (array.ndim - 1)))
+
+    def _records(self, batches: Any) -> Any:
+        """Single records from batches of them, ragged ones from values and lengths."""
+        assert self._spec is not None
+        tf = require("tensorflow", purpose="DataLoader.from_cache")
+        columns = []
+        for name in self._loader.features:
+            feature = self._spec[name]
+            dtype = STRING if feature.dtype in ("bytes", "str") else feature.numpy_dtype
+            columns.append(ColumnSignature(path=(name,), dtype=dtype, shape=tuple(feature.shape)))
+        awkward = [column.key for column in columns if column.layout == "padded"]
+        if awkward:
+            raise LoaderError(
+                f"{awkward} vary in more than their first dimension, which single records cannot have: pass batch_size."
+            )
+        ragged = [column.key for column in columns if column.layout == "concatenated"]
+        if not ragged:
+            return batches.unbatch()
+
+        def records(batch: Any) -> Any:
+            lengths = {key: batch[f"{key}/lengths"] for key in ragged}
+            return taken_apart({column.key: batch[column.key] for column in columns}, lengths, columns)
+
+        return batches.flat_map(tf.autograph.experimental.do_not_convert(records))
+
+
+def _opened(source: Any, batch_size: int | None, options: dict[str, Any]) -> CacheSource:
+    spec = source.spec if isinstance(source, Split) else None
+    if batch_size is not None:
+        return CacheSource(lambda: Loader(source, batch_size=batch_size, **options), spec=spec)
+    if spec is None:
+        raise LoaderError("only the records of a split can be read one by one; pass batch_size.")
+    refused = sorted({"last", "pad_to", "pad_value", "ragged", "cu_seqlens"} & set(options))
+    if refused:
+        raise LoaderError(f"{', '.join(refused)} describe batches, and records are read one by one; pass batch_size.")
+    rows = max(1, min(RECORDS_AT_ONCE, len(source)))
+    by_record = functools.partial(Loader, source, batch_size=rows, last="partial", ragged="values", **options)
+    return CacheSource(by_record, spec=spec, by_record=True)
+
+
+def _source_of(cache: Any, split: str | None) -> Any:
+    if isinstance(cache, str | os.PathLike):
+        cache = Cache.open(os.fspath(cache))
+    if not isinstance(cache, Cache):
+        if split is not None:
+            raise LoaderError(f"split={split!r} chooses a split of a cache, and this is a {type(cache).__name__}.")
+        return cache
+    if split is None:
+        if len(cache.splits) != 1:
+            raise CacheNotFoundError(f"the cache has the splits {', '.join(cache.splits)}: choose one with split=….")
+        split = cache.splits[0]
+    return cache[split]
