@@ -85,22 +85,12 @@ def test_a_batch_of_rows_is_converted_as_each_of_its_rows():
                 np.testing.assert_array_equal(converted[name][index], value, err_msg=name)
 
 
-def test_joining_many_segments_needs_no_radix_sort():
-    count = 40_000
-    row = {
-        name: values
-        for part, token in (("inputs", 1), ("targets", 2))
-        for name, values in (
-            (part, np.full(count, token, np.int32)),
-            (f"{part}_segment_ids", np.arange(1, count + 1, dtype=np.int32)),
-            (f"{part}_positions", np.zeros(count, np.int32)),
-        )
-    }
+def test_rows_whose_segments_do_not_ascend_cannot_be_joined():
+    row = pack([{"inputs": [7], "targets": [3]}, {"inputs": [5], "targets": []}], ("inputs", "targets"), 4)
+    row["inputs_segment_ids"] = np.array([2, 0, 1, 0], np.int32)
 
-    joined = join_segments(row, ("inputs", "targets"))
-
-    np.testing.assert_array_equal(joined["targets"], np.tile([1, 2], count))
-    np.testing.assert_array_equal(joined["inputs_ends"], 1)
+    with pytest.raises(TaskError, match="feature 'inputs': the segment ids of a row should ascend"):
+        join_segments(row, ("inputs", "targets"))
 
 
 def test_padded_rows_mark_what_is_data_by_length():

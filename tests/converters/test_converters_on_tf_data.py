@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks import ByteVocabulary, Feature, FunctionDataSource, Task, get_dataset, python_map
 from transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
@@ -285,6 +286,39 @@ def test_autoregressive_inputs_of_tensors_keep_dtype_and_static_shape(dtype):
         tf.TensorSpec([5], dtype)
     )
     assert traced.structured_outputs.shape.as_list() == [5]
+
+
+@pytest.mark.parametrize(
+    ("converter", "lengths", "num_fields"),
+    [
+        (EncDecFeatureConverter(pack=True), {"inputs": 32, "targets": 32}, 8),
+        (LMFeatureConverter(pack=True), {"targets": 32}, 5),
+        (PrefixLMFeatureConverter(pack=True, loss_on_targets_only=True), {"inputs": 32, "targets": 32}, 6),
+    ],
+)
+def test_get_dataset_gives_the_fields_of_the_architecture(converter, lengths, num_fields):
+    examples = [{"inputs": [7, 8, 5, 1], "targets": [3, 9, 1]}, {"inputs": [8, 4, 9, 3, 1], "targets": [4, 1]}]
+    task = Task(
+        "translation",
+        FunctionDataSource(lambda split, shuffle_files: examples, splits=["train"]),
+        output_features={name: Feature(ByteVocabulary()) for name in lengths},
+        preprocessors=[python_map(lambda example: example)],
+    )
+
+    dataset = get_dataset(
+        mixture_or_task_name=task,
+        task_feature_lengths=lengths,
+        dataset_split="train",
+        shuffle=True,
+        seed=0,
+        feature_converter=converter,
+    )
+
+    (row,) = dataset.as_numpy_iterator()
+    assert len(row) == num_fields
+    assert row["decoder_loss_weights"].sum() == 5
+    assert sorted(set(row["decoder_segment_ids"].tolist())) == [0, 1, 2]
+    assert {len(value) for value in row.values()} == {64 if num_fields == 6 else 32}
 
 
 def test_feature_specs_equal_whatever_spells_the_dtype():

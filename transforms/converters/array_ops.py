@@ -26,11 +26,11 @@ class ArrayOps(Protocol):
 
     def equal(self, left: Any, right: Any) -> Any: ...
 
-    def where(self, condition: Any, chosen: Any, other: Any) -> Any: ...
-
     def concat(self, arrays: Sequence[Any]) -> Any: ...
 
     def size(self, array: Any) -> Any: ...
+
+    def not_equal(self, left: Any, right: Any) -> Any: ...
 
     def fill_like(self, array: Any, value: Any) -> Any: ...
 
@@ -38,7 +38,10 @@ class ArrayOps(Protocol):
 
     def max_along_sequence(self, array: Any) -> Any: ...
 
-    def shift_right(self, array: Any, *, axis: int) -> Any: ...
+    def shift_right(self, array: Any, fill: int, *, axis: int) -> Any: ...
+
+    def fill_where(self, array: Any, condition: Any, value: int) -> Any:
+        """A new array's entries replaced; NumPy does it in place."""
 
     def expand_to_rank_of(self, array: Any, other: Any) -> Any: ...
 
@@ -58,8 +61,8 @@ class NumpyOps:
     def equal(self, left: Any, right: Any) -> Any:
         return np.equal(left, right)
 
-    def where(self, condition: Any, chosen: Any, other: Any) -> Any:
-        return np.where(condition, chosen, other)
+    def not_equal(self, left: Any, right: Any) -> Any:
+        return np.not_equal(left, right)
 
     def concat(self, arrays: Sequence[Any]) -> Any:
         return np.concatenate(arrays, axis=-1)
@@ -76,11 +79,15 @@ class NumpyOps:
     def max_along_sequence(self, array: Any) -> Any:
         return np.max(array, axis=-1, keepdims=True, initial=0)
 
-    def shift_right(self, array: Any, *, axis: int) -> Any:
-        shifted = np.zeros_like(array)
-        source, target = _shift_slices(array.ndim, axis)
-        shifted[target] = array[source]
+    def shift_right(self, array: Any, fill: int, *, axis: int) -> Any:
+        shifted = np.empty_like(array)
+        first, rest, source = _shift_slices(array.ndim, axis)
+        shifted[first], shifted[rest] = fill, array[source]
         return shifted
+
+    def fill_where(self, array: Any, condition: Any, value: int) -> Any:
+        np.copyto(array, np.asarray(value, array.dtype), where=condition)
+        return array
 
     def expand_to_rank_of(self, array: Any, other: Any) -> Any:
         return array.reshape(array.shape + (1,) * (other.ndim - array.ndim))
@@ -104,8 +111,8 @@ class TensorflowOps:
     def equal(self, left: Any, right: Any) -> Any:
         return self._tf.equal(left, right)
 
-    def where(self, condition: Any, chosen: Any, other: Any) -> Any:
-        return self._tf.where(condition, chosen, other)
+    def not_equal(self, left: Any, right: Any) -> Any:
+        return self._tf.not_equal(left, right)
 
     def concat(self, arrays: Sequence[Any]) -> Any:
         return self._tf.concat(list(arrays), axis=-1)
@@ -122,10 +129,12 @@ class TensorflowOps:
     def max_along_sequence(self, array: Any) -> Any:
         return self._tf.maximum(self._tf.reduce_max(array, axis=-1, keepdims=True), 0)
 
-    def shift_right(self, array: Any, *, axis: int) -> Any:
-        source, _ = _shift_slices(array.shape.rank, axis)
-        first = tuple(slice(None, 1) if part == slice(None, -1) else part for part in source)
-        return self._tf.concat([self._tf.zeros_like(array[first]), array[source]], axis=axis)
+    def shift_right(self, array: Any, fill: int, *, axis: int) -> Any:
+        first, _, source = _shift_slices(array.shape.rank, axis)
+        return self._tf.concat([self.fill_like(array[first], fill), array[source]], axis=axis)
+
+    def fill_where(self, array: Any, condition: Any, value: int) -> Any:
+        return self._tf.where(condition, self._tf.cast(value, array.dtype), array)
 
     def expand_to_rank_of(self, array: Any, other: Any) -> Any:
         for _ in range(other.shape.rank - array.shape.rank):
@@ -133,12 +142,16 @@ class TensorflowOps:
         return array
 
 
-def _shift_slices(rank: int, axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def _shift_slices(rank: int, axis: int) -> list[tuple[slice, ...]]:
+    """The first entry, all but the first, and all but the last, along `axis`."""
     if not -rank <= axis < rank:
         raise TaskError(f"expected an axis of an array of rank {rank}, got {axis}", axis=axis, rank=rank)
-    source, target = [slice(None)] * rank, [slice(None)] * rank
-    source[axis], target[axis] = slice(None, -1), slice(1, None)
-    return tuple(source), tuple(target)
+    slices = []
+    for along in (slice(None, 1), slice(1, None), slice(None, -1)):
+        index = [slice(None)] * rank
+        index[axis] = along
+        slices.append(tuple(index))
+    return slices
 
 
 NUMPY = NumpyOps()

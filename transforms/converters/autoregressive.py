@@ -18,12 +18,7 @@ def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
     ops = ops_of(tensor)
     tensor = ops.asarray(tensor)
     _check_numeric(ops.dtype_of(tensor))
-    shifted = ops.shift_right(tensor, axis=axis)
-    if bos_id:
-        everywhere = ops.fill_like(tensor, 1)
-        first = ops.equal(ops.shift_right(everywhere, axis=axis), ops.fill_like(tensor, 0))
-        shifted = ops.where(first, ops.fill_like(tensor, bos_id), shifted)
-    return shifted
+    return ops.shift_right(tensor, bos_id, axis=axis)
 
 
 def make_autoregressive_inputs(
@@ -57,8 +52,8 @@ def make_autoregressive_inputs(
                 f"Got: {found}; cast it to int32.",
                 dtype=found,
             )
-        same = ops.equal(sequence_id, ops.shift_right(sequence_id, axis=axis))
-        inputs = ops.where(ops.expand_to_rank_of(same, inputs), inputs, ops.fill_like(inputs, bos_id))
+        begins = ops.not_equal(sequence_id, ops.shift_right(sequence_id, 0, axis=axis))
+        inputs = ops.fill_where(inputs, ops.expand_to_rank_of(begins, inputs), bos_id)
     return inputs if output_dtype is None else ops.cast(inputs, DType(output_dtype))
 
 
