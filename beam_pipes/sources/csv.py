@@ -23,7 +23,7 @@ from beam_pipes.sources.line_source import LineSource
 from beam_pipes.sources.lines import BOM, OVERLONG_KEPT_BYTES, LineBlock, line_blocks
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch
 from beam_pipes.sources.row_piece import RowPiece
-from beam_pipes.sources.schema import Schema, check_schema, describe_schema, text_converters
+from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, text_converters
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice
 
@@ -192,10 +192,25 @@ class RowConverter:
 
     def __init__(self, source: CSV, columns: tuple[str, ...]) -> None:
         self._columns = columns
-        self._converters = None
+        self._converters: list[tuple[str, int, Convert]] | None = None
         if source.schema is not None:
             convert = text_converters(source.schema)
             self._converters = [(name, columns.index(name), convert[name]) for name in convert]
+
+    def values(self, rows: list[list[str] | str]) -> list[dict[str, Any]] | None:
+        """All values column by column, twice as quick; None if any row does not fit."""
+        width = len(self._columns)
+        if any(type(fields) is str or len(fields) != width for fields in rows):
+            return None
+        if self._converters is None:
+            return [dict(zip(self._columns, fields, strict=True)) for fields in rows]
+        columns = list(zip(*rows, strict=True))
+        names = [name for name, _, _ in self._converters]
+        try:
+            converted = [list(map(convert, columns[index])) for _, index, convert in self._converters]
+        except ValueError:
+            return None
+        return [dict(zip(names, row, strict=True)) for row in zip(*converted, strict=True)]
 
     def value(self, fields: list[str] | str) -> dict[str, Any]:
         """Raises `ValueError` for a row that does not fit."""
@@ -270,6 +285,10 @@ class _Rows:
         if self._converter is None or not rows.fields:
             return
         piece = RowPiece(file=self._file, first_ordinal=self._batcher.next_ordinal, block=block, spans=rows.spans)
+        whole = self._converter.values(rows.fields)
+        if whole is not None:
+            yield from self._batcher.add(piece, whole, num_bytes=rows.rest)
+            return
         values, ordinals, bad = [], [], []
         for ordinal, fields in enumerate(rows.fields, start=piece.first_ordinal):
             try:

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
 from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, read_error, slice_chunks
@@ -22,6 +22,7 @@ from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 from beam_pipes.sources.value_bytes import is_message
 
+_LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 
@@ -96,6 +97,7 @@ class TFRecords(FileSource):
 
     def _frames(self, chunks: Iterator[bytes], part: Slice) -> Iterator[list[_Frame]]:
         """The frames of a slice, those of one chunk at a time."""
+        headers = HeaderTable()  # comparing with a known header is cheaper than a checksum
         buffer, offset = b"", part.start
         parts: list[bytes] = []  # of a frame that is longer than what was read of it so far
         missing = HEADER_BYTES
@@ -111,7 +113,9 @@ class TFRecords(FileSource):
                 missing = at + HEADER_BYTES - len(buffer)
                 if missing > 0:
                     break
-                length = self._length(buffer, at, part, offset + at)
+                (length,) = _LENGTH.unpack_from(buffer, at)
+                if buffer[at : at + HEADER_BYTES] != headers[length] or length > self.max_record_bytes:
+                    self._check_length(buffer[at : at + HEADER_BYTES], part, offset + at)
                 missing = at + FRAME_BYTES + length - len(buffer)
                 if missing > 0:
                     break
@@ -134,9 +138,9 @@ class TFRecords(FileSource):
                 offset=offset,
             )
 
-    def _length(self, buffer: bytes, at: int, part: Slice, offset: int) -> int:
-        length, crc = _HEADER.unpack_from(buffer, at)
-        if crc != masked_crc32c(buffer[at : at + 8]):
+    def _check_length(self, header: bytes, part: Slice, offset: int) -> None:
+        length, crc = _HEADER.unpack(header)
+        if crc != masked_crc32c(header[:8]):
             raise SourceError(
                 f"input {part.file} is damaged at byte {offset}: the length of the record there does not have its "
                 "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed",
@@ -150,7 +154,6 @@ class TFRecords(FileSource):
                 file=part.file,
                 offset=offset,
             )
-        return int(length)
 
     def _add(self, batcher: Batcher, file: str, frames: list[_Frame]) -> Iterator[RecordBatch]:
         piece = FramePiece(file=file, first_ordinal=batcher.next_ordinal, frames=frames)
@@ -242,6 +245,7 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
 
 def _frame_offsets(descriptor: int, size: int) -> Iterator[int]:
     """Where each record starts, for as long as lengths are intact."""
+    headers = HeaderTable()
     window, base, offset = b"", 0, 0
     while offset < size:
         at = offset - base
@@ -249,8 +253,8 @@ def _frame_offsets(descriptor: int, size: int) -> Iterator[int]:
             window, base, at = os.pread(descriptor, READ_BYTES, offset), offset, 0
             if len(window) < HEADER_BYTES:
                 return
-        length, crc = _HEADER.unpack_from(window, at)
-        if offset + length + FRAME_BYTES > size or crc != masked_crc32c(window[at : at + 8]):
+        (length,) = _LENGTH.unpack_from(window, at)
+        if offset + length + FRAME_BYTES > size or window[at : at + HEADER_BYTES] != headers[length]:
             return
         yield offset
         offset += length + FRAME_BYTES
