@@ -43,12 +43,14 @@ class BatchReader:
 
     def read(self, step: Step) -> Batch:
         """Our slice of one global batch."""
+        self.stream.approach(step.epoch, step.position)
         return self._finish(self.stream.gather(self._places([step])), step)
 
     def read_group(self, steps: Sequence[Step]) -> list[Batch]:
         """Our slices of consecutive full steps of one epoch, read at once. They share memory, but no element."""
         if len(steps) == 1:
             return [self.read(steps[0])]
+        self.stream.approach(steps[0].epoch, steps[0].position)
         whole = self.stream.gather(self._places(steps))
         rows = self.host_rows
         batches = []

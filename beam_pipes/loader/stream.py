@@ -69,6 +69,10 @@ class Stream(Protocol):
 
     def gather(self, places: Places) -> Batch: ...
 
+    def approach(self, epoch: int, position: int) -> None:
+        """Says that rows from here on are about to be gathered, so that what comes next can be fetched."""
+        ...
+
     def position_of(self, epoch: int, source: int, row: int) -> int | None: ...
 
 
@@ -96,17 +100,24 @@ class _Orders:
 
     def __init__(self, rows: Rows, seed: int, shuffle: Shuffle, stream: int) -> None:
         self.rows = rows
+        self._approached: tuple[int, int] | None = None
         self.of_epoch: Callable[[int], Order] = functools.lru_cache(maxsize=4)(
             functools.partial(_order, rows, seed, shuffle, stream)
         )
 
     def records(self, epoch: int, positions: Indices) -> Indices:
+        return self.of_epoch(epoch).records(positions)
+
+    def approach(self, epoch: int, position: int) -> None:
         order = self.of_epoch(epoch)
-        if isinstance(order, BlockOrder) and len(positions):
-            first, last = order.window_of(int(positions.min())), order.window_of(int(positions.max()))
-            for window in range(first, min(last + 2, order.num_windows)):
-                self.rows.will_need(order.blocks_of_window(window))
-        return order.records(positions)
+        if not isinstance(order, BlockOrder):
+            return
+        window = order.window_of(position)
+        if self._approached == (epoch, window):
+            return
+        self._approached = (epoch, window)
+        for number in range(window, min(window + 2, order.num_windows)):
+            self.rows.will_need(order.blocks_of_window(number))
 
 
 def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> Order:
@@ -145,6 +156,9 @@ class RowStream:
 
     def gather(self, places: Places) -> Batch:
         return self._rows.gather(places)
+
+    def approach(self, epoch: int, position: int) -> None:
+        self._orders.approach(epoch, position)
 
     def position_of(self, epoch: int, source: int, row: int) -> int | None:
         if source:
@@ -248,6 +262,14 @@ class MixtureStream:
                 inside = passes == again
                 rows[mine[inside]] = self._orders[source].records(epoch + again, offsets[inside])
         return np.stack([sources, rows], axis=1)
+
+    def approach(self, epoch: int, position: int) -> None:
+        if not isinstance(self._arguments[3], BlockShuffle):
+            return
+        counts = self._schedule(epoch).counts_at(position)
+        for orders, count, size in zip(self._orders, counts, self._sizes, strict=True):
+            if size:
+                orders.approach(epoch + count // size, count % size)
 
     def gather(self, places: Places) -> Batch:
         sources = places[:, 0]

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from loader_caches import DOCUMENTS, documents, write_split
+
+from beam_pipes.cache import LocalStorage
+from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, ExampleIndexError, LoaderError
+from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
+from beam_pipes.loader.shard_store import ShardStore
+
+SHARDS = 12
+
+
+class FarStorage(LocalStorage):
+    """A local directory that answers slowly and counts what is read; files cannot be mapped from it."""
+
+    def __init__(self, delay_secs: float = 0.0) -> None:
+        self.delay_secs = delay_secs
+        self.reads: list[str] = []
+        self._lock = threading.Lock()
+
+    def open_read(self, path):
+        with self._lock:
+            self.reads.append(os.path.basename(path))
+        time.sleep(self.delay_secs)
+        return super().open_read(path)
+
+    def local_path(self, path):
+        return None
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory):
+    """A cache of 240 documents in 12 shards: its path, its split opened locally, the bytes of its largest shard."""
+    path = tmp_path_factory.mktemp("far") / "cache"
+    split = write_split(path, documents(240), DOCUMENTS, shards=SHARDS)
+    largest = max(file.stat().st_size for file in path.glob("snapshots/*/*.tfrecord-*"))
+    return str(path), split, largest
+
+
+def same(expected, found):
+    return expected.keys() == found.keys() and all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_remote_split_reads_like_the_local_one(far, tmp_path):
+    path, local, largest = far
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=4 * largest, storage=FarStorage())
+    indices = [239, 0, 17, 17, 121]
+
+    assert (len(remote), remote.num_shards, remote.manifest_id) == (240, SHARDS, local.manifest_id)
+    assert same(local.gather(indices), remote.gather(indices))
+    assert same(local.gather(indices, ragged="values"), remote.gather(indices, ragged="values"))
+    assert same(local.gather([], features=["id"]), remote.gather([], features=["id"]))
+    assert np.array_equal(local.lengths("tokens"), remote.lengths("tokens"))
+    assert all(map(np.array_equal, local.gather_values("tokens", indices), remote.gather_values("tokens", indices)))
+    assert remote[33]["id"] == 33 and remote.shard_of(239) == SHARDS - 1
+    with pytest.raises(ExampleIndexError, match="240 records, and there is no record 240"):
+        remote.gather([240])
+
+
+def test_lengths_fetch_no_records(far, tmp_path):
+    path, local, largest = far
+    storage = FarStorage()
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=4 * largest, storage=storage)
+
+    remote.lengths("tokens")
+
+    assert len(storage.reads) == SHARDS and all(name.endswith(".index") for name in storage.reads)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_block_shuffle_fetches_every_shard_once_an_epoch_within_the_bound(far, tmp_path, workers):
+    path, local, largest = far
+    storage = FarStorage()
+    max_bytes = 8 * largest
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=max_bytes, storage=storage)
+    options = {"batch_size": 10, "shuffle": BlockShuffle(window=2), "seed": 3, "last": "partial"}
+    expected = list(Loader(local, **options))
+
+    used, found = [], []
+    for batch in Loader(remote, workers=workers, **options):
+        found.append(batch)
+        used.append(sum(file.stat().st_size for file in tmp_path.rglob("*tfrecord*") if file.exists()))
+
+    assert all(map(same, expected, found)) and len(expected) == len(found)
+    records = [name for name in storage.reads if not name.endswith(".index")]
+    assert sorted(records) == sorted(set(records)) and len(records) == SHARDS
+    assert max(used) <= max_bytes
+
+
+def test_the_next_window_arrives_while_the_present_one_is_read(far, tmp_path):
+    path, local, largest = far
+    storage = FarStorage(delay_secs=0.02)
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=40 * largest, storage=storage)
+    loader = Loader(remote, batch_size=5, shuffle=BlockShuffle(window=3))
+
+    next(iter(loader))
+    deadline = time.monotonic() + 10
+    while len(storage.reads) < 12 and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert len([name for name in storage.reads if not name.endswith(".index")]) == 6
+
+
+def test_a_directory_too_small_for_two_windows_is_refused(far, tmp_path):
+    path, local, largest = far
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=3 * largest, storage=FarStorage())
+
+    with pytest.raises(LoaderError, match="two windows of shards take .* choose a smaller window or raise max_bytes"):
+        next(iter(Loader(remote, batch_size=4, shuffle=BlockShuffle(window=4))))
+    with pytest.raises(LoaderError, match="the largest shard of split 'train' has .* raise max_bytes"):
+        open_remote(path, "train", local_directory=tmp_path, max_bytes=10, storage=FarStorage())
+    with pytest.raises(CacheNotFoundError, match="has no split 'test'; it has: train"):
+        open_remote(path, "test", local_directory=tmp_path, max_bytes=10**6)
+
+
+def test_a_global_shuffle_over_a_small_directory_is_slow_but_right(far, tmp_path):
+    path, local, largest = far
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=3 * largest, storage=FarStorage())
+
+    for expected, found in zip(Loader(local, batch_size=40), Loader(remote, batch_size=40), strict=True):
+        assert same(expected, found)
+
+
+def test_packing_plans_read_remote_splits(far, tmp_path):
+    path, local, largest = far
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=100 * largest, storage=FarStorage())
+    plan = pack(local, sequence_length=64)
+
+    expected, found = Loader(plan, batch_size=4).batch_at(3), Loader(plan.bind(remote), batch_size=4).batch_at(3)
+
+    assert same(expected, found)
+    with pytest.raises(LoaderError, match="a block-wise shuffle cannot bound what they read"):
+        Loader(plan.bind(remote), batch_size=4, shuffle=BlockShuffle())
+
+
+def test_a_state_moves_between_local_and_remote(far, tmp_path):
+    path, local, largest = far
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=9 * largest, storage=FarStorage())
+    options = {"batch_size": 16, "shuffle": BlockShuffle(window=2)}
+    first, second = Loader(remote, **options), Loader(local, **options)
+    next(iter(first))
+
+    second.set_state(first.get_state())
+
+    assert same(next(iter(first)), next(iter(second)))
+
+
+def test_other_bytes_than_the_manifest_says_are_refused(far, tmp_path):
+    path, local, largest = far
+
+    class Flipping(FarStorage):
+        def open_read(self, path):
+            file = super().open_read(path)
+            if path.endswith(".index"):
+                return file
+            import io
+
+            data = bytearray(file.read())
+            file.close()
+            data[40] ^= 1
+            return io.BytesIO(bytes(data))
+
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=9 * largest, storage=Flipping())
+
+    with pytest.raises(CorruptRecordError, match="as the manifest says, found .* copy the shard again"):
+        remote.gather([0])
+    assert not list(tmp_path.rglob("*.part")) and not list(tmp_path.rglob("*-of-00012"))
+
+
+def test_a_file_left_half_written_by_a_crash_is_fetched_again(far, tmp_path):
+    path, local, largest = far
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=9 * largest, storage=FarStorage())
+    directory = tmp_path / local.manifest_id[:16]
+    directory.mkdir()
+    (directory / "demo-train.tfrecord-00000-of-00012.part").write_bytes(b"half")
+    (directory / "demo-train.tfrecord-00007-of-00012.part").write_bytes(bytes(9 * largest))
+
+    assert same(local.gather([0]), remote.gather([0]))
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def _read_all(path, directory, max_bytes, queue):
+    remote = open_remote(path, "train", local_directory=directory, max_bytes=max_bytes, storage=FarStorage())
+    ids = [int(index) for batch in Loader(remote, batch_size=24) for index in batch["id"]]
+    queue.put(sorted(ids))
+
+
+def test_processes_share_a_directory_that_is_too_small_for_both(far, tmp_path):
+    path, local, largest = far
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    arguments = (path, str(tmp_path), 4 * largest, queue)
+    processes = [context.Process(target=_read_all, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+
+    results = [queue.get(timeout=120) for _ in processes]
+
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert results == [list(range(240))] * 2
+
+
+def test_the_least_recently_used_file_goes_first(tmp_path):
+    import google_crc32c
+
+    far = tmp_path / "far"
+    far.mkdir()
+    crcs = {}
+    for name in "abc":
+        (far / name).write_bytes(name.encode() * 100)
+        crcs[name] = google_crc32c.value(name.encode() * 100)
+    store = ShardStore(tmp_path / "near", max_bytes=250, storage=LocalStorage())
+
+    for name in ("a", "b", "a", "c"):
+        store.fetch(str(far / name), name, size=100, crc32c=crcs[name])
+        time.sleep(0.01)
+
+    assert sorted(path.name for path in store.directory.iterdir() if path.name != ".lock") == ["a", "c"]
+    assert store.used_bytes() == 200
+    with pytest.raises(LoaderError, match="bounded to 250; raise max_bytes"):
+        store.fetch(str(far / "a"), "d", size=300, crc32c=0)
