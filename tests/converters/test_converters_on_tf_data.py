@@ -297,7 +297,10 @@ def test_autoregressive_inputs_of_tensors_keep_dtype_and_static_shape(dtype):
     ],
 )
 def test_get_dataset_gives_the_fields_of_the_architecture(converter, lengths, num_fields):
-    examples = [{"inputs": [7, 8, 5, 1], "targets": [3, 9, 1]}, {"inputs": [8, 4, 9, 3, 1], "targets": [4, 1]}]
+    examples = [
+        {"inputs": np.array([7, 8, 5, 1], np.int32), "targets": np.array([3, 9, 1], np.int32)},
+        {"inputs": np.array([8, 4, 9, 3, 1], np.int32), "targets": np.array([4, 1], np.int32)},
+    ]
     task = Task(
         "translation",
         FunctionDataSource(lambda split, shuffle_files: examples, splits=["train"]),
