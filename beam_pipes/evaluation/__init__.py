@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from beam_pipes.evaluation import loggers as loggers
     from beam_pipes.evaluation import metrics as metrics
     from beam_pipes.evaluation.enumerated_examples import EnumeratedExamples as EnumeratedExamples
+    from beam_pipes.evaluation.eval_tasks import ModelFnCallable as ModelFnCallable
+    from beam_pipes.evaluation.eval_tasks import PredictFnCallable as PredictFnCallable
+    from beam_pipes.evaluation.eval_tasks import ScoreFnCallable as ScoreFnCallable
     from beam_pipes.evaluation.eval_tasks import get_valid_eval_tasks as get_valid_eval_tasks
     from beam_pipes.evaluation.evaluator import AllMetricsFuture as AllMetricsFuture
     from beam_pipes.evaluation.evaluator import Evaluator as Evaluator
@@ -31,8 +34,11 @@ _MODULE_OF = {
     "Evaluator": "evaluator",
     "JSONLogger": "loggers",
     "Logger": "loggers",
+    "ModelFnCallable": "eval_tasks",
     "ModelOutputType": "model_outputs",
+    "PredictFnCallable": "eval_tasks",
     "PyLoggingLogger": "loggers",
+    "ScoreFnCallable": "eval_tasks",
     "TensorAndNumpyEncoder": "loggers",
     "TensorBoardLogger": "loggers",
     "evaluate_mixture": "mixture_evaluation",

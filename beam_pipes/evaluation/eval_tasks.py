@@ -15,7 +15,8 @@ from beam_pipes.tasks.task import Task
 
 _log = logging.getLogger(__name__)
 
-ModelFn = Callable[[Any], Any]
+ModelFn = Callable[[Any], Any]  # an enumerated dataset → what `ordered_outputs` takes
+PredictFnCallable = ScoreFnCallable = ModelFnCallable = ModelFn
 
 ARGUMENT_OF = {
     ModelOutputType.PREDICTION: "predict_fn",

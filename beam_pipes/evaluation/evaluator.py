@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ class Evaluator:
         sequence_length: feature → length; what is longer is cut. None for the longest that occurs.
         num_examples: evaluate on this many examples of each task, from the beginning.
         shuffle: load the examples shuffled by `seed` (TensorFlow only).
-        logger_cls: classes of `Logger`; each is made with `output_dir=log_dir`.
+        logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
         use_memory_cache: keep preprocessed examples in memory; False preprocesses them anew for every evaluation.
         async_compute_metrics: compute metrics in a thread while the caller goes on. Pass False if a metric uses the
@@ -70,7 +70,7 @@ class Evaluator:
         sequence_length: Mapping[str, Any] | None = None,
         num_examples: int | None = None,
         shuffle: bool = False,
-        logger_cls: Sequence[type[Logger]] = (),
+        logger_cls: Sequence[Callable[..., Logger]] = (),
         log_dir: str | None = None,
         use_memory_cache: bool = True,
         async_compute_metrics: bool = True,
