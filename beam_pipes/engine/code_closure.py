@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf import descriptor_pb2
+
 from beam_pipes.engine.canonical import Canonicalizer, qualified_name
 from beam_pipes.engine.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
 from beam_pipes.engine.source_code import assignments, class_node, function_node
@@ -85,7 +87,7 @@ class CodeClosure:
     def add_function(self, function: types.FunctionType, *, key: str | None = None) -> Any:
         """Adds a function unless it is installed code; returns what stands for it in a value."""
         function = inspect.unwrap(function)
-        if key is None and not _is_own(function.__module__, self._home):
+        if key is None and not _is_own(_module_of(function), self._home):
             return {"$builtin": qualified_name(function)}
         # By identity: code objects of different modules are equal if they read the same.
         identity: Any = id(function.__code__)
@@ -95,7 +97,7 @@ class CodeClosure:
 
     def add_class(self, cls: type, *, key: str | None = None) -> None:
         """Adds a class unless it is installed code."""
-        if key is not None or _is_own(cls.__module__, self._home):
+        if key is not None or _is_own(_module_of(cls), self._home):
             self._add(cls, cls, lambda: _code_of_class(cls), key)
 
     def finish(self) -> dict[str, tuple[str, str]]:
@@ -135,13 +137,13 @@ class CodeClosure:
 
     def _explore(self, entity: Entity) -> None:
         thing = entity.thing
-        module = thing.__module__
+        module = _module_of(thing)
         self._home = module
         if isinstance(thing, type):
             env = {name: cell for f in _methods(thing) for name, cell in _cells(f).items()}
             scope = getattr(sys.modules.get(module), "__dict__", {})
             for base in thing.__mro__[1:]:
-                if in_scope(base.__module__, module):
+                if in_scope(_module_of(base), module):
                     self.add_class(base)
         else:
             env, scope = _cells(thing), thing.__globals__
@@ -189,7 +191,7 @@ class CodeClosure:
         if callable(found) and hasattr(found, "__wrapped__"):
             found = inspect.unwrap(found)
         if isinstance(found, (type, types.FunctionType)):
-            if in_scope(found.__module__, entity.thing.__module__):
+            if in_scope(_module_of(found), _module_of(entity.thing)):
                 if isinstance(found, type):
                     self.add_class(found)
                 else:
@@ -232,10 +234,14 @@ class _OwnObjects(Canonicalizer):
 def label(thing: Any) -> str:
     """What a class or function is called in a digest: without its module where that is a user's own or the
     framework's, so that code may be moved."""
-    module = getattr(thing, "__module__", None) or "builtins"
+    module = _module_of(thing)
     if _is_installed(module) and module.partition(".")[0] not in FRAMEWORK:
         return qualified_name(thing)
     return str(getattr(thing, "__qualname__", repr(thing)))
+
+
+def _module_of(thing: Any) -> str:
+    return str(getattr(thing, "__module__", None) or "builtins")
 
 
 def in_scope(module: str, referrer: str) -> bool:
@@ -328,6 +334,11 @@ def _code_of_function(function: types.FunctionType) -> _Code:
 
 def _code_of_class(cls: type) -> _Code:
     def parse() -> _Code:
+        if hasattr(cls, "DESCRIPTOR") and hasattr(cls, "SerializeToString"):
+            # A proto message is what its descriptor says; the class differs from version to version of the runtime.
+            descriptor = descriptor_pb2.DescriptorProto()
+            cls.DESCRIPTOR.CopyToProto(descriptor)
+            return _from_bytecode([], descriptor.SerializeToString(deterministic=True).hex())
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if file:
             linecache.checkcache(file)
@@ -350,7 +361,7 @@ def _code_of_class(cls: type) -> _Code:
 def _from_bytecode(codes: list[types.CodeType], text: str) -> _Code:
     names = dict.fromkeys(name for code in codes for each in _nested(code) for name in each.co_names)
     # Without source the keywords of calls are not known: all parameters of everything else keep their names.
-    facts = CodeFacts(tuple(Reference((name,)) for name in names), frozenset(), frozenset(), True)
+    facts = CodeFacts(tuple(Reference((name,)) for name in names), frozenset(), frozenset(), bool(codes))
     return _Code([], facts, fallback=text)
 
 

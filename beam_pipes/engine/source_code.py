@@ -77,7 +77,9 @@ def class_node(cls: type) -> ast.ClassDef | None:
     """The definition of a class; None where its source is not available."""
     module = sys.modules.get(cls.__module__)
     codes = [member.__code__ for member in vars(cls).values() if isinstance(member, FunctionType)]
-    path = getattr(module, "__file__", None) or (codes[0].co_filename if codes else None)
+    # At a prompt or in a notebook the module has no file, but methods know theirs; those that a dataclass made do not.
+    written = [code.co_filename for code in codes if code.co_filename != "<string>"]
+    path = getattr(module, "__file__", None) or (written[0] if written else None)
     if path is None:
         return None
     file = source_file(path, getattr(module, "__dict__", None))

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from beam_pipes.cache.messages import Example, SequenceExample
 from beam_pipes.engine.fingerprint import Asset, Fingerprint, explain, fingerprint
 from beam_pipes.errors import DeclarationError
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
@@ -473,6 +475,41 @@ def test_a_class_without_source_is_fingerprinted_by_its_methods():
     assert made("\nclass C:\n    k = 1\n    def f(self):\n        # c\n        return 1") == base
     assert made("class C:\n    k = 2\n    def f(self):\n        return 1") != base
     assert made("class C:\n    k = 1\n    def f(self):\n        return 2") != base
+
+
+def test_a_proto_message_counts_by_its_descriptor():
+    parts = fingerprint(Holder(Example)).parts
+
+    assert fingerprint(Holder(Example)).digest != fingerprint(Holder(SequenceExample)).digest
+    assert "code:beam_pipes.cache.messages.Example" in parts
+
+
+def test_a_notebook_cell_is_fingerprinted_by_its_source():
+    def made(text: str) -> str:
+        linecache.cache["<cell>"] = (len(text), None, text.splitlines(keepends=True), "<cell>")
+        namespace: dict[str, Any] = {"__name__": "notebook"}
+        exec(compile(text, "<cell>", "exec", dont_inherit=True), namespace)
+        return fingerprint(namespace["C"](1)).digest
+
+    cell = (
+        "import dataclasses\n"
+        "@dataclasses.dataclass\n"
+        "class C:\n"
+        "    x: int\n"
+        "    def f(self, {0}):\n"
+        "        return {0} + {1}\n"
+    )
+
+    assert made(cell.format("a", 1)) == made(cell.format("b", 1))
+    assert made(cell.format("a", 1)) != made(cell.format("a", 2))
+
+
+def test_a_function_of_no_module_has_a_fingerprint():
+    namespace: dict[str, Any] = {}
+    exec("def f(x):\n    return x", namespace)
+    namespace["f"].__module__ = None
+
+    assert len(fingerprint(namespace["f"]).digest) == 64
 
 
 def test_explain_tells_of_parts_that_came_and_went():
