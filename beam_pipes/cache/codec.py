@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache.decode_fields import decoder_of
+from beam_pipes.cache import dtypes
+from beam_pipes.cache.decode_fields import decoder_of, own_array
 from beam_pipes.cache.encode_fields import Headers, converter_of
 from beam_pipes.cache.fields import (
     MAX_PAYLOAD_BYTES,
     PAYLOAD_PHASE,
-    Field,
     fields_of,
     has_length_column,
     start_columns,
@@ -20,7 +21,7 @@ from beam_pipes.cache.fields import (
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.layout import FixedLayout
 from beam_pipes.cache.messages import Example as ExampleMessage
-from beam_pipes.cache.spec import Example, ExampleSpec
+from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
 from beam_pipes.cache.wire import FILLER
 from beam_pipes.errors import CorruptRecordError, SpecError
 
@@ -83,6 +84,7 @@ class ExampleCodec:
         self.constant_starts: dict[str, int] = self._constant_starts()
         self.fixed_layout = self._fixed_layout() if spec.fixed else None
         self._template = self._make_template() if spec.fixed else None
+        self._fixed_values = self._make_fixed_values() if spec.fixed else []
 
     def encode(self, value: Example) -> bytes:
         """The serialized example.
@@ -154,6 +156,12 @@ class ExampleCodec:
             CorruptRecordError: `payload` is not a serialized Example.
             SpecError: the Example does not hold the declared features.
         """
+        if self._template is not None and self.fixed_layout is not None:
+            if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload, self._template[0]):
+                return {
+                    feature: own_array(np.frombuffer(payload, dtype, count, start), spec, shape)
+                    for feature, dtype, count, start, spec, shape in self._fixed_values
+                }
         try:
             features = ExampleMessage.FromString(payload).features.feature
         except DecodeError as error:
@@ -233,6 +241,28 @@ class ExampleCodec:
             position = start + size
         constants.append(FILLER[self.fixed_layout.payload_bytes - position])
         return constants, slots
+
+    def _make_fixed_values(self) -> list[tuple[str, np.dtype[Any], int, int, FeatureSpec, tuple[int, ...]]]:
+        assert self.fixed_layout is not None
+        made = []
+        for field in self.fields:
+            spec, (start, size) = self.spec[field.feature], self.fixed_layout.fields[field.name]
+            dtype = dtypes.numpy_dtype(field.dtype)
+            shape = tuple(extent for extent in spec.shape if extent is not None)
+            made.append((field.feature, dtype, size // dtype.itemsize, start, spec, shape))
+        return made
+
+    def _is_ours(self, payload: bytes, constants: list[bytes]) -> bool:
+        """Whether all bytes between the values are those that we write, and booleans are 0 or 1."""
+        position = 0
+        for field, constant in zip(self.fields, constants[::2], strict=False):
+            end = position + len(constant)
+            if payload[position:end] != constant:
+                return False
+            position = end + (field.num_bytes or 0)
+            if field.dtype == dtypes.BOOL and max(payload[end:position], default=0) > 1:
+                return False
+        return payload[position:] == constants[-1]
 
     def _check_names(self, value: Example) -> None:
         missing = sorted(self.spec.keys() - set(value))
@@ -319,6 +349,3 @@ def codec_for(
         f"spec={spec!r} and "
         f"proto={proto!r}"
     )
-
-
-__all__ = ["BytesCodec", "ExampleCodec", "Field", "IndexRow", "ProtoCodec", "RecordCodec", "RecordKind", "codec_for"]

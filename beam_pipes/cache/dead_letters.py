@@ -33,7 +33,7 @@ class DeadLetter:
     | record | its bytes as they are in the source |
     | source, position | the file, relative to the source's root, and where the record starts in it |
     | ordinal | its position in its source shard |
-    | stage | the stage that failed; `source` where the record could not be parsed, `write` where it could not be stored |
+    | stage | the stage that failed; `source`: it could not be parsed; `write`: it could not be stored |
     | error_type, message | the exception |
     | traceback | the frames from the stage on, files without directories: the same on every machine |
     """

@@ -18,6 +18,8 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ("float16", "float32", "float64", BFLOAT16)
 NAMES = (BOOL, *INTEGERS, *FLOATS, BYTES, STR)
 
+_OBJECT: np.dtype[Any] = np.dtype(object)
+
 # Tried in this order: of two that are equally narrow, the unsigned one.
 _NARROW_FIRST = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
@@ -29,7 +31,7 @@ def dtype_name(dtype: Any) -> str:
     if dtype is None:
         raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got None", found=None)
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got {dtype!r}", found=dtype) from error
     if found.kind == "U":
@@ -42,7 +44,8 @@ def dtype_name(dtype: Any) -> str:
             "Convert the values first (complex numbers: real and imaginary parts; dates: int64).",
             found=dtype,
         )
-    return found.name
+    name: str = found.name
+    return name
 
 
 @functools.cache
@@ -50,10 +53,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """The little-endian NumPy dtype of a name; objects for "bytes" and "str". "bfloat16" needs ml_dtypes."""
     if name == BFLOAT16:
         ml_dtypes = require("ml_dtypes", purpose="a feature of dtype bfloat16")
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     if name in (BYTES, STR):
-        return np.dtype(object)
-    return np.dtype(np.dtype(name).str.replace(">", "<"))
+        return _OBJECT
+    found: np.dtype[Any] = np.dtype(np.dtype(name).str.replace(">", "<"))
+    return found
 
 
 def integer_range(name: str) -> tuple[int, int]:

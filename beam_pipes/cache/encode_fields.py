@@ -123,7 +123,8 @@ def _ints_converter(name: str, spec: FeatureSpec) -> Converter:
 
 
 def _shape_of(name: str, spec: FeatureSpec, value: Any) -> tuple[int, ...]:
-    return exact_array(name, spec, value).shape
+    shape: tuple[int, ...] = exact_array(name, spec, value).shape
+    return shape
 
 
 def _with_length(value: bytes) -> tuple[bytes, int]:

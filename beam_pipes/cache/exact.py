@@ -124,7 +124,7 @@ def _inexact(
         if floats:
             wide = array.astype(np.float64)
             outside = ~((wide >= float(low)) & (wide < float(high) + 1.0))  # NaN too; high + 1 is a power of two
-            return np.asarray(outside | (wide != np.floor(wide)) | ((wide == 2.0**64) & (high == 2**64 - 1)))
+            return np.asarray(outside | (wide != np.floor(wide)))
         if array.dtype.kind == "b":
             return np.zeros(array.shape, bool)
         return np.asarray((array < low) | (array > high))
@@ -136,12 +136,12 @@ def _inexact(
     if array.dtype.kind == "b":
         return np.zeros(array.shape, bool)
     bound = _EXACT_INTEGERS[declared]
-    suspect = (array > bound) | ((array < -bound) if array.dtype.kind == "i" else False)
+    suspect = np.array((array > bound) | ((array < -bound) if array.dtype.kind == "i" else False))
     for position in np.argwhere(suspect):
         at = tuple(position)
         converted = float(cast[at])
         suspect[at] = not np.isfinite(converted) or int(converted) != int(array[at])
-    return np.asarray(suspect)
+    return suspect
 
 
 def _short(value: Any) -> str:

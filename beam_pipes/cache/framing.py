@@ -32,7 +32,7 @@ _crc32c = google_crc32c.value
 
 def masked_crc32c(data: bytes) -> int:
     """The crc32c of `data` as TFRecord stores it: rotated by 15 bits, plus a constant."""
-    crc = _crc32c(data)
+    crc: int = _crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -149,10 +149,12 @@ def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterat
         CorruptRecordError: naming file and offset.
     """
     with _open(path) as file:
-        for offset, header, payload, footer in _scan(file, os.fspath(path), os.fstat(file.fileno()).st_size):
-            del header
+        name = os.fspath(path)
+        for offset, payload, footer in _scan(file, name, os.fstat(file.fileno()).st_size):
             if verify:
-                _check_payload(os.fspath(path), offset, payload, footer)
+                crc = _crc32c(payload)
+                if _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF) != footer:
+                    _check_payload(name, offset, payload, footer)
             yield payload
 
 
@@ -232,8 +234,10 @@ def _open(path: str | os.PathLike[str]) -> IO[bytes]:
         ) from error
 
 
-def _scan(file: IO[bytes], name: str, size: int) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-    """Yields (offset, header, payload, footer); reads in large pieces."""
+def _scan(file: IO[bytes], name: str, size: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yields (offset, payload, footer) of each record; reads in large pieces, and checks every length."""
+    headers = HeaderTable()
+    unpack_length = _LENGTH.unpack_from
     buffer = b""
     at = 0  # where the next frame starts in `buffer`
     offset = 0
@@ -241,12 +245,18 @@ def _scan(file: IO[bytes], name: str, size: int) -> Iterator[tuple[int, bytes, b
         if len(buffer) - at < HEADER_BYTES:
             buffer = buffer[at:] + file.read(_READ_BYTES)
             at = 0
-        header = buffer[at : at + HEADER_BYTES]
-        length = check_header(name, offset, header, size - offset)
-        missing = at + FRAME_BYTES + length - len(buffer)
+        start = at + HEADER_BYTES
+        header = buffer[at:start]
+        # Most records of a file have one of few lengths, whose headers were computed before.
+        if len(header) == HEADER_BYTES and headers[length := unpack_length(header)[0]] == header:
+            if length + FRAME_BYTES > size - offset:
+                check_header(name, offset, header, size - offset)  # raises
+        else:
+            length = check_header(name, offset, header, size - offset)
+        end = start + length
+        missing = end + FOOTER_BYTES - len(buffer)
         if missing > 0:
             pieces = [buffer[at:]]
-            at = 0
             while missing > 0:
                 piece = file.read(max(missing, _READ_BYTES))
                 if not piece:
@@ -254,8 +264,8 @@ def _scan(file: IO[bytes], name: str, size: int) -> Iterator[tuple[int, bytes, b
                 pieces.append(piece)
                 missing -= len(piece)
             buffer = b"".join(pieces)
-        start = at + HEADER_BYTES
-        payload = buffer[start : start + length]
-        at = start + length + FOOTER_BYTES
-        yield offset, header, payload, buffer[at - FOOTER_BYTES : at]
+            start -= at
+            end -= at
+        at = end + FOOTER_BYTES
+        yield offset, buffer[start:end], buffer[end:at]
         offset += length + FRAME_BYTES

@@ -93,7 +93,8 @@ class ShardFiles:
     def _origins(self) -> Array:
         """Where the payload of record 0 would lie, if the records of a shard went on backwards to the split's first."""
         assert self.layout is not None
-        return self.data.bases[:-1] + HEADER_BYTES - self.begins * self.layout.stride
+        origins: Array = self.data.bases[:-1] + HEADER_BYTES - self.begins * self.layout.stride
+        return origins
 
     @functools.cached_property
     def _positions(self) -> tuple[dict[str, Array], Array]:

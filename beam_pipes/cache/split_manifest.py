@@ -73,8 +73,11 @@ class SplitManifest:
         if len(counts) > 1:
             raise SpecError(f"the shards of a split should all bear the same count, got {sorted(counts)}")
         filled = [entry for entry in entries if entry.records] or list(entries)
-        layouts = {entry.layout.stride: entry.layout for entry in filled if entry.layout is not None}
-        same = len(layouts) == 1 and all(entry.layout == filled[0].layout for entry in filled)
+        layout = filled[0].layout if filled else None
+        if any(entry.layout != layout for entry in filled):
+            layout = None
+        if spec is not None and spec.fixed:
+            layout = ExampleCodec(spec).fixed_layout
         lengths: dict[str, tuple[int, int]] = {}
         for entry in entries:
             for name, (total, most) in entry.lengths.items():
@@ -90,7 +93,7 @@ class SplitManifest:
             bytes=[entry.bytes for entry in entries],
             crc32c=[entry.crc32c for entry in entries],
             index_crc32c=[entry.index_crc32c for entry in entries],
-            layout=filled[0].layout if same else None,
+            layout=layout,
             lengths=lengths,
         )
 

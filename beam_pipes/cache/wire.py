@@ -61,7 +61,7 @@ def packed_varints(values: np.ndarray[Any, Any]) -> bytes:
         return b""
     greatest = int(unsigned.max())
     if greatest < 0x80:
-        return unsigned.astype(np.uint8).tobytes()
+        return bytes(unsigned.astype(np.uint8))
     width = -(-greatest.bit_length() // 7)
     shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
     groups = unsigned[:, None] >> shifts
@@ -71,4 +71,4 @@ def packed_varints(values: np.ndarray[Any, Any]) -> bytes:
     digits[more] |= 0x80
     keep = groups != 0
     keep[:, 0] = True
-    return digits[keep].tobytes()
+    return bytes(digits[keep])
