@@ -157,7 +157,7 @@ class Manifest:
             if not NAME.fullmatch(split):
                 raise checked.fail("splits", f"an object of names of letters, digits, '_', '.', '-'; {split!r} is none")
             splits[split] = SplitManifest.from_json(value, path=path, where=f"splits.{split}")
-        return cls(
+        manifest = cls(
             name=checked.text("name"),
             snapshot=checked.text("snapshot"),
             splits=splits,
@@ -167,6 +167,8 @@ class Manifest:
             assets=_files(checked, "assets", path),
             dead_letters=_files(checked, "dead_letters", path),
         )
+        manifest.__dict__["id"] = hashlib.sha256(data).hexdigest()  # of the bytes that were read, whatever they say
+        return manifest
 
 
 def _files(checked: Checked, field: str, path: str) -> list[FileEntry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ import numpy as np
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, SIZE, column_names, decode_index, index_path
-from beam_pipes.cache.manifest import Manifest
+from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.split_manifest import SplitManifest
 from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
 
@@ -85,8 +86,22 @@ class _Verifier:
 
 
 def verify_snapshot(directory: str, manifest: Manifest) -> VerifyReport:
-    """Checks all files of a snapshot: sizes, checksums of files and records, indexes against records, totals."""
+    """Checks all files of a snapshot: sizes, checksums of files and records, indexes against records, totals.
+
+    The manifest is compared with the copy that lies among the snapshot's files: nothing else answers for its bytes.
+    """
     verifier = _Verifier(directory)
+    own = os.path.join(directory, FILE_NAME)
+    try:
+        with open(own, "rb") as file:
+            found_id = hashlib.sha256(file.read()).hexdigest()
+    except OSError as error:
+        verifier.report(
+            own, None, f"{own}: expected the snapshot's manifest, and it cannot be opened: {error.strerror}"
+        )
+    else:
+        if found_id != manifest.id:
+            verifier.report(own, None, f"{own}: expected the manifest with the id {manifest.id}, found {found_id}")
     for name, split in manifest.splits.items():
         codec = None if split.spec is None else ExampleCodec(split.spec)
         columns = column_names(

@@ -1,0 +1,39 @@
+"""A cache that version 1 wrote is read, and version 1 is still what is written."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+
+from beam_pipes.cache import Cache
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def test_the_golden_cache_is_read() -> None:
+    cache = Cache.open(GOLDEN / "cache_v1", verify=True)
+
+    assert cache.splits == ("eval", "train") and cache.statistics == [{"records": 3}]
+    first, second = cache["train"]
+    assert first["image"].tolist() == [[1, 2], [3, 4]] and first["image"].dtype == np.uint8
+    assert (first["label"], first["text"], first["tokens"].tolist()) == (7, "größe", [5, 50_000])
+    assert first["tokens"].dtype == np.int32
+    assert second["image"].shape == (0, 3) and second["text"] == "" and second["tokens"].shape == (0,)
+    assert cache["train"].lengths("tokens").tolist() == [2, 0]
+    assert cache["train"].gather([1, 0])["tokens"].tolist() == [[0, 0], [5, 50_000]]
+    assert cache["eval"].fixed and cache["eval"][0]["id"] == 1 << 40
+    assert cache["eval"].gather([0])["vector"].tolist() == [[0.5, -1.0, 2.0]]
+
+
+def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
+    runpy.run_path(str(GOLDEN / "make_cache_v1.py"))["write"](tmp_path / "again")
+
+    written = {path.relative_to(tmp_path / "again"): path for path in (tmp_path / "again").rglob("*") if path.is_file()}
+    golden = {
+        path.relative_to(GOLDEN / "cache_v1"): path for path in (GOLDEN / "cache_v1").rglob("*") if path.is_file()
+    }
+    assert written.keys() == golden.keys() and len(golden) == 11
+    for name, path in golden.items():
+        assert written[name].read_bytes() == path.read_bytes(), name
