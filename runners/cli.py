@@ -11,6 +11,10 @@ from beam_pipes.errors import BeamPipesError
 from beam_pipes.extras import require
 
 
+# What typer makes of Ctrl-C, and shells expect of it.
+INTERRUPTED = 130
+
+
 def main() -> None:
     """The entry point `beam-pipes`. Exits with 1 and one message where a `BeamPipesError` says what went wrong."""
     require("typer", purpose="the command line")
@@ -32,15 +36,20 @@ def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> None:
-    """Runs one command; errors of ours end in one message instead of a traceback."""
+    """Runs one command and exits with its code; errors of ours end in one message instead of a traceback."""
+    from click import ClickException
+
     try:
-        app(args=arguments, prog_name="beam-pipes", obj=beam_args)
+        code = app(args=arguments, prog_name="beam-pipes", obj=beam_args, standalone_mode=False)
     except BeamPipesError as error:
         print(f"beam-pipes: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
+        code = 1
+    except ClickException as error:
+        error.show()
+        code = error.exit_code
+    if code == INTERRUPTED:
         print("beam-pipes: interrupted. Run the same command again to go on from the finished shards.", file=sys.stderr)
-        sys.exit(130)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

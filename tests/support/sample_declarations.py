@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -148,4 +149,21 @@ class _Deadly(Pipeline):
     def transform(self, line: str) -> list[dict[str, Any]]:
         if len(line) > 40:
             os.kill(os.getpid(), signal.SIGKILL)
+        return [{"text": line}]
+
+
+def slow() -> Declaration:
+    """A stage that takes its time over the word `slow`."""
+    return dataclasses.replace(
+        inferred(), name="slow", pipeline=_Slow(), features={"text": FeatureSpec("str")}, target_shard_bytes=2_000
+    )
+
+
+class _Slow(Pipeline):
+    def __init__(self) -> None:
+        super().__init__(str, dict, "Slow")
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        if line == "slow":
+            time.sleep(0.1)
         return [{"text": line}]

@@ -1,0 +1,195 @@
+"""The command line, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from beam_pipes.cache import Cache
+from runners.cli import split_beam_args
+
+
+def beam_pipes(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-m", "runners", *arguments], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def test_build_plan_stats_inspect_verify_and_status_of_one_cache(text_input: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+
+    planned = beam_pipes("plan", "sample_declarations:words", "--to", cache).stdout
+    assert "words: 9 files" in planned
+    assert "stages: source → SplitWords → CountLetters → Initials → RandomPartition → write" in planned
+    assert "split words: initial str, length int32" in planned
+    assert not (tmp_path / "cache").exists()
+
+    built = beam_pipes("build", "sample_declarations:words", "--to", cache, "--workers", "2")
+    assert "496 records read" in built.stdout
+    assert f"The cache lies in {cache}" in built.stdout
+    progress = json.loads(built.stderr.splitlines()[-1])
+    assert progress["shards_done"] == progress["shards"] > 1
+    assert progress["records"] == 496
+
+    assert "is up to date" in beam_pipes("build", "sample_declarations:words", "--to", cache).stdout
+    as_json = json.loads(beam_pipes("plan", "sample_declarations:words", "--to", cache, "--json").stdout)
+    assert (as_json["published"], as_json["num_shards_done"]) == (True, as_json["num_shards"])
+
+    stats = beam_pipes("stats", cache).stdout
+    assert "Words_SplitWords_lines: " in stats
+    assert "[4,8): " in stats
+    assert json.loads(beam_pipes("stats", cache, "--json").stdout)["read"] == 496
+
+    inspected = beam_pipes("inspect", cache, "--split", "eval", "-n", "1").stdout
+    assert inspected.startswith("eval: ")
+    assert "lengths: int32[" in inspected
+
+    assert "no problem" in beam_pipes("verify", cache).stdout
+    assert "is published (" in beam_pipes("status", cache).stdout
+
+
+def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    beam_pipes("build", "sample_declarations:words", "--to", str(cache))
+    snapshot = Path(Cache.open(cache).directory)
+    shard = next(path for path in sorted(snapshot.glob("words-words.tfrecord-*-of-*")) if path.stat().st_size > 200)
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.chmod(0o644)
+    shard.write_bytes(data)
+
+    done = beam_pipes("verify", str(cache), check=False)
+
+    assert done.returncode == 1
+    assert shard.name in done.stdout
+    assert "problems" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            ["build", "sample_declarations:word", "--to", "x"],
+            "'sample_declarations' has no 'word': it holds no declaration; did you mean 'words'",
+            id="misspelt_name",
+        ),
+        pytest.param(
+            ["build", "no_such_module:x", "--to", "x"],
+            "there is no module 'no_such_module' on the path",
+            id="no_module",
+        ),
+        pytest.param(["build", "words", "--to", "x"], "a declaration is named 'package.module:name'", id="no_colon"),
+        pytest.param(
+            ["build", "sample_declarations:words", "--to", "x", "--runner", "spark"],
+            "unknown runner 'spark'; choose one of: local, direct.",
+            id="unknown_runner",
+        ),
+        pytest.param(
+            ["build", "sample_declarations:words", "--to", "x", "--", "--region=here"],
+            "options after -- go to Beam, which the local runner does not use: --region=here.",
+            id="beam_options_for_local",
+        ),
+        pytest.param(
+            ["build", "sample_declarations:words", "--to", "x", "--runner", "direct", "--workers", "2"],
+            "--workers belongs to --runner local",
+            id="workers_for_direct",
+        ),
+        pytest.param(["stats", "nowhere"], "expected a cache, a directory with manifest.json", id="no_cache"),
+        pytest.param(["status", "nowhere"], "there is no directory 'nowhere'", id="no_directory"),
+    ],
+)
+def test_mistakes_end_in_one_message(
+    arguments: list[str], message: str, text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    done = beam_pipes(*arguments, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("beam-pipes: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failing_stage_ends_in_one_message_and_no_manifest(text_input: Path, tmp_path: Path) -> None:
+    (text_input / "zzz.txt").write_text("boom\n")
+
+    done = beam_pipes("build", "sample_declarations:words", "--to", str(tmp_path / "cache"), check=False)
+
+    assert done.returncode == 1
+    assert "stage 'SplitWords' failed on record 'zzz.txt@0'" in done.stderr
+    assert "Traceback" not in done.stderr
+    status = beam_pipes("status", str(tmp_path / "cache")).stdout
+    assert "nothing is published" in status
+    assert "nobody is building: run the build again" in status
+
+
+def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_path: Path) -> None:
+    (text_input / "slow.txt").write_text("slow\n" * 2_000)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    cache = tmp_path / "cache"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runners", "build", "sample_declarations:slow", "--to", str(cache), "--workers", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(cache.rglob(".tmp-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "interrupted. Run the same command again to go on" in errors
+    assert not list(cache.rglob(".tmp-*"))
+    assert not (cache / ".build.lock").exists()
+    with pytest.raises(ProcessLookupError):  # no worker of the session is left
+        os.killpg(process.pid, 0)
+
+
+def test_help_starts_with_what_a_command_does_and_shows_an_example() -> None:
+    assert "Example: beam-pipes build examples.python_source:declaration" in beam_pipes("--help").stdout
+    assert "Build a cache, or go on where an interrupted build stopped." in beam_pipes("build", "--help").stdout
+
+
+def test_on_a_terminal_progress_is_one_line_that_changes(text_input: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runners", "build", "sample_declarations:words", "--to", str(tmp_path / "cache")],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    assert process.wait(timeout=60) == 0
+    shown = os.read(ours, 1 << 20).decode()
+    os.close(ours)
+
+    assert shown.startswith("\r\x1b[K")
+    assert shown.count("\n") == 1
+    last = shown.split("\r\x1b[K")[-1]
+    assert "shards, 496 records (" in last
+    assert "dropped, 0 dead" in last
+
+
+def test_what_follows_two_dashes_goes_to_beam() -> None:
+    assert split_beam_args(["build", "m:d", "--", "--region=x", "--", "y"]) == (
+        ["build", "m:d"],
+        ["--region=x", "--", "y"],
+    )
+    assert split_beam_args(["build"]) == (["build"], [])
