@@ -9,12 +9,12 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.loader.reader import BatchReader
-from beam_pipes.loader.steps import Cursor, Step
+from beam_pipes.loader.steps import Steps
 
 if TYPE_CHECKING:
     from beam_pipes.loader.loader import Loader
 
-_Ready = list[tuple[Batch, Cursor]]
+_Made = tuple[Steps, list[Batch]]
 
 
 class LoaderIterator:
@@ -28,7 +28,8 @@ class LoaderIterator:
         self._workers = workers
         self._prefetch = prefetch
         self._groups: Any = None  # an iterator of groups of finished batches
-        self._ready: _Ready = []  # the rest of a group, last batch first
+        self._steps: Steps | None = None  # the group at hand, and what is left of it, last batch first
+        self._ready: list[Batch] = []
         self._closed = False
 
     def __iter__(self) -> LoaderIterator:
@@ -42,11 +43,13 @@ class LoaderIterator:
                 )
             self.start_prefetch()
             try:
-                self._ready = next(self._groups)
+                self._steps, self._ready = next(self._groups)
             except BaseException:
                 self._stop()
                 raise
-        batch, self._loader._cursor = self._ready.pop()
+        batch = self._ready.pop()
+        assert self._steps is not None
+        self._loader._cursor = self._steps.cursor_after(self._steps.length - len(self._ready) - 1)
         return batch
 
     def start_prefetch(self) -> None:
@@ -98,6 +101,5 @@ class LoaderIterator:
         self._ready = []
 
 
-def _make(reader: BatchReader, steps: list[Step]) -> _Ready:
-    batches = reader.read_group(steps)
-    return [(batch, step.following) for batch, step in zip(reversed(batches), reversed(steps), strict=True)]
+def _make(reader: BatchReader, steps: Steps) -> _Made:
+    return steps, reader.read(steps)[::-1]

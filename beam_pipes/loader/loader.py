@@ -21,7 +21,7 @@ from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
-from beam_pipes.loader.steps import Cursor, Step, StepOptions
+from beam_pipes.loader.steps import Cursor, StepOptions, Steps
 from beam_pipes.loader.stream import (
     MixtureStream,
     RowStream,
@@ -208,7 +208,7 @@ class Loader:
         found = self._next_step(self._cursor_at(step))
         if found is None or (self.epochs is not None and step >= len(self)):
             raise LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
-        return self._reader.read(found)
+        return self._reader.read(found)[0]
 
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
         """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`."""
@@ -330,8 +330,8 @@ class Loader:
             return Cursor(0, step * self.batch_size)
         return Cursor(step // steps, step % steps * self.batch_size) if steps else Cursor(0, 0)
 
-    def _next_step(self, cursor: Cursor) -> Step | None:
-        return self._steps.next_step(cursor, self._reader.stream.size_of)
+    def _next_step(self, cursor: Cursor) -> Steps | None:
+        return self._steps.next_steps(cursor, self._reader.stream.size_of)
 
     def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
         return BatchReader(stream, self._steps, pad_value=self._pad_value, cu_seqlens=self._cu_seqlens)

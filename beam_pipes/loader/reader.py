@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 import numpy as np
 
 from beam_pipes.loader.batches import Batch, PadValue, pad_rows
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.steps import Step, StepOptions
+from beam_pipes.loader.steps import StepOptions, Steps
 from beam_pipes.loader.stream import MixtureStream, Places, RowStream
 
 VALID = "valid"
@@ -41,32 +40,26 @@ class BatchReader:
         self._windows: dict[tuple[int, int, int], Places] = {}
         self._lock = threading.Lock()
 
-    def read(self, step: Step) -> Batch:
-        """Our slice of one global batch."""
-        self.stream.approach(step.epoch, step.position)
-        return self._finish(self.stream.gather(self._places([step])), step)
-
-    def read_group(self, steps: Sequence[Step]) -> list[Batch]:
-        """Our slices of consecutive full steps of one epoch, read at once. They share memory, but no element."""
-        if len(steps) == 1:
-            return [self.read(steps[0])]
-        self.stream.approach(steps[0].epoch, steps[0].position)
+    def read(self, steps: Steps) -> list[Batch]:
+        """Our slices of global batches, gathered at once. They share memory, but no element."""
+        self.stream.approach(steps.epoch, steps.position)
         whole = self.stream.gather(self._places(steps))
-        rows = self.host_rows
-        batches = []
-        for index, step in enumerate(steps):
-            batch = {name: array[index * rows : (index + 1) * rows] for name, array in whole.items()}
-            batches.append(self._finish(batch, step) if self._adds_columns else batch)
-        return batches
+        if steps.length == 1:
+            batches = [whole]
+        else:
+            rows = self.host_rows
+            starts = range(0, steps.length * rows, rows)
+            batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
+        return [self._finish(batch, steps.rows) for batch in batches] if self._adds_columns else batches
 
     @property
     def _adds_columns(self) -> bool:
         return self._cu_seqlens or self._steps.last == "pad"
 
-    def _finish(self, batch: Batch, step: Step) -> Batch:
+    def _finish(self, batch: Batch, rows: int) -> Batch:
         if self._steps.last == "pad":
-            first, last = self._steps.host_slice(step.rows)
-            count = max(0, min(last, step.rows) - first)
+            first, last = self._steps.host_slice(rows)
+            count = max(0, min(last, rows) - first)
             if count < last - first:
                 batch = pad_rows(batch, last - first, self._pad_value)
             batch[VALID] = np.arange(last - first) < count
@@ -74,24 +67,21 @@ class BatchReader:
             batch[CU_SEQLENS] = cu_seqlens_of(batch)
         return batch
 
-    def _places(self, steps: Sequence[Step]) -> Places:
-        epoch, position, rows, _ = steps[0]
+    def _places(self, steps: Steps) -> Places:
+        epoch, position, rows, left, _ = steps
         batch_size = self._steps.batch_size
         segment = self.stream.segment(epoch)
         if segment is not None and position < segment.start:
             return self.stream.locate(epoch, np.array([position]))  # raises: it cannot be known any more
         if rows < batch_size or self.host_rows >= self._located_rows:
-            parts = []
-            for step in steps:
-                first, last = self._steps.host_slice(step.rows)
-                last = min(last, step.rows)
-                parts.append(np.arange(step.position + min(first, last), step.position + last))
-            return self.stream.locate(epoch, np.concatenate(parts))
+            first, last = self._steps.host_slice(rows)
+            last = min(last, rows)
+            starts = position + np.arange(left) * rows
+            return self.stream.locate(epoch, (starts[:, None] + np.arange(min(first, last), last)).reshape(-1))
         # Steps begin at multiples of the batch size; `offset` rows later after restoring a state of another batch size.
         number, offset = divmod(position, batch_size)
         per_window = self._located_rows // self.host_rows
         found = []
-        left = len(steps)
         while left:
             window, index = divmod(number, per_window)
             taken = min(left, per_window - index)

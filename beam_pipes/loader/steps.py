@@ -18,13 +18,23 @@ class Cursor(NamedTuple):
     position: int
 
 
-class Step(NamedTuple):
-    """A global batch: `rows` rows from `position` of `epoch` on, and the cursor behind it."""
+class Steps(NamedTuple):
+    """Global batches that follow each other: `length` of `rows` rows each, from `position` of `epoch` on.
+
+    `following` is the cursor behind the last of them. More than one are always full.
+    """
 
     epoch: int
     position: int
     rows: int
+    length: int
     following: Cursor
+
+    def cursor_after(self, index: int) -> Cursor:
+        """The cursor behind batch number `index`."""
+        if index == self.length - 1:
+            return self.following
+        return Cursor(self.epoch, self.position + (index + 1) * self.rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,33 +68,31 @@ class StepOptions:
         host = ((place + 1) * self.host_count - 1) // rows
         return host, place - host * rows // self.host_count
 
-    def next_step(self, cursor: Cursor, size_of: Callable[[int], int | None]) -> Step | None:
-        """The step at or after a cursor, given the rows of each epoch; None behind the last one."""
+    def next_steps(self, cursor: Cursor, size_of: Callable[[int], int | None], *, most: int = 1) -> Steps | None:
+        """The steps at or after a cursor, up to `most` full ones of one epoch; None behind the last one.
+
+        `size_of` gives the rows of an epoch, None for one without end.
+        """
         epoch, position = cursor
+        batch_size = self.batch_size
         while self.epochs is None or epoch < self.epochs:
             size = size_of(epoch)
             if size is None:
-                return Step(epoch, position, self.batch_size, Cursor(epoch, position + self.batch_size))
-            rows = size - position
-            if rows >= self.batch_size or (rows > 0 and self.last != "drop"):
-                rows = min(rows, self.batch_size)
-                end = position + rows
-                done = end == size or (self.last == "drop" and size - end < self.batch_size)
-                return Step(epoch, position, rows, Cursor(epoch + 1, 0) if done else Cursor(epoch, end))
+                return Steps(epoch, position, batch_size, most, Cursor(epoch, position + most * batch_size))
+            rows, count = batch_size, min(most, (size - position) // batch_size)
+            if not count and size > position and self.last != "drop":
+                rows, count = size - position, 1
+            if count:
+                end = position + count * rows
+                done = end == size or (self.last == "drop" and size - end < batch_size)
+                return Steps(epoch, position, rows, count, Cursor(epoch + 1, 0) if done else Cursor(epoch, end))
             if not self.steps_of(size):
                 return None  # no epoch has a step: without this, a run without end would look for one for ever
             epoch, position = epoch + 1, 0
         return None
 
-    def groups(self, cursor: Cursor, size_of: Callable[[int], int | None], length: int) -> Iterator[list[Step]]:
-        """All steps from a cursor on, in groups of up to `length` full ones of one epoch."""
-        while (step := self.next_step(cursor, size_of)) is not None:
-            group = [step]
-            while len(group) < length and step.rows == self.batch_size:
-                following = self.next_step(step.following, size_of)
-                if following is None or following.epoch != step.epoch or following.rows < self.batch_size:
-                    break
-                step = following
-                group.append(step)
-            yield group
-            cursor = step.following
+    def groups(self, cursor: Cursor, size_of: Callable[[int], int | None], length: int) -> Iterator[Steps]:
+        """All steps from a cursor on, in groups of up to `length`."""
+        while (steps := self.next_steps(cursor, size_of, most=length)) is not None:
+            yield steps
+            cursor = steps.following

@@ -1,0 +1,297 @@
+"""Globally shuffled batches of (32, 1024) int32 from the page cache: ours beside the limit and beside other readers.
+
+    python -m benchmarks.load --json load.json                    (84 million tokens; about 3 GB of temporary files)
+    python -m benchmarks.load --tokens 5000000 --repeats 1        (a minute)
+
+memmap         `np.memmap` and a fancy index per batch: one file, no format, the limit for NumPy
+native         `beam_pipes.loader.Loader` over a cache of TFRecord files; native_workers: with one thread ahead
+tf_path        `beam_pipes.on_device.DataLoader.from_cache`, iterated as a tf.data.Dataset
+to_jax         the same, `to_jax`; to_torch: `to_torch`; to_numpy: `to_numpy`
+tfdata         `TFRecordDataset` over the same files, a shuffle buffer of 10,000, batched `parse_example`, `decode_raw`
+grain          Grain's MapDataset over an ArrayRecord of the same tokens, raw bytes, its threads
+torch          torch's DataLoader over the memmap, no workers, default collation; torch_getitems: batched fetch
+sequential     stored order: `native` without shuffling
+
+All in one process; before timing, every reader is checked to give every row exactly once. Each key `a_to_b` is the
+throughput of a over that of b: the median over pairs of passes taken in turns, so that what disturbs the machine
+disturbs both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.cache import (
+    Cache,
+    ExampleCodec,
+    ExampleSpec,
+    FeatureSpec,
+    Manifest,
+    ShardWriter,
+    Split,
+    SplitManifest,
+    publish,
+    shard_file_name,
+    snapshot_directory,
+)
+from beam_pipes.loader import Loader
+from benchmarks import harness
+
+BATCH, WIDTH, SHARDS, SHUFFLE_BUFFER = 32, 1024, 16, 10_000
+FIVE = ("inputs", "positions", "segments", "targets", "weights")
+Tokens = npt.NDArray[np.int32]
+Reader = Callable[[], Iterable[Any]]
+Secs = dict[tuple[str, str], dict[str, list[float]]]  # of each pair: seconds of its paired passes
+QUICK = {"memmap", "native", "native_workers", "sequential", "to_numpy", "to_torch"}
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--tokens", type=int, default=84_000_000, help="tokens of one pass [84,000,000]")
+    parser.add_argument("--directory", help="where the temporary files go [the system's temporary directory]")
+    parser.add_argument("--readers", nargs="+", help="only these (memmap is always measured)")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    work = Path(tempfile.mkdtemp(prefix="beam-pipes-benchmark-", dir=options.directory))
+    try:
+        rows = max(1, options.tokens // (BATCH * WIDTH)) * BATCH
+        results: dict[str, Any] = {"tokens": rows * WIDTH, "batch": [BATCH, WIDTH], "shards": SHARDS}
+        one = _measure_one_feature(work, rows, options.repeats, options.readers)
+        results |= one
+        results["five_features"] = _measure_five_features(work, rows // 4, options.repeats)
+        harness.report(results, options.json)
+        return results
+    finally:
+        shutil.rmtree(work)
+
+
+def _measure_one_feature(work: Path, rows: int, repeats: int, chosen: list[str] | None) -> dict[str, Any]:
+    tokens = np.random.default_rng(1).integers(1, 50_257, (rows, WIDTH), dtype=np.int32)
+    tokens.tofile(work / "tokens.bin")
+    split = write_cache(work / "one", {"tokens": tokens})
+    write_array_record(work / "tokens.array_record", tokens)
+    memmap = np.memmap(work / "tokens.bin", np.int32, mode="r", shape=(rows, WIDTH))
+    files = sorted(str(path) for path in (work / "one").glob("snapshots/*/*.tfrecord-*-of-?????"))
+    expected = tokens[:, ::97].sum(dtype=np.int64)
+    del tokens
+    readers: dict[str, Reader] = {
+        "memmap": lambda: memmap_batches(memmap),
+        "native": lambda: Loader(split, batch_size=BATCH),
+        "native_workers": lambda: Loader(split, batch_size=BATCH, workers=1, prefetch=32),
+        "sequential": lambda: Loader(split, batch_size=BATCH, shuffle=False),
+        "tf_path": lambda: on_device_loader(split).dataset,
+        "to_numpy": lambda: on_device_loader(split).to_numpy(),
+        "to_jax": lambda: on_device_loader(split).to_jax(),
+        "to_torch": lambda: on_device_loader(split).to_torch(),
+        "tfdata": lambda: tf_record_batches(files, ["tokens"]),
+        "grain": lambda: grain_batches(work / "tokens.array_record"),
+        "torch": lambda: torch_batches(memmap, batched_fetch=False),
+        "torch_getitems": lambda: torch_batches(memmap, batched_fetch=True),
+    }
+    if chosen:
+        readers = {name: reader for name, reader in readers.items() if name in chosen or name == "memmap"}
+    secs = _measure(readers, rows, int(expected), repeats)
+    return _figures(secs, rows * WIDTH)
+
+
+def _measure_five_features(work: Path, rows: int, repeats: int) -> dict[str, Any]:
+    rows = max(1, rows // BATCH) * BATCH
+    rng = np.random.default_rng(2)
+    columns = {name: rng.integers(1, 50_257, (rows, WIDTH), dtype=np.int32) for name in FIVE}
+    np.stack(list(columns.values()), axis=1).tofile(work / "five.bin")
+    split = write_cache(work / "five", columns)
+    expected = sum(int(column[:, ::97].sum(dtype=np.int64)) for column in columns.values())
+    del columns
+    memmap = np.memmap(work / "five.bin", np.int32, mode="r", shape=(rows, len(FIVE), WIDTH))
+    files = sorted(str(path) for path in (work / "five").glob("snapshots/*/*.tfrecord-*-of-?????"))
+    readers: dict[str, Reader] = {
+        "memmap": lambda: memmap_batches(memmap),
+        "native": lambda: Loader(split, batch_size=BATCH),
+        "tf_path": lambda: on_device_loader(split).dataset,
+        "to_jax": lambda: on_device_loader(split).to_jax(),
+        "to_torch": lambda: on_device_loader(split).to_torch(),
+        "tfdata": lambda: tf_record_batches(files, FIVE),
+    }
+    secs = _measure(readers, rows, expected, repeats)
+    return _figures(secs, rows * WIDTH * len(FIVE))
+
+
+def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int) -> Secs:
+    for name, reader in readers.items():
+        print(f"checking {name}", file=sys.stderr, flush=True)
+        seen = checksum = 0
+        for batch in reader():
+            arrays = list(batch.values()) if isinstance(batch, dict) else [batch]
+            seen += len(arrays[0])
+            checksum += sum(int(np.asarray(array)[..., ::97].sum(dtype=np.int64)) for array in arrays)
+        if (seen, checksum) != (rows, expected):
+            raise AssertionError(f"{name} gave {seen} rows with sum {checksum}, expected {rows} with {expected}")
+    passes = {name: _pass_of(reader) for name, reader in readers.items()}
+    pairs = [(name, "native") for name in readers if name != "native" and "native" in readers]
+    if {"tf_path", "tfdata"} <= readers.keys():
+        pairs.append(("tf_path", "tfdata"))
+    secs: Secs = {}
+    for first, second in pairs:
+        chosen = {first: passes[first], second: passes[second]}
+        # A pass of these takes a tenth of a second, and more of them tell more on a machine that others use too.
+        times = repeats * (7 if {first, second} <= QUICK else 1)
+        secs[first, second] = harness.paired_seconds(chosen, repeats=times)
+        medians = {name: round(statistics.median(found), 3) for name, found in secs[first, second].items()}
+        print(f"seconds: {medians}", file=sys.stderr, flush=True)
+    return secs
+
+
+def _pass_of(reader: Reader) -> Callable[[], None]:
+    def one_pass() -> None:
+        batch = None
+        for batch in reader():  # noqa: B007
+            pass
+        for array in batch.values() if isinstance(batch, dict) else ():
+            getattr(array, "block_until_ready", lambda: None)()
+
+    return one_pass
+
+
+def _figures(secs: Secs, tokens: int) -> dict[str, Any]:
+    def of(top: str, bottom: str) -> float | None:
+        pair = secs.get((top, bottom)) or secs.get((bottom, top))
+        return None if pair is None else round(harness.ratio(pair, bottom, top), 3)
+
+    every: dict[str, list[float]] = {}
+    for pair in secs.values():
+        for name, times in pair.items():
+            every.setdefault(name, []).extend(times)
+    return {
+        "native_to_memmap": of("native", "memmap"),
+        "native_to_tfdata": of("native", "tfdata"),
+        "native_to_grain": of("native", "grain"),
+        "native_to_torch": of("native", "torch"),
+        "tf_path_to_tfdata": of("tf_path", "tfdata"),
+        "mtokens_per_sec": {name: round(tokens / 1e6 / statistics.median(times), 1) for name, times in every.items()},
+    }
+
+
+def write_cache(path: Path, columns: dict[str, Tokens]) -> Split:
+    """The columns as split "train" of a cache of ordinary TFRecord files."""
+    spec = ExampleSpec({name: FeatureSpec("int32", shape=(WIDTH,)) for name in columns})
+    rows = len(next(iter(columns.values())))
+    bounds = np.linspace(0, rows, SHARDS + 1).astype(int).tolist()
+    snapshot = "0" * 16
+    directory = snapshot_directory(path, snapshot)
+    Path(directory).mkdir(parents=True)
+    entries = []
+    for number in range(SHARDS):
+        file = shard_file_name("benchmark", "train", number, SHARDS)
+        with ShardWriter(directory, file, codec=ExampleCodec(spec)) as writer:
+            for row in range(bounds[number], bounds[number + 1]):
+                writer.write({name: column[row] for name, column in columns.items()}, ordinal=row - bounds[number])
+            entries.append(writer.commit())
+    train = SplitManifest.from_entries(entries, spec=spec)
+    publish(path, Manifest(name="benchmark", snapshot=snapshot, splits={"train": train}))
+    return Cache.open(path)["train"]
+
+
+def write_array_record(path: Path, tokens: Tokens) -> None:
+    """The rows as raw bytes in Grain's own format, one record a group: the fastest setting for random access."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    writer = ArrayRecordWriter(str(path), "group_size:1")
+    for row in tokens:
+        writer.write(row.tobytes())
+    writer.close()
+
+
+def memmap_batches(memmap: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.int32]]:
+    order = np.random.default_rng(0).permutation(len(memmap))
+    for start in range(0, len(order), BATCH):
+        yield memmap[order[start : start + BATCH]]
+
+
+def on_device_loader(split: Split) -> Any:
+    from beam_pipes.on_device import DataLoader
+
+    return DataLoader.from_cache(split, batch_size=BATCH)
+
+
+def tf_record_batches(files: list[str], features: Iterable[str]) -> Any:
+    import tensorflow as tf
+
+    described = {name: tf.io.FixedLenFeature([], tf.string) for name in features}
+
+    def parse(records: Any) -> dict[str, Any]:
+        parsed = tf.io.parse_example(records, described)
+        return {
+            name: tf.ensure_shape(tf.io.decode_raw(value, tf.int32), (BATCH, WIDTH)) for name, value in parsed.items()
+        }
+
+    return (
+        tf.data.Dataset.from_tensor_slices(files)
+        .shuffle(len(files))
+        .interleave(
+            tf.data.TFRecordDataset, cycle_length=SHARDS, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+        )
+        .shuffle(SHUFFLE_BUFFER)
+        .batch(BATCH, drop_remainder=True)
+        .map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def grain_batches(path: Path) -> Any:
+    import grain.python as grain
+
+    return (
+        grain.MapDataset.source(grain.ArrayRecordDataSource(str(path)))
+        .shuffle(seed=1)
+        .map(lambda record: np.frombuffer(record, np.int32))
+        .batch(BATCH, drop_remainder=True)
+        .to_iter_dataset()
+    )
+
+
+class MemmapDataset:
+    """What torch users write: a map-style dataset over a memory map."""
+
+    def __init__(self, memmap: npt.NDArray[np.int32]) -> None:
+        self._memmap = memmap
+
+    def __len__(self) -> int:
+        return len(self._memmap)
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+
+        return torch.from_numpy(np.array(self._memmap[index]))
+
+
+class BatchedMemmapDataset(MemmapDataset):
+    """The same with torch's batched fetch."""
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        import torch
+
+        return torch.from_numpy(self._memmap[indices])
+
+
+def torch_batches(memmap: npt.NDArray[np.int32], *, batched_fetch: bool) -> Any:
+    from torch.utils.data import DataLoader
+
+    if batched_fetch:
+        return DataLoader(BatchedMemmapDataset(memmap), batch_size=BATCH, shuffle=True, collate_fn=lambda batch: batch)
+    return DataLoader(MemmapDataset(memmap), batch_size=BATCH, shuffle=True)
+
+
+if __name__ == "__main__":
+    main()
