@@ -37,16 +37,14 @@ def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> None:
     """Runs one command and exits with its code; errors of ours end in one message instead of a traceback."""
-    from click import ClickException
-
+    code: Any = 0
     try:
-        code = app(args=arguments, prog_name="beam-pipes", obj=beam_args, standalone_mode=False)
+        app(args=arguments, prog_name="beam-pipes", obj=beam_args)
     except BeamPipesError as error:
         print(f"beam-pipes: {error}", file=sys.stderr)
         code = 1
-    except ClickException as error:
-        error.show()
-        code = error.exit_code
+    except SystemExit as ended:
+        code = ended.code
     if code == INTERRUPTED:
         print("beam-pipes: interrupted. Run the same command again to go on from the finished shards.", file=sys.stderr)
     sys.exit(code)

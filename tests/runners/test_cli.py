@@ -161,6 +161,14 @@ def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_
         os.killpg(process.pid, 0)
 
 
+def test_a_missing_option_shows_how_the_command_is_used(tmp_path: Path) -> None:
+    done = beam_pipes("build", "sample_declarations:words", check=False)
+
+    assert done.returncode == 2
+    assert "Missing option '--to'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_help_starts_with_what_a_command_does_and_shows_an_example() -> None:
     assert "Example: beam-pipes build examples.python_source:declaration" in beam_pipes("--help").stdout
     assert "Build a cache, or go on where an interrupted build stopped." in beam_pipes("build", "--help").stdout
