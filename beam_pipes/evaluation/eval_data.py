@@ -44,8 +44,11 @@ class LoadEvalOptions:
             )
         if self.num_examples is not None and self.num_examples < 1:
             raise EvaluationError(f"num_examples should be None or at least 1, got {self.num_examples}")
-        if self.shuffle and self.framework == "numpy":
-            raise EvaluationError("framework='numpy' evaluates in the order of the source; leave out shuffle=True")
+        if self.shuffle and not self.use_memory_cache:
+            raise EvaluationError(
+                "shuffle=True gives another order every time the examples are read, and outputs would no longer belong "
+                "to their targets; leave use_memory_cache=True with it"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +148,7 @@ def _load_numpy(task: Task, options: LoadEvalOptions) -> _NumpyExamples:
         examples = task.examples(
             sequence_length=options.sequence_length,
             split=options.split,
+            shuffle=options.shuffle,
             seed=options.seed,
             use_cached=options.use_cached,
         )

@@ -45,7 +45,7 @@ class Evaluator:
         seed: for sources and steps that draw.
         sequence_length: feature → length; what is longer is cut. None for the longest that occurs.
         num_examples: evaluate on this many examples of each task, from the beginning.
-        shuffle: load the examples shuffled by `seed` (TensorFlow only).
+        shuffle: load the examples in an order shuffled by `seed`.
         logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
         use_memory_cache: keep preprocessed examples in memory; False preprocesses them anew for every evaluation.

@@ -287,10 +287,20 @@ def test_apply_length_check_false_cuts_long_examples():
     assert [row["decoder_target_tokens"] for row in rows] == [[3, 9], [4, 1]]
 
 
+def test_encoder_examples_that_are_not_aligned_pass_without_the_check():
+    converter = EncoderFeatureConverter(mask_id=9, pack=False, apply_length_check=False)
+
+    (row,) = convert(converter, [{"inputs": [8, 9], "targets": [8, 7, 3]}], {"inputs": 3, "targets": 3})
+
+    assert row["encoder_loss_weights"] == [0, 1, 0]
+
+
 def test_pass_through_changes_nothing():
     rows = convert(PassThroughFeatureConverter(pack=True, bos_id=3), TRANSLATION, {"inputs": 1})
 
     assert rows == TRANSLATION
+    assert PassThroughFeatureConverter().convert_rows({"x": 1}) == {"x": 1}
+    assert PassThroughFeatureConverter().get_model_feature_lengths({"x": 1}) == {"x": 1}
     assert PassThroughFeatureConverter(pack=True).pack is False
 
 

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from beam_pipes.errors import TaskError
 from transforms.converters import (
     EncDecFeatureConverter,
+    FeatureSpec,
     LMFeatureConverter,
     PrefixLMFeatureConverter,
     PrefixSuffixLMFeatureConverter,
+    PrePackedEncDecFeatureConverter,
     join_segments,
     padded_rows,
 )
+from transforms.converters.lm import language_model_features
 from transforms.converters.pack_examples import pack_examples
 from transforms.converters.prefix_lm import join_example
 
@@ -123,6 +126,28 @@ def test_rows_of_one_feature_need_no_prefix_on_their_ids():
 
     assert features["decoder_input_tokens"].tolist() == [[0, 3, 0]]
     assert features["decoder_segment_ids"].tolist() == [[1, 1, 2]]
+
+
+def test_a_batch_of_packed_model_inputs_needs_no_packing_in_the_converter():
+    row = pack([{"inputs": [7], "targets": [3]}, {"inputs": [5], "targets": [4]}], ("inputs", "targets"), 4)
+    row["weights"] = np.ones(4, np.float32)
+    converter = PrePackedEncDecFeatureConverter(passthrough_features={"weights": FeatureSpec("float32")})
+
+    features = converter.convert_rows(row)
+
+    assert features.pop("weights").tolist() == [1, 1, 1, 1]
+    for name, value in EncDecFeatureConverter().convert_rows(row).items():
+        np.testing.assert_array_equal(features[name], value, err_msg=name)
+
+
+def test_model_inputs_made_elsewhere_without_ids_fall_back_to_non_zero():
+    weights = language_model_features({"targets": np.array([3, 9, 0])}, pack=False)["decoder_loss_weights"]
+
+    assert weights.tolist() == [1, 1, 0]
+
+
+def test_features_without_a_length_are_passed_on_by_padded_rows():
+    assert padded_rows({"targets": np.array([[3]]), "id": np.array([7])}, {"targets": np.array([1])})["id"] == [7]
 
 
 def test_tokens_stored_narrow_are_widened():

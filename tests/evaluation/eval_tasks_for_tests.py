@@ -10,6 +10,12 @@ VOCABULARY = ByteVocabulary()
 QUESTIONS = {"validation": [("2+2", "four"), ("1+1", "two"), ("1+2", "three")], "empty": []}
 
 
+class PythonSource(FunctionDataSource):
+    """A function that returns Python examples, read as they are."""
+
+    reads_without_tensorflow = True
+
+
 @python_map
 def tokenized(example):
     return {
@@ -35,7 +41,7 @@ def accuracy(targets, predictions):
 def arithmetic(name="arithmetic", *, metric_fns=(accuracy,), preprocessors=(tokenized,), **options):
     return Task(
         name,
-        FunctionDataSource(questions, splits=["validation", "empty"]),
+        PythonSource(questions, splits=["validation", "empty"]),
         output_features={"inputs": Feature(VOCABULARY), "targets": Feature(VOCABULARY)},
         preprocessors=preprocessors,
         metric_fns=metric_fns,

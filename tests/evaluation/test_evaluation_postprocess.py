@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,16 @@ from beam_pipes.tasks import ByteVocabulary, Feature, PassThroughVocabulary
 
 FEATURE = Feature(ByteVocabulary())
 HI, HO = FEATURE.vocabulary.encode("Hi"), FEATURE.vocabulary.encode("Ho!")
+
+
+class Tokens:
+    """What a device array looks like: a shape and `tolist`."""
+
+    def __init__(self, ids):
+        self.ids, self.shape = ids, (len(ids),)
+
+    def tolist(self):
+        return self.ids
 
 
 @pytest.mark.parametrize(
@@ -25,6 +37,7 @@ HI, HO = FEATURE.vocabulary.encode("Hi"), FEATURE.vocabulary.encode("Ho!")
         ([np.array(HI), []], ["Hi", ""]),
         ([[], HO], ["", "Ho!"]),
         ("text", "text"),
+        (Tokens(HI), "Hi"),
     ],
 )
 def test_ids_are_decoded_and_several_sequences_each(output, expected):
@@ -79,7 +92,13 @@ def test_targets_can_be_taken_from_the_example():
 
 @pytest.mark.parametrize(
     "postprocessor",
-    [str.upper, lambda text: text.upper(), lambda text, **others: text.upper(), lambda text, is_target: text.upper()],
+    [
+        str.upper,
+        operator.methodcaller("upper"),
+        lambda text: text.upper(),
+        lambda text, **others: text.upper(),
+        lambda text, is_target: text.upper(),
+    ],
 )
 def test_postprocessors_get_the_keywords_they_take(postprocessor):
     assert postprocess_all(["hi"], [{}], postprocessor, is_target=True, where="x") == ["HI"]

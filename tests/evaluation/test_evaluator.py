@@ -446,7 +446,10 @@ def test_passthrough_features_are_measured_too():
         ({"converter": EncDecFeatureConverter(pack=True)}, "During evaluation, packing can't be used."),
         ({"logger_cls": [PyLoggingLogger]}, "'log_dir' must be provided to `Evaluator` if `logger_cls` is non-empty."),
         ({"num_examples": 0}, "num_examples should be None or at least 1, got 0"),
-        ({"shuffle": True}, "framework='numpy' evaluates in the order of the source; leave out shuffle=True"),
+        (
+            {"shuffle": True, "use_memory_cache": False},
+            "shuffle=True gives another order every time .* leave use_memory_cache=True with it",
+        ),
     ],
 )
 def test_an_evaluator_is_checked_when_it_is_made(options, message):
@@ -467,6 +470,17 @@ def test_a_preprocessor_that_needs_lengths_says_so_when_there_are_none():
         evaluator_of(arithmetic(preprocessors=[tokenized, chop]))
 
 
+def test_a_preprocessor_that_needs_lengths_gets_them(caplog):
+    @python_map
+    def chop(example, sequence_length):
+        return {**example, "targets": example["targets"][: sequence_length["targets"]]}
+
+    evaluator = evaluator_of(arithmetic(preprocessors=[tokenized, chop]), sequence_length={"inputs": 4, "targets": 3})
+
+    assert evaluator.model_feature_shapes["decoder_target_tokens"] == (3,)
+    assert "insufficient" not in caplog.text
+
+
 def test_a_few_examples_are_enough_when_asked_and_need_not_be_kept():
     evaluator = evaluator_of(arithmetic(), num_examples=2, use_memory_cache=False)
 
@@ -474,6 +488,16 @@ def test_a_few_examples_are_enough_when_asked_and_need_not_be_kept():
 
     assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
     assert len(outputs["arithmetic"][ModelOutputType.PREDICTION]) == 2
+
+
+def test_examples_may_be_shuffled_and_stay_with_their_outputs():
+    metrics, outputs = evaluator_of(arithmetic(), shuffle=True, seed=1).evaluate(
+        compute_metrics=True, predict_fn=echo_targets
+    )
+
+    assert metrics.result() == {"arithmetic": {"accuracy": 1.0}}
+    decoded = {VOCABULARY.decode(ids) for ids in outputs["arithmetic"][ModelOutputType.PREDICTION]}
+    assert decoded == {"four", "two", "three"}
 
 
 def test_names_are_looked_up_in_the_registries():

@@ -102,7 +102,6 @@ def test_converters_that_choose_and_options_work_over_tf_data(caplog):
         arithmetic(),
         DecoderFeatureConverter(pack=False),
         num_examples=2,
-        shuffle=True,
         use_memory_cache=False,
         sequence_length={"inputs": 4, "targets": 5},
         async_compute_metrics=False,
