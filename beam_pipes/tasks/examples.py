@@ -87,21 +87,32 @@ def dataset_from_examples(
     have the same
     names, dtypes and ranks. Without any example they are those of the output features.
     """
-    tf = tensorflow(name)
     first = next(iter(make_examples()), None)
     if first is None:
-        spec: Any = {n: tf.TensorSpec([None] * f.rank, f.dtype) for n, f in features.items() if f.required}
+        spec: Any = {n: (f.dtype.name, f.rank) for n, f in features.items() if f.required}
     else:
         first = normalised(first, features)
-        spec = tf.nest.map_structure(lambda v: tf.TensorSpec([None] * rank_of(v), dtype_name(v)), first)
+        whole = isinstance(first, Mapping)
+        spec = {n: (dtype_name(v), rank_of(v)) for n, v in (first if whole else {"": first}).items()}
+        spec = spec if whole else spec[""]
+    return dataset_of(lambda: (normalised(example, features) for example in make_examples()), spec, name=name)
+
+
+def dataset_of(make_examples: Callable[[], Iterable[Any]], spec: Any, *, name: str) -> Any:
+    """A `tf.data.Dataset` of normalised examples; `spec` is (dtype, rank), or feature → (dtype, rank)."""
+    tf = tensorflow(name)
+    if isinstance(spec, Mapping):
+        signature: Any = {n: tf.TensorSpec([None] * rank, dtype) for n, (dtype, rank) in spec.items()}
+    else:
+        signature = tf.TensorSpec([None] * spec[1], spec[0])
 
     def conforming() -> Iterator[Any]:
         for example in make_examples():
-            yield _conform(normalised(example, features), spec, name)
+            yield _conform(example, signature, name)
 
-    if _chunkable(tf, spec):
-        return _from_chunks(tf, conforming, spec)
-    return tf.data.Dataset.from_generator(conforming, output_signature=spec)
+    if _chunkable(signature):
+        return _from_chunks(tf, conforming, signature)
+    return tf.data.Dataset.from_generator(conforming, output_signature=signature)
 
 
 def _conform(example: Any, spec: Any, name: str) -> Any:
@@ -130,7 +141,7 @@ def _conform_value(value: Any, spec: Any, name: str, feature: str) -> Any:
     )
 
 
-def _chunkable(tf: Any, spec: Any) -> bool:
+def _chunkable(spec: Any) -> bool:
     return isinstance(spec, dict) and bool(spec) and all(s.shape.rank <= 1 for s in spec.values())
 
 

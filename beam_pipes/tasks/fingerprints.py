@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_pipes.errors import StaleCacheError
 from beam_pipes.tasks.python_step import PythonMap
 from beam_pipes.tasks.signatures import fully_qualified_class_name
 from beam_pipes.tasks.steps import Step
@@ -15,6 +17,8 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
+
+_PREFIX = "task/"
 
 
 def task_fingerprints(task: Task) -> dict[str, Any]:
@@ -38,6 +42,29 @@ def task_fingerprints(task: Task) -> dict[str, Any]:
     for number, step in enumerate(task.offline_steps()):
         parts[f"step {number}: {step.name}"] = step_fingerprint(step)
     return parts
+
+
+def fingerprint_digests(task: Task) -> dict[str, str]:
+    """`task_fingerprints` as digests, named `task/<part>`: what a build stores in the manifest."""
+    return {
+        _PREFIX + part: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        for part, content in task_fingerprints(task).items()
+    }
+
+
+def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> None:
+    """Raises `StaleCacheError` if a cache was built for another version of the task; caches without digests pass."""
+    before = {name: digest for name, digest in stored.items() if name.startswith(_PREFIX)}
+    now = fingerprint_digests(task)
+    if not before or before == now:
+        return
+    changed = sorted(name[len(_PREFIX) :] for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    raise StaleCacheError(
+        f"the cache {where} was built for another version of task '{task.name}'; what changed: {', '.join(changed)}. Build "
+        f"it again, or undo the change",
+        task=task.name,
+        changed=changed,
+    )
 
 
 def step_fingerprint(step: Step) -> Any:

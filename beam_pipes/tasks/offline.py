@@ -10,7 +10,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.examples import examples_from_dataset, normalised
 from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.steps import Step, run_over_dataset, run_over_examples
+from beam_pipes.tasks.steps import dataset_steps, run_over_dataset, run_over_examples
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
@@ -40,12 +40,10 @@ def stream_shard(task: Task, split: str, shard: str, *, seed: int) -> Iterator[d
     """
     steps = list(task.offline_steps())
     native = getattr(task.source, "reads_without_tensorflow", False)
-    leading: list[Step] = []
-    if not native and hasattr(task.source, "shard_dataset"):
-        while steps and steps[0].has_dataset_form:
-            leading.append(steps.pop(0))
-    if not any(not step.has_python_form for step in leading):
+    leading = [] if native or not hasattr(task.source, "shard_dataset") else dataset_steps(steps)
+    if not leading:
         return run_offline(task, task.source.read_shard(split, shard), seed=seed)
+    steps = steps[len(leading) :]
     with map_seed_manager(seed, keyed_by="content"):
         dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
         stream = run_over_examples(steps, examples_from_dataset(dataset), task.step_context())

@@ -192,12 +192,25 @@ def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: S
         if remaining[0].has_python_form:
             stream = remaining.pop(0).over_examples(stream, context)
             continue
-        through_dataset = []
-        while remaining and not remaining[0].has_python_form:
-            through_dataset.append(remaining.pop(0))
-        dataset = _once(stream, context)
-        stream = examples_from_dataset(run_over_dataset(through_dataset, dataset, context))
+        leading = dataset_steps(remaining)
+        del remaining[: len(leading)]
+        dataset = run_over_dataset(leading, _once(stream, context), context)
+        stream = examples_from_dataset(dataset)
     return (normalised(example, context.output_features) for example in stream)
+
+
+def dataset_steps(steps: Sequence[Step]) -> list[Step]:
+    """The first steps, as far as they are worth running in tf.data: up to the last one that exists nowhere else.
+
+    Steps with both forms before it stay in tf.data too: the way out and in costs more than either form.
+    """
+    end = 0
+    for number, step in enumerate(steps):
+        if not step.has_dataset_form:
+            break
+        if not step.has_python_form:
+            end = number + 1
+    return list(steps[:end])
 
 
 def _once(stream: Iterable[Any], context: StepContext) -> Any:

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
 
 COMPLETED = "COMPLETED"
+MANIFEST = "manifest.json"
 
 
 def find_cache_dir(task_name: str) -> str | None:
     """The first global cache directory that has a finished cache of the task."""
     for directory in get_global_cache_dirs():
         path = os.path.join(directory, get_task_dir_from_name(task_name))
-        if exists(os.path.join(path, COMPLETED)):
+        if exists(os.path.join(path, MANIFEST)) or exists(os.path.join(path, COMPLETED)):
             return path
     return None
 
@@ -44,28 +45,45 @@ def cached_stats(task_name: str, split: str) -> Mapping[str, int | float]:
         CacheNotFoundError: there is no cache.
         TaskError: it has no such split.
     """
-    path = get_cached_stats_path(require_cache_dir(task_name), split)
-    if not exists(path):
+    stats = _stats(require_cache_dir(task_name), split)
+    if stats is None:
         raise TaskError(f"Stats do not exist for '{task_name}' split: {split}", task=task_name, split=split)
-    stats: dict[str, int | float] = json.loads(read_bytes(path))
     return stats
+
+
+def _stats(directory: str, split: str) -> Mapping[str, int | float] | None:
+    path = get_cached_stats_path(directory, split)
+    if exists(path):
+        stats: dict[str, int | float] = json.loads(read_bytes(path))
+        return stats
+    if not exists(os.path.join(directory, MANIFEST)):
+        return None
+    from beam_pipes.cache import Cache
+    from beam_pipes.tasks.cache_statistics import split_statistics
+
+    cache = Cache.open(directory)
+    return split_statistics(cache[split]) if split in cache.splits else None
 
 
 def cached_stats_or_none(task_name: str, split: str) -> Mapping[str, int | float] | None:
     """`cached_stats`; None without a cache or without the split."""
     directory = find_cache_dir(task_name)
-    if directory is None or not exists(get_cached_stats_path(directory, split)):
-        return None
-    return cached_stats(task_name, split)
+    return None if directory is None else _stats(directory, split)
 
 
 def cached_source(task: Task, split: str) -> Any:
-    """The source that reads a split of a task's cache."""
+    """The source that reads a split of a task's cache: one that beam-pipes built, or one in the layout of
+    `info.{split}.json`."""
+    directory = require_cache_dir(task.name)
+    if exists(os.path.join(directory, MANIFEST)):
+        from beam_pipes.tasks.fingerprints import check_fingerprints
+        from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
+
+        source = BuiltCacheSource(directory, split)
+        check_fingerprints(task, source.fingerprints, directory)
+        return source
     from beam_pipes.tasks.sources.cached_source import CachedDataSource
 
     placeholder = task.placeholder
-    return CachedDataSource(
-        require_cache_dir(task.name),
-        split,
-        file_shuffle_buffer_size=placeholder.file_shuffle_buffer_size if placeholder else None,
-    )
+    buffer_size = placeholder.file_shuffle_buffer_size if placeholder else None
+    return CachedDataSource(directory, split, file_shuffle_buffer_size=buffer_size)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.tasks.concurrency import frugal
+from beam_pipes.tasks.concurrency import frugal, with_few_threads
 from beam_pipes.tasks.examples import dtype_name, examples_from_dataset, normalised, rank_of
 from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
-from beam_pipes.tasks.steps import Step, StepContext, run_over_dataset, run_over_examples
+from beam_pipes.tasks.steps import Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
 from beam_pipes.tasks.task_cache import cached_source
 from beam_pipes.tasks.task_dataset import (
     LoadOptions,
@@ -71,7 +71,7 @@ class _Stream:
     def apply(self, steps: Sequence[Step], context: StepContext) -> None:
         remaining = list(steps)
         if self._dataset is not None:
-            leading = list(itertools.takewhile(lambda step: not step.has_python_form, remaining))
+            leading = dataset_steps(remaining)
             with frugal():
                 self._dataset = run_over_dataset(leading, self._dataset, context)
             remaining = remaining[len(leading) :]
@@ -80,7 +80,7 @@ class _Stream:
             self._dataset = None
 
     def examples(self) -> Iterable[Any]:
-        return self._examples if self._dataset is None else examples_from_dataset(self._dataset)
+        return self._examples if self._dataset is None else examples_from_dataset(with_few_threads(self._dataset))
 
 
 def _read_natively(source: Any, options: LoadOptions) -> Iterator[Any]:
