@@ -166,16 +166,8 @@ class ColumnReader:
         longest = int(lengths.max(initial=0))
         width = longest if size is None else size
         if longest > width:
-            raise SpecError(
-                f"feature {feature!r}: expected at most pad_to={width} elements, got a record with {longest}. Trim "
-                "it first, "
-                "or raise pad_to.",
-                feature=feature,
-                expected=width,
-                found=longest,
-            )
-        fill = self._fill(feature, value)
-        made = np.full((len(lengths), width, *values.shape[1:]), fill, values.dtype)
+            raise self._too_long(feature, width, longest)
+        made = np.full((len(lengths), width, *values.shape[1:]), self._fill(feature, value), values.dtype)
         if values.nbytes >= _LONG_ROW_BYTES * len(lengths) and values.dtype != object:
             end = 0
             for row, length in enumerate(lengths.tolist()):
@@ -184,6 +176,15 @@ class ColumnReader:
         else:
             made[np.arange(width) < lengths[:, None]] = values
         return made
+
+    def _too_long(self, feature: str, width: int, longest: int) -> SpecError:
+        return SpecError(
+            f"feature {feature!r}: expected at most pad_to={width} elements, got a record with {longest}. Trim it "
+            "first, or raise pad_to.",
+            feature=feature,
+            expected=width,
+            found=longest,
+        )
 
     def view(self, feature: str, shard: int) -> Array:
         """(records of the shard, *shape) over the file itself, in the stored dtype; needs a layout."""
@@ -213,14 +214,7 @@ class ColumnReader:
             box[axis] = box[axis] if known is None else known
         if size is not None:
             if box[0] > size:
-                raise SpecError(
-                    f"feature {feature!r}: expected at most pad_to={size} elements, got a record with {box[0]}. Trim "
-                    "it "
-                    "first, or raise pad_to.",
-                    feature=feature,
-                    expected=size,
-                    found=box[0],
-                )
+                raise self._too_long(feature, size, box[0])
             box[0] = size
         made = np.full((len(shapes), *box), self._fill(feature, value), values.dtype)
         end = 0

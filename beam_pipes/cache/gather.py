@@ -8,8 +8,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# From this mean number of elements on, copying run by run beats one index per element.
-LONG_RUN = 192
+# From this mean number of elements on, copying run by run beats one index per element: measured on batches of 64, both
+# take 90 µs at 100 elements; at 1,000 they take 120 and 224 µs.
+LONG_RUN = 128
 
 
 def overlapping_rows(memory: Array, row_bytes: int) -> Array:

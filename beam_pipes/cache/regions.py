@@ -9,6 +9,7 @@ the range. `SeparateFiles` gives the same addresses to files that are mapped one
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import sys
@@ -24,7 +25,7 @@ from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptReco
 Array = np.ndarray[Any, Any]
 Check = Callable[[int, Array], None]  # (file, its bytes): raises where they are not what they should be
 
-# Linux allows 65,530 maps a process by default; the rest is for everyone else.
+# Linux allows 65,530 maps a process by default: all regions together take at most this many, the rest is for others.
 MAX_MAPS = 60_000
 # Files that `SeparateFiles` keeps open.
 MAX_SEPARATE_FILES = 1_000
@@ -50,7 +51,7 @@ class Region(Protocol):
 
 def open_region(paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> Region:
     """The region of files given by number; each is opened, and its size and content checked, when first needed."""
-    if sys.platform == "linux" and sys.maxsize > 1 << 32 and len(sizes) <= MAX_MAPS:
+    if sys.platform == "linux" and sys.maxsize > 1 << 32 and sum(_maps.values()) + len(sizes) <= MAX_MAPS:
         try:
             return MappedRegion(paths, sizes, check=check)
         except OSError:
@@ -77,7 +78,7 @@ class MappedRegion:
         self.bases = _bases(self._sizes)
         self._ready = np.zeros(len(self._sizes), bool)
         self._all_ready = False
-        self._reservation = _Reservation(max(int(self.bases[-1]), mmap.ALLOCATIONGRANULARITY))
+        self._reservation = _Reservation(max(int(self.bases[-1]), mmap.ALLOCATIONGRANULARITY), len(self._sizes))
         self._bytes: Array = np.asarray(self._reservation)
         self._rows: dict[int, Array] = {}
 
@@ -207,6 +208,9 @@ def wrong_size(path: str, expected: int, found: int) -> CorruptCacheError:
     )
 
 
+# Address of each region → the files that it may map.
+_maps: dict[int, int] = {}
+
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -215,11 +219,12 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 class _Reservation:
     """A range of addresses. Arrays made from it keep it alive; it is unmapped with the last of them."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, files: int) -> None:
         self._size = size
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         self._address = _mmap(None, size, 0, flags, -1)
-        weakref.finalize(self, _munmap, self._address, size).atexit = False
+        _maps[self._address] = files
+        weakref.finalize(self, _release, self._address, size).atexit = False
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -231,6 +236,7 @@ class _Reservation:
         _mmap(self._address + offset, size, mmap.PROT_READ, flags, descriptor)
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -254,5 +260,6 @@ def _mmap(address: int | None, size: int, protection: int, flags: int, descripto
     return int(made)
 
 
-def _munmap(address: int, size: int) -> None:
+def _release(address: int, size: int) -> None:
+    _maps.pop(address, None)
     _libc().munmap(address, size)

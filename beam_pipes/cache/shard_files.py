@@ -36,13 +36,14 @@ _INT64 = np.dtype(np.int64)
 class Places:
     """Some records of a split: the shard of each, its position within, and the address of its payload."""
 
-    __slots__ = ("_begins", "_files", "_indices", "_payloads", "shards")
+    __slots__ = ("_begins", "_files", "_indices", "_payloads", "_positions", "shards")
 
     def __init__(self, files: ShardFiles, indices: Array, shards: Array, begins: Array) -> None:
         self._files = files
         self._indices = indices
         self._begins = begins
         self._payloads: Array | None = None
+        self._positions: Array | None = None
         self.shards = shards
 
     def __len__(self) -> int:
@@ -50,8 +51,10 @@ class Places:
 
     @property
     def positions(self) -> Array:
-        positions: Array = self._indices - self._begins
-        return positions
+        """Computed once."""
+        if self._positions is None:
+            self._positions = self._indices - self._begins
+        return self._positions
 
     @property
     def payloads(self) -> Array:
@@ -76,6 +79,7 @@ class ShardFiles:
         self._ends = np.cumsum(self.shard_sizes)
         self._unsigned_ends = self._ends.astype(np.uint64)
         self.begins: Array = self._ends - self.shard_sizes
+        self._column_starts: dict[str, Array] = {}
         self.num_records = int(self._ends[-1]) if len(self._ends) else 0
 
     def path(self, shard: int) -> str:
@@ -175,8 +179,10 @@ class ShardFiles:
         """One column of the index for the given records, as int64."""
         dtype = column_dtype(name)
         self._index.prepare(places.shards)
-        addresses = (self._index.bases[:-1] + self._positions[0][name])[places.shards]
-        rows = self._index.rows(addresses + places.positions * dtype.itemsize, dtype.itemsize)
+        starts = self._column_starts.get(name)
+        if starts is None:
+            starts = self._column_starts[name] = self._index.bases[:-1] + self._positions[0][name]
+        rows = self._index.rows(starts[places.shards] + places.positions * dtype.itemsize, dtype.itemsize)
         return rows.view(dtype).astype(np.int64)
 
     def whole_column(self, name: str) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -317,3 +319,41 @@ def test_a_single_record_is_checked_against_its_checksum(tmp_path: Path, region:
     for read in (lambda: split[0], lambda: split.record_bytes(0), lambda: next(iter(split))):
         with pytest.raises(CorruptRecordError, match=f"{path.name}: the payload of the record at offset 0 .* damaged"):
             read()
+
+
+def test_regions_are_mapped_within_a_budget_of_maps_and_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(200)))
+
+    gc.collect()
+    first = regions.open_region(lambda _: str(path), [200])
+    monkeypatch.setattr(regions, "MAX_MAPS", sum(regions._maps.values()) + 1)
+    second = regions.open_region(lambda _: str(path), [200, 200])
+    assert isinstance(first, regions.MappedRegion) and isinstance(second, regions.SeparateFiles)
+
+    data = first.file(0)
+    before = len(regions._maps)
+    del first
+    gc.collect()
+    assert len(regions._maps) == before and data.tolist() == list(range(200))  # an array keeps the memory
+    del data
+    gc.collect()
+    assert len(regions._maps) == before - 1
+
+
+def test_a_forked_process_reads_what_its_parent_has_opened(written: tuple[Split, list[dict[str, Any]]]) -> None:
+    split, _ = written
+    name = "tokens" if split.fixed else "grid"
+    split.gather([0])
+    expected = split.gather_values(name, list(range(43)))[0].tolist()
+
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(split.gather_values(name, list(range(43)))[0].tolist()))
+    child.start()
+    found = receiver.recv() if receiver.poll(30) else None
+    child.join(30)
+
+    assert found == expected and child.exitcode == 0
