@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import TaskError, UnknownNameError
+from transforms import converters
 from transforms.converters import (
     CONVERTERS,
     DecoderFeatureConverter,
@@ -200,3 +201,8 @@ def test_the_table_of_converters_names_them_and_suggests():
         converter_named("prefx_lm")
     assert set(CONVERTERS) == {name for name in CONVERTERS if converter_named(name)}
     assert len(CONVERTERS) == 10
+
+
+def test_an_unknown_name_of_the_room_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'transforms.converters' has no attribute 'SpanConverter'"):
+        converters.SpanConverter  # noqa: B018

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from beam_pipes.evaluation import Evaluator
+from beam_pipes.evaluation.loggers import Logger
+from beam_pipes.evaluation.metrics import Scalar
 from beam_pipes.tasks import ByteVocabulary, Feature, FunctionDataSource, Task, python_map
+from transforms.converters import EncDecFeatureConverter
 
+PADDED = EncDecFeatureConverter(pack=False)
 VOCABULARY = ByteVocabulary()
 QUESTIONS = {"validation": [("2+2", "four"), ("1+1", "two"), ("1+2", "three")], "empty": []}
 
@@ -56,3 +61,28 @@ def echo_targets(dataset):
         for index, example in dataset.as_numpy_iterator()
     ]
     return pairs[::-1]
+
+
+def evaluator_of(task, converter=PADDED, **options):
+    return Evaluator(task, converter, framework="numpy", **options)
+
+
+def scores_of(dataset):
+    return [(index, float(index)) for index, _ in dataset]
+
+
+def mean_score(targets, scores):
+    return {"mean_score": Scalar(float(np.mean(scores)))}
+
+
+def best_beam(targets, predictions, aux_values):
+    return {"best_beam": max(aux_values["beam"])}
+
+
+class RecordingLogger(Logger):
+    """Keeps what it is given, by output directory."""
+
+    calls: list[dict] = []
+
+    def __call__(self, **call):
+        self.calls.append({**call, "output_dir": self.output_dir})

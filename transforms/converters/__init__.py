@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import UnknownNameError
 from transforms.converters.autoregressive import autoregressive_inputs as autoregressive_inputs
@@ -18,7 +19,6 @@ from transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatur
 from transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter
 from transforms.converters.feature_converter import FeatureConverter as FeatureConverter
 from transforms.converters.feature_spec import FeatureSpec as FeatureSpec
-from transforms.converters.joined_split import JoinedSplit as JoinedSplit
 from transforms.converters.lm import LMFeatureConverter as LMFeatureConverter
 from transforms.converters.pass_through import PassThroughFeatureConverter as PassThroughFeatureConverter
 from transforms.converters.pre_packed_enc_dec import (
@@ -35,6 +35,9 @@ from transforms.converters.prefix_suffix_lm import (
 from transforms.converters.rows import join_segments as join_segments
 from transforms.converters.rows import pad_example as pad_example
 from transforms.converters.rows import padded_rows as padded_rows
+
+if TYPE_CHECKING:
+    from transforms.converters.joined_split import JoinedSplit as JoinedSplit
 
 CONVERTERS: Mapping[str, type[FeatureConverter]] = {
     "decoder": DecoderFeatureConverter,
@@ -62,3 +65,11 @@ def converter_named(name: str) -> type[FeatureConverter]:
             f"unknown converter {name!r}; choose one of: {', '.join(sorted(CONVERTERS))}.{hint}", name=name
         )
     return CONVERTERS[name]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "JoinedSplit":  # brings the cache, which converters alone do not need
+        from transforms.converters.joined_split import JoinedSplit
+
+        return JoinedSplit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
