@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, PadValue
-from beam_pipes.loader.iterator import LoaderIterator
+from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader
@@ -136,7 +136,7 @@ class Loader:
                 f"a mixture with exhausted='repeat' never ends, got epochs={epochs}: pass epochs=None and count "
                 "steps, or Mixture(…, exhausted='stop' or 'drop')"
             )
-        self._cursor = Cursor(0, 0)
+        self._progress = Progress(Cursor(0, 0))
         self._iterator: weakref.ref[LoaderIterator] | None = None
 
     # What there is
@@ -186,6 +186,7 @@ class Loader:
         previous = self._iterator() if self._iterator is not None else None
         if previous is not None:
             previous.close()
+        self._progress.forget()
         iterator = LoaderIterator(self, workers=self.workers, prefetch=self.prefetch)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -314,14 +315,16 @@ class Loader:
 
         return trackable_state(self)
 
-    # The machinery that the iterator drives
+    @property
+    def _cursor(self) -> Cursor:
+        return self._progress.cursor
 
     def _move(self, cursor: Cursor, stream: RowStream | MixtureStream) -> None:
+        self._reader = self._new_reader(stream)
+        self._progress = Progress(cursor)
         iterator = self._iterator() if self._iterator is not None else None
         if iterator is not None:
             iterator.restart()
-        self._reader = self._new_reader(stream)
-        self._cursor = cursor
 
     def _cursor_at(self, step: int) -> Cursor:
         _check_integer("step", step, 0)

@@ -92,7 +92,9 @@ class StepOptions:
         return None
 
     def groups(self, cursor: Cursor, size_of: Callable[[int], int | None], length: int) -> Iterator[Steps]:
-        """All steps from a cursor on, in groups of up to `length`."""
-        while (steps := self.next_steps(cursor, size_of, most=length)) is not None:
+        """All steps from a cursor on, in groups of 1, 2, 4 and so on up to `length`: the first comes at once."""
+        most = 1
+        while (steps := self.next_steps(cursor, size_of, most=most)) is not None:
             yield steps
             cursor = steps.following
+            most = min(2 * most, length)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from fractions import Fraction
@@ -129,7 +130,7 @@ def test_the_state_holds_the_position_of_every_source_and_stays_below_a_kilobyte
     many = Mixture([(sources[index % 3], 1 / (index + 2)) for index in range(20)])
     loader = Loader(many, batch_size=1, epochs=None)
     loader.set_state(Loader(many, batch_size=1, epochs=None).get_state())
-    loader._cursor = loader._cursor._replace(position=10**12)  # far out, without reading so many rows
+    loader.restore(dataclasses.replace(loader.state, position=10**12))
     loader.set_rates([1 / (index + 3) for index in range(20)])
 
     state = loader.get_state()
