@@ -39,9 +39,9 @@ class BlockOrder:
 
     Memory is 24 bytes a *block*, none a record. `block_sizes` are the record counts of consecutive blocks.
 
-    The price is quality: the records of a batch come from at most `window` blocks. Where neighbours in the store are
-    alike (sorted by date, by language), batch means then vary more than under a global shuffle, by a factor of about
-    sqrt(1 + (batch_size - 1)/(window · records per block) · ...); docs/loader.md has the measured table.
+    The price is quality: a batch comes from at most `window` blocks (two windows at a seam). Where neighbours in the
+    store are alike (sorted by date, by language), batch means then vary more than under a global shuffle;
+    docs/loader.md has the measured table.
     """
 
     def __init__(self, block_sizes: IndexLike, *, window: int, seed: int = 0, epoch: int = 0, stream: int = 0) -> None:

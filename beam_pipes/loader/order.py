@@ -101,7 +101,7 @@ class KeyedPermutation:
         self._low_bits = max(1, max(size - 1, 1).bit_length() // 2)
         self._high_size = max(1, -(-size // (1 << self._low_bits)))
         # Small domains have small halves, where a round changes little: chi-square over all permutations of five
-        # records needs 16 rounds; from thousands of records on, no test here tells eight rounds from a random permutation.
+        # records needs 16 rounds; from thousands of records on no test here tells eight rounds from a random one.
         rounds = 24 if size < 4096 else 8
         key = derive_key(seed, epoch, stream)
         self._keys = []
