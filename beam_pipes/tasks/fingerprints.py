@@ -60,8 +60,8 @@ def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> Non
         return
     changed = sorted(name[len(_PREFIX) :] for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     raise StaleCacheError(
-        f"the cache {where} was built for another version of task '{task.name}'; what changed: {', '.join(changed)}. Build "
-        f"it again, or undo the change",
+        f"the cache {where} was built for another version of task '{task.name}'; what changed: {', '.join(changed)}. "
+        f"Build it again, or undo the change",
         task=task.name,
         changed=changed,
     )
