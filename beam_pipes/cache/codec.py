@@ -21,6 +21,7 @@ from beam_pipes.cache.fields import (
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.layout import FixedLayout
 from beam_pipes.cache.messages import Example as ExampleMessage
+from beam_pipes.cache.own_records import OwnRecords
 from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
 from beam_pipes.cache.wire import FILLER
 from beam_pipes.errors import CorruptRecordError, SpecError
@@ -81,6 +82,7 @@ class ExampleCodec:
             for field in self.fields
         ]
         self._decoders = [(field.feature, field.name, decoder_of(field, spec[field.feature])) for field in self.fields]
+        self._own_records = OwnRecords(spec, self.fields)
         self.constant_starts: dict[str, int] = self._constant_starts()
         self.fixed_layout = self._fixed_layout() if spec.fixed else None
         self._template = self._make_template() if spec.fixed else None
@@ -162,6 +164,10 @@ class ExampleCodec:
                     feature: own_array(np.frombuffer(payload, dtype, count, start), spec, shape)
                     for feature, dtype, count, start, spec, shape in self._fixed_values
                 }
+        else:
+            ours = self._own_records.decode(payload)
+            if ours is not None:
+                return ours
         try:
             features = ExampleMessage.FromString(payload).features.feature
         except DecodeError as error:

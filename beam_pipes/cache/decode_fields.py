@@ -16,6 +16,7 @@ from beam_pipes.errors import SpecError
 
 Shape = tuple[int, ...]
 Decoder = Callable[[Any, "Shape | None"], Any]  # (Feature message, stored shape) → value
+BytesDecoder = Callable[[bytes, "Shape | None"], Any]  # (its bytes, stored shape) → value
 
 _LISTS = {
     "raw": "bytes_list",
@@ -28,9 +29,6 @@ _LISTS = {
 
 def decoder_of(field: Field, spec: FeatureSpec) -> Decoder:
     """The function that turns the Feature message of a field into a value; it raises `SpecError`."""
-    if field.kind == "shape":
-        shape_spec = FeatureSpec("int64", shape=(len(spec.shape),))
-        return _tensor_decoder(field, shape_spec)
     if field.kind == "text":
         return lambda message, _: text_value(field.name, spec, _single(field, message))
     if field.kind == "texts":
@@ -85,30 +83,43 @@ def own_array(values: np.ndarray[Any, Any], spec: FeatureSpec, shape: Shape) -> 
     return made if spec.shape else made[()]
 
 
+def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
+    """The function that turns the bytes of a direct field into a value; it raises `SpecError`."""
+    if field.kind == "text":
+        return lambda data, _: text_value(field.name, spec, data)
+    if field.kind == "shape":
+        spec = FeatureSpec("int64", shape=(len(spec.shape),))
+    storage, declared = dtypes.numpy_dtype(field.dtype), spec.numpy_dtype
+    itemsize = storage.itemsize
+    plain = spec.shape == (None,) and field.dtype != dtypes.BOOL
+
+    def decode(data: bytes, stored: Shape | None) -> Any:
+        if len(data) % itemsize:
+            raise SpecError(
+                f"feature {field.name!r}: expected raw {field.dtype} values of {itemsize} bytes each, found "
+                f"{len(data)} bytes. The record was written with another spec.",
+                feature=field.name,
+                expected=field.dtype,
+                found=len(data),
+            )
+        values = _booleans(field.name, data) if field.dtype == dtypes.BOOL else np.frombuffer(data, storage)
+        if plain:
+            return values.astype(declared)
+        return own_array(values, spec, shape_of_count(field.name, spec, values.size, stored))
+
+    return decode
+
+
 def _tensor_decoder(field: Field, spec: FeatureSpec) -> Decoder:
     storage = dtypes.numpy_dtype(field.dtype)
+    if field.kind in ("raw", "shape"):
+        from_bytes = bytes_decoder_of(field, spec)
+        return lambda message, stored: from_bytes(_single(field, message), stored)
 
     def decode(message: Any, stored: Shape | None) -> Any:
-        if field.kind in ("raw", "shape"):
-            data = _single(field, message)
-            if len(data) % storage.itemsize:
-                raise SpecError(
-                    f"feature {field.name!r}: expected raw {field.dtype} values of {storage.itemsize} bytes each, "
-                    "found "
-                    f"{len(data)} bytes. The record was written with another spec.",
-                    feature=field.name,
-                    expected=field.dtype,
-                    found=len(data),
-                )
-            if field.dtype == dtypes.BOOL:
-                values = _booleans(field.name, data)
-            else:
-                values = np.frombuffer(data, storage)
-        else:
-            numbers = _values(field, message)
-            values = np.array(numbers, dtype=storage)
-            if field.kind == "ints":
-                values = exact_array(field.name, FeatureSpec(spec.dtype, shape=(None,)), values)
+        values = np.array(_values(field, message), dtype=storage)
+        if field.kind == "ints":
+            values = exact_array(field.name, FeatureSpec(spec.dtype, shape=(None,)), values)
         return own_array(values, spec, shape_of_count(field.name, spec, values.size, stored))
 
     return decode

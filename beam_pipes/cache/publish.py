@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.cache.checked_json import canonical_json
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.schema import schema_text
 from beam_pipes.cache.storage import Storage, storage_for
@@ -52,6 +53,7 @@ def publish(
         if build is not None:
             rendered = json.dumps(build, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
             store.replace(os.path.join(directory, BUILD), rendered.encode())
+    reached("publish/described")
     try:
         store.write_new(own, data)
     except FileExistsError as error:
@@ -64,7 +66,9 @@ def publish(
                 path=own,
                 snapshot=manifest.snapshot,
             ) from error
+    reached("publish/snapshot-manifest-written")
     store.replace(os.path.join(os.fspath(path), FILE_NAME), data)
+    reached("publish/current-manifest-replaced")
     return manifest.id
 
 

@@ -20,8 +20,6 @@ def _feature(field: Field, spec: FeatureSpec) -> str:
     shape = () if field.kind in ("raw", "shape", "text") else spec.shape
     if None not in shape:
         lines.append("  shape {" + "".join(f" dim {{ size: {size} }}" for size in shape) + " }")
-    elif field.kind == "ints" and spec.minimum is not None and spec.maximum is not None:
-        lines.append("  value_count { min: 0 }")
     else:
         lines.append("  value_count { min: 0 }")
     if field.kind == "ints":

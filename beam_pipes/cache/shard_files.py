@@ -196,6 +196,12 @@ class ShardFiles:
             made[begin : begin + count] = self._index.file(shard)[start : start + count * dtype.itemsize].view(dtype)
         return made
 
+    def close(self) -> None:
+        """Lets go of the mapped files: they are unmapped when no array shows them; the next read maps them again."""
+        for name in ("data", "_index", "_origins"):
+            self.__dict__.pop(name, None)
+        self._column_starts.clear()
+
     def source_ordinals(self) -> Array:
         return self.whole_column(ORDINAL)
 

@@ -13,6 +13,7 @@ import numpy as np
 from beam_pipes.cache.codec import RecordCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_path
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.layout import FixedLayout
 from beam_pipes.cache.shard_entry import ShardEntry
 from beam_pipes.cache.storage import Storage, storage_for
@@ -100,6 +101,7 @@ class ShardWriter:
     def commit(self) -> ShardEntry:
         """Makes the index appear, then the shard, both durable; replaces what was there."""
         self._records.close()
+        reached("shard/written")
         index = encode_index(self._columns())
         entry = ShardEntry(
             file=self.file_name,
@@ -111,7 +113,9 @@ class ShardWriter:
             layout=self._layout(),
         )
         self._storage.replace(index_path(self._path), index)
+        reached("shard/index-renamed")
         self._staged.commit()
+        reached("shard/renamed")
         return entry
 
     def abort(self) -> None:

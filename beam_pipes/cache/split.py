@@ -168,6 +168,10 @@ class Split:
                 batch[name] = columns.padded(name, places, size=size, value=value)
         return batch
 
+    def close(self) -> None:
+        """Unmaps the files, once no view shows them. The split stays usable: the next read maps them again."""
+        self._files.close()
+
     def views(self, shard: int) -> dict[str, Array]:
         """The features of one shard as read-only arrays over the file itself: nothing is parsed or copied.
 

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import IO, Protocol
 
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.errors import CacheError, CacheNotFoundError
 
 TEMPORARY_PREFIX = ".tmp-"
@@ -144,6 +145,7 @@ class LocalStorage:
                 shutil.copyfile(source, temporary)
                 with open(temporary, "rb+") as file:
                     os.fsync(file.fileno())
+            reached("storage/link-staged")
             os.replace(temporary, target)
         finally:
             Path(temporary).unlink(missing_ok=True)  # a link onto the same file leaves the temporary name behind
@@ -166,20 +168,26 @@ class LocalStagedFile:
 
     def write(self, data: bytes, /) -> int:
         assert self._file is not None
-        return self._file.write(data)
+        view = memoryview(data)
+        while len(view):  # a raw file may take less than it is given: on a disk that is about to be full, above 2 GiB
+            view = view[self._file.write(view) :]
+        return len(data)
 
     def read_back(self) -> bytes:
         return Path(self._temporary).read_bytes()
 
     def commit(self) -> None:
         self._finish()
+        reached("storage/staged")
         os.replace(self._temporary, self._path)
+        reached("storage/renamed")
         sync_directory(os.path.dirname(self._path))
 
     def commit_new(self) -> None:
         """`commit`, or `FileExistsError` where the path is taken."""
         self._finish()
         os.link(self._temporary, self._path)
+        reached("storage/new-linked")
         os.unlink(self._temporary)
         sync_directory(os.path.dirname(self._path))
 

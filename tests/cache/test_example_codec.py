@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -100,6 +101,37 @@ def test_the_index_row_tells_where_each_aligned_tensor_lies(features: dict[str, 
             assert payload[start : start + len(stored)] == stored
             if np.ndim(value):
                 assert (HEADER_BYTES + start) % 8 == 0
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_changed_record_is_decoded_as_protocol_buffers_would_or_refused(data: st.DataObject) -> None:
+    codec = ExampleCodec(ExampleSpec({name: spec for name, (spec, _) in CHANGED.items()}))
+    payload = bytearray(codec.encode({name: value for name, (_, value) in CHANGED.items()}))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(payload[: data.draw(st.integers(0, len(payload)) | st.just(len(payload)))])
+
+    outcomes: list[dict[str, Any]] = []
+    for form in (lambda: cut, lambda: Example.FromString(cut).SerializeToString()):
+        try:
+            found = codec.decode(form())
+            outcomes.append({name: (str(np.asarray(value).tolist()), np.shape(value)) for name, value in found.items()})
+        except (SpecError, CorruptRecordError, DecodeError):
+            outcomes.append({})
+
+    assert outcomes[0] == outcomes[1]
+
+
+CHANGED: dict[str, tuple[FeatureSpec, Any]] = {
+    "flags": (FeatureSpec("bool", shape=(None,)), [True, False]),
+    "ids": (FeatureSpec("int16", shape=(None,), encoding="list"), [1, 300, -1]),
+    "image": (FeatureSpec("uint8", shape=(None, None)), np.zeros((2, 1), np.uint8)),
+    "text": (FeatureSpec("str"), "é"),
+    "tokens": (FeatureSpec("int32", shape=(None,)), [5, 6, 7]),
+    "words": (FeatureSpec("bytes", shape=(None,)), [b"a", b""]),
+    "xs": (FeatureSpec("float32", shape=(None,), encoding="list"), [0.5]),
+}
 
 
 def test_golden_bytes_of_a_record() -> None:

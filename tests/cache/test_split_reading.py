@@ -343,6 +343,22 @@ def test_regions_are_mapped_within_a_budget_of_maps_and_released(
     assert len(regions._maps) == before - 1
 
 
+def test_a_closed_split_lets_go_of_its_files_and_opens_them_again(fixed: tuple[Split, list[dict[str, Any]]]) -> None:
+    split, examples = fixed
+    gc.collect()
+    before = len(regions._maps)
+    view = split.views(2)["id"]
+    split.lengths("tokens")
+
+    split.close()
+    assert view[0] == examples[3]["id"]  # a view keeps what it shows
+    del view
+    gc.collect()
+
+    assert len(regions._maps) == before
+    assert split.gather([3])["id"].tolist() == [examples[3]["id"]]
+
+
 def test_a_forked_process_reads_what_its_parent_has_opened(written: tuple[Split, list[dict[str, Any]]]) -> None:
     split, _ = written
     name = "tokens" if split.fixed else "grid"
