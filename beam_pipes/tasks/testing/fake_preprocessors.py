@@ -45,7 +45,7 @@ def token_preprocessor_no_sequence_length(dataset: Any, output_features: Mapping
     return double(dataset)
 
 
-@map_over_dataset(num_seeds=1)
+@map_over_dataset(num_seeds=1)  # type: ignore[untyped-decorator]
 def random_token_preprocessor(example: Mapping[str, Any], seed: Any, sequence_length: Any) -> dict[str, Any]:
     """Adds `random`, a number below 1,000, and leaves the rest."""
     tf = tensorflow("random_token_preprocessor")

@@ -1,0 +1,23 @@
+"""The evaluator. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+
+from __future__ import annotations
+
+from beam_pipes.seqio.reexport import reexport
+
+HOMES = {
+    "AllMetricsFuture": "beam_pipes.evaluation",
+    "Evaluator": "beam_pipes.evaluation",
+    "JSONLogger": "beam_pipes.evaluation.loggers",
+    "Logger": "beam_pipes.evaluation.loggers",
+    "ModelFnCallable": "beam_pipes.evaluation",
+    "PredictFnCallable": "beam_pipes.evaluation",
+    "PyLoggingLogger": "beam_pipes.evaluation.loggers",
+    "ScoreFnCallable": "beam_pipes.evaluation",
+    "TensorAndNumpyEncoder": "beam_pipes.evaluation.loggers",
+    "TensorBoardLogger": "beam_pipes.evaluation.loggers",
+    "evaluate_mixture": "beam_pipes.evaluation",
+    "get_valid_eval_tasks": "beam_pipes.evaluation",
+}
+
+__all__ = sorted(HOMES)
+__getattr__, __dir__ = reexport(__name__, HOMES)

@@ -1,0 +1,23 @@
+"""Feature converters. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+
+from __future__ import annotations
+
+from beam_pipes.seqio.reexport import reexport
+
+HOMES = {
+    "DecoderFeatureConverter": "transforms.converters",
+    "EncDecFeatureConverter": "transforms.converters",
+    "EncoderFeatureConverter": "transforms.converters",
+    "FeatureConverter": "transforms.converters",
+    "LMFeatureConverter": "transforms.converters",
+    "PassThroughFeatureConverter": "transforms.converters",
+    "PrePackedEncDecFeatureConverter": "transforms.converters",
+    "PrePackedLMFeatureConverter": "transforms.converters",
+    "PrePackedPrefixLMFeatureConverter": "transforms.converters",
+    "PrefixLMFeatureConverter": "transforms.converters",
+    "PrefixSuffixLMFeatureConverter": "transforms.converters",
+    "non_padding_position": "transforms.converters",
+}
+
+__all__ = sorted(HOMES)
+__getattr__, __dir__ = reexport(__name__, HOMES)

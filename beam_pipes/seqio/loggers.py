@@ -1,0 +1,16 @@
+"""Loggers of evaluation results. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+
+from __future__ import annotations
+
+from beam_pipes.seqio.reexport import reexport
+
+HOMES = {
+    "JSONLogger": "beam_pipes.evaluation.loggers",
+    "Logger": "beam_pipes.evaluation.loggers",
+    "PyLoggingLogger": "beam_pipes.evaluation.loggers",
+    "TensorAndNumpyEncoder": "beam_pipes.evaluation.loggers",
+    "TensorBoardLogger": "beam_pipes.evaluation.loggers",
+}
+
+__all__ = sorted(HOMES)
+__getattr__, __dir__ = reexport(__name__, HOMES)
