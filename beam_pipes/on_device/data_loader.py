@@ -271,7 +271,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """The number of elements of this loader: without a pass where tf.data knows it, else counted and kept."""
         if self._n_samples is None:
             known = None
-            if self._native_source() is not None:
+            native = self._native_source()
+            if native is not None and not native.by_record:
                 known = len(self)
             elif len(self._history) == 1 and self._sources and isinstance(self._sources[0], PythonSource):
                 known = self._sources[0].known_n_samples

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 # Records one by one are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
+# A call from tf.data into Python costs about as much as 256 KiB of data: small batches of one shape are handed over by
+# the group. (32, 1024) int32: 91 million tokens/s one by one, 142-168 in groups of 16, where TFRecordDataset gave 54.
+GROUP_BYTES = 2 * 2**20
+LARGEST_GROUP = 16
 
 
 def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None = None, **options: Any) -> DataLoader:
@@ -102,28 +108,37 @@ class CacheSource:
         first = loader.batch_at(loader.step)
         names = list(first)
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
+        at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
+        stop = None if loader.epochs is None else len(loader)
 
         def read(step: Any) -> list[Any]:
             try:
-                batch = loader.batch_at(int(step))
+                last = step + at_once if stop is None else min(step + at_once, stop)
+                batches = [loader.batch_at(number) for number in range(int(step), int(last))]
             except Exception as error:
                 self.error = error
                 raise
-            return [batch[name] for name in names]
+            if at_once == 1:
+                return [batches[0][name] for name in names]
+            return [np.stack([batch[name] for batch in batches]) for name in names]
 
         def fetched(step: Any) -> dict[str, Any]:
             values = tf.numpy_function(read, [step], [spec.dtype for spec in specs], stateful=False)
+            shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
             return {
-                name: tf.ensure_shape(value, spec.shape) for name, value, spec in zip(names, values, specs, strict=True)
+                name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
 
         steps = (
-            tf.data.Dataset.counter(start=loader.step, dtype=tf.int64)
-            if loader.epochs is None
-            else tf.data.Dataset.range(loader.step, len(loader))
+            tf.data.Dataset.counter(start=loader.step, step=at_once, dtype=tf.int64)
+            if stop is None
+            else tf.data.Dataset.range(loader.step, stop, at_once)
         )
-        as_written = tf.autograph.experimental.do_not_convert
+        as_written = tf.autograph.experimental.do_not_convert  # nothing to convert
         batches = steps.map(as_written(fetched), num_parallel_calls=2, deterministic=True)
+        if at_once > 1:
+            count = tf.data.INFINITE_CARDINALITY if stop is None else stop - loader.step
+            batches = batches.unbatch().apply(tf.data.experimental.assert_cardinality(count)).prefetch(2)
         return self._records(batches) if self.by_record else batches
 
     def _shape(self, name: str, batch: Mapping[str, Any]) -> tuple[int | None, ...]:
@@ -153,13 +168,27 @@ class CacheSource:
             )
         ragged = [column.key for column in columns if column.layout == "concatenated"]
         if not ragged:
-            return batches.unbatch()
+            return self._counted(batches.unbatch())
 
         def records(batch: Any) -> Any:
             lengths = {key: batch[f"{key}/lengths"] for key in ragged}
             return taken_apart({column.key: batch[column.key] for column in columns}, lengths, columns)
 
-        return batches.flat_map(tf.autograph.experimental.do_not_convert(records))
+        return self._counted(batches.flat_map(tf.autograph.experimental.do_not_convert(records)))
+
+    def _counted(self, records: Any) -> Any:
+        """Single records with their number, where one host reads all of them."""
+        tf = require("tensorflow", purpose="DataLoader.from_cache")
+        loader = self._loader
+        if loader.epochs is None or loader.host_count > 1:
+            return records
+        count = (loader.rows_per_epoch or 0) * loader.epochs
+        return records.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _batches_at_once(batch: Mapping[str, Any]) -> int:
+    batch_bytes = int(sum(array.nbytes for array in batch.values()))
+    return max(1, min(LARGEST_GROUP, GROUP_BYTES // max(1, batch_bytes)))
 
 
 def _opened(source: Any, batch_size: int | None, options: dict[str, Any]) -> CacheSource:

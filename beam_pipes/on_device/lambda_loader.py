@@ -142,8 +142,9 @@ class ConvertedLoader(LambdaDataLoader):
 
     def _native(self) -> Any:
         """The native loader whose cursor moves with this iteration, if there is one."""
-        native = getattr(self._loader, "native_loader", None) if isinstance(self._loader, TrackedLoader) else None
-        return self._loader if native is None and hasattr(self._loader, "load_state_dict") else native
+        if isinstance(self._loader, TrackedLoader):
+            return getattr(self._loader, "native_loader", None)
+        return self._loader if hasattr(self._loader, "load_state_dict") else None
 
     def _stateful(self) -> Any:
         native = self._native()

@@ -1,0 +1,582 @@
+"""DataLoader over the real tf.data: the reference's examples, tracking, inference and the surface of Dataset."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipes.errors import LoaderError, SpecError
+from beam_pipes.on_device import DataLoader, LambdaDataLoader
+from beam_pipes.on_device.dataset_methods import dataset_members
+
+
+def dummy_data_generator():
+    for i in range(1000):
+        yield {"x": i, "y": i * 3}
+
+
+def tens():
+    return ({"x": i} for i in range(10))
+
+
+def xs(loader):
+    return [element["x"].numpy().tolist() for element in loader]
+
+
+def keep_even(element):
+    return element["x"] % 2 == 0
+
+
+def plus_one(element):
+    return {"x": element["x"] + 1}
+
+
+# The reference's examples
+
+
+@pytest.fixture(scope="module")
+def reference_chain():
+    dl = DataLoader(dummy_data_generator)
+    dl = dl.map(lambda x: {**x, "is_y_even": x["y"] % 2 == 0})
+    dl = dl.cache()
+    dl = dl.shuffle(1000)
+    return dl.batch(10)
+
+
+def test_the_first_example_runs_to_devices(reference_chain):
+    import jax
+
+    jdl = reference_chain.to_jax()
+    jdl = jdl.shard()
+    jdl = jdl.prefetch_to_devices()
+
+    seen = []
+    for data in jdl:
+        seen.extend(data["x"].tolist())
+
+    assert sorted(seen) == list(range(1000))
+    assert seen != list(range(1000))
+    assert set(data) == {"is_y_even", "x", "y"}
+    assert isinstance(data["x"], jax.Array)
+    assert (data["x"].dtype, data["y"].dtype, data["is_y_even"].dtype) == (np.int32, np.int32, np.bool_)
+    assert data["y"].tolist() == [3 * x for x in data["x"].tolist()]
+    assert data["is_y_even"].tolist() == [y % 2 == 0 for y in data["y"].tolist()]
+    assert data["x"].sharding.is_equivalent_to(
+        jax.sharding.NamedSharding(
+            jax.make_mesh((len(jax.devices()),), ("batch",)), jax.sharding.PartitionSpec("batch")
+        ),
+        1,
+    )
+
+
+def test_counts_and_the_list_of_transformations_of_the_first_example(reference_chain):
+    jdl = reference_chain.to_jax().shard().prefetch_to_devices()
+
+    assert jdl.get_python_iterator_n_samples() == 1000
+    assert jdl.get_n_samples() == 100
+    assert jdl.get_transformation_list() == [
+        "tf.data.Dataset.from_generator",
+        "tf.data.Dataset.map",
+        "tf.data.Dataset.cache",
+        "tf.data.Dataset.shuffle",
+        "tf.data.Dataset.batch",
+        "midas.DataLoader.to_jax",
+        "midas.JaxDataLoader.shard",
+        "midas.JaxDataLoader.prefetch_to_devices",
+    ]
+
+
+def test_the_signature_of_fixed_samples():
+    assert DataLoader(dummy_data_generator).output_signature == {
+        "x": tf.TensorSpec(shape=(), dtype=tf.int32, name="x_input"),
+        "y": tf.TensorSpec(shape=(), dtype=tf.int32, name="y_input"),
+    }
+
+
+def test_the_signature_of_samples_of_varying_length():
+    draws = random.Random(1)
+
+    def dummy_data_generator():
+        for i in range(1000):
+            yield {"x": [i for _ in range(draws.randint(1, 5))], "y": i * 3}
+
+    dl = DataLoader(dummy_data_generator)
+
+    assert dl.output_signature == {
+        "x": tf.TensorSpec(shape=(None,), dtype=tf.int32, name="x_input"),
+        "y": tf.TensorSpec(shape=(), dtype=tf.int32, name="y_input"),
+    }
+    elements = list(dl)
+    assert [set(element["x"].numpy()) for element in elements] == [{i} for i in range(1000)]
+    assert {len(element["x"]) for element in elements} == {1, 2, 3, 4, 5}
+
+
+# Inference and feeding through tf.data
+
+
+def test_a_rare_length_is_found_by_reading_every_sample():
+    def samples():
+        yield from ({"x": [1, 2]} for _ in range(20))
+        yield {"x": [3]}
+
+    with pytest.raises(SpecError, match=r"sample 20 does not fit key 'x': the shape is \(1,\), expected \(2,\)"):
+        list(DataLoader(samples))
+    assert DataLoader(samples, infer_k=-1).output_signature["x"].shape.as_list() == [None]
+    assert len(list(DataLoader(samples, infer_k=-1))) == 21
+
+
+def test_fewer_samples_than_infer_k_work():
+    assert xs(DataLoader(lambda: iter([{"x": 5}]))) == [5]
+
+
+@pytest.mark.parametrize("infer_k", [1, 3, -1])
+def test_a_one_shot_iterator_gives_every_sample(infer_k):
+    assert xs(DataLoader(iter([{"x": i} for i in range(8)]), infer_k=infer_k)) == list(range(8))
+
+
+def test_a_one_shot_iterator_is_read_again_only_from_a_cache():
+    loader = DataLoader(iter([{"x": i} for i in range(8)]))
+    cached = DataLoader(iter([{"x": i} for i in range(8)])).cache()
+
+    assert xs(loader) == list(range(8))
+    with pytest.raises(LoaderError, match="one-shot iterator can be read only once"):
+        list(loader)
+    assert xs(cached) == xs(cached) == list(range(8))
+    assert cached.get_n_samples() == 8
+
+
+def test_counting_never_uses_up_a_one_shot_iterator():
+    loader = DataLoader(iter([{"x": i} for i in range(8)])).batch(3)
+
+    with pytest.raises(LoaderError, match="to count the elements would use up a one-shot iterator"):
+        loader.get_n_samples()
+    assert xs(loader) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("infer_k", [0, -2, 1.5, True])
+def test_infer_k_is_checked(infer_k):
+    with pytest.raises(LoaderError, match="infer_k should be an int of at least 1, or -1 for every sample"):
+        DataLoader(tens, infer_k=infer_k)
+
+
+def test_a_late_value_is_refused_and_never_wrapped():
+    def samples():
+        yield from ({"x": i} for i in range(50))
+        yield {"x": 2**31}
+
+    loader = DataLoader(samples)
+    seen = []
+    with pytest.raises(SpecError, match="sample 50 does not fit key 'x': 2147483648 does not fit int32"):
+        for element in loader:
+            seen.append(int(element["x"]))
+    assert seen == list(range(50))
+    assert DataLoader(samples, infer_k=-1).output_signature["x"].dtype == tf.int64
+    assert xs(DataLoader(samples, infer_k=-1))[-1] == 2**31
+
+
+@pytest.mark.parametrize("terminal", ["iterate", "numpy", "reduce", "count"])
+def test_an_error_of_the_generator_reaches_the_consumer_as_it_is(terminal):
+    class BrokenDiskError(Exception):
+        pass
+
+    def samples():
+        yield from ({"x": i} for i in range(5))
+        raise BrokenDiskError("sector 7")
+
+    loader = DataLoader(samples).batch(2)
+    consume = {
+        "iterate": lambda: list(loader),
+        "numpy": lambda: list(loader.as_numpy_iterator()),
+        "reduce": lambda: loader.reduce(tf.constant(0), lambda total, batch: total + tf.reduce_sum(batch["x"])),
+        "count": loader.get_n_samples,
+    }
+
+    with pytest.raises(BrokenDiskError, match="sector 7"):
+        consume[terminal]()
+
+
+def test_errors_of_tensorflow_stay_what_they_are():
+    loader = DataLoader(tens).map(lambda e: {"x": tf.ensure_shape(tf.fill([e["x"]], 1), [3])})
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        list(loader)
+
+
+def test_nested_and_every_kind_of_values_come_through():
+    def samples():
+        for i in range(40):
+            yield {
+                "inner": {"list": [i] * (i % 3), "matrix": np.full((i % 2, i % 4), i, np.float32)},
+                "text": ["é"] * (i % 2),
+                "frames": np.full((i % 3, 2), i, np.int16),
+                "flag": i % 2 == 0,
+                "image": np.full((2, 2), i, np.uint8),
+            }
+
+    loader = DataLoader(samples, infer_k=12)
+
+    assert loader.output_signature["inner"]["matrix"] == tf.TensorSpec((None, None), tf.float32, "inner/matrix_input")
+    for element, sample in zip(loader.to_numpy(), samples(), strict=True):
+        assert element["inner"]["list"].tolist() == sample["inner"]["list"]
+        np.testing.assert_array_equal(element["inner"]["matrix"], sample["inner"]["matrix"], strict=True)
+        assert [text.decode() for text in element["text"]] == sample["text"]
+        np.testing.assert_array_equal(element["frames"], sample["frames"], strict=True)
+        assert element["flag"] == sample["flag"]
+        np.testing.assert_array_equal(element["image"], sample["image"], strict=True)
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 0, 0], [2, 0], [0, 5, 0, 0], [3, 1, 2]])
+def test_empty_lists_are_samples_like_others(lengths):
+    signature = {"x": tf.TensorSpec((None,), tf.int32)}
+
+    loader = DataLoader(lambda: ({"x": [7] * length} for length in lengths), output_signature=signature)
+
+    assert [len(element["x"]) for element in loader] == lengths
+
+
+def test_a_declared_signature_is_kept_and_held_to():
+    signature = {"x": tf.TensorSpec((None,), tf.int64, name="ids"), "y": tf.TensorSpec((), tf.bfloat16)}
+    loader = DataLoader(lambda: iter([{"x": [1, 2], "y": 0.5}, {"x": [], "y": 1}]), output_signature=signature)
+
+    assert loader.output_signature is signature
+    assert [element["x"].numpy().tolist() for element in loader] == [[1, 2], []]
+    assert [float(element["y"]) for element in loader] == [0.5, 1.0]
+    with pytest.raises(SpecError, match="sample 0 does not fit key 'x': the dtype is float32, expected int64"):
+        list(DataLoader(lambda: iter([{"x": [1.5], "y": 1}]), output_signature=signature))
+
+
+def test_ragged_signatures_go_sample_by_sample():
+    signature = {"x": tf.RaggedTensorSpec((None, None), tf.int32), "y": tf.TensorSpec(None, tf.int32)}
+    samples = [{"x": [[1], [2, 3]], "y": 1}, {"x": [[]], "y": [[2]]}]
+
+    loader = DataLoader(lambda: iter(samples), output_signature=signature)
+
+    assert [element["x"].to_list() for element in loader] == [[[1], [2, 3]], [[]]]
+    assert [element["y"].numpy().tolist() for element in loader] == [1, [[2]]]
+    with pytest.raises(SpecError, match="sample 0 does not fit key 'y'"):
+        list(DataLoader(lambda: iter([{"x": [[1]], "y": 1.5}]), output_signature=signature))
+
+
+@pytest.mark.parametrize("signature", [tf.TensorSpec((), tf.int32), {}, {"x": tf.int32}])
+def test_a_signature_is_a_dict_of_tensor_specs(signature):
+    with pytest.raises(SpecError, match="output_signature"):
+        DataLoader(tens, output_signature=signature)
+
+
+def test_samples_that_are_no_dicts_raise_with_a_signature_too():
+    with pytest.raises(SpecError, match="sample 1 is a int, expected a dict of name to value: 5"):
+        list(DataLoader(lambda: iter([{"x": 1}, 5]), output_signature={"x": tf.TensorSpec((), tf.int32)}))
+
+
+def test_take_reads_a_generator_hardly_further():
+    read = []
+
+    def samples():
+        for i in range(10**6):
+            read.append(i)
+            yield {"x": i}
+
+    loader = DataLoader(samples)
+    read.clear()
+
+    assert xs(loader.take(3)) == [0, 1, 2]
+    assert len(read) <= 8
+
+
+def test_leaving_an_iteration_closes_the_generator():
+    closed = threading.Event()
+
+    def samples():
+        try:
+            yield from ({"x": i} for i in range(10**6))
+        finally:
+            closed.set()
+
+    loader = DataLoader(samples)
+    closed.clear()
+    for _ in loader:
+        break
+    gc.collect()
+
+    assert closed.wait(5)
+
+
+# Counts
+
+
+def test_counts_known_without_a_pass():
+    passes = []
+
+    def samples():
+        passes.append(1)
+        yield from ({"x": i} for i in range(10))
+
+    loader = DataLoader(samples, python_iterable_n_samples=10).map(plus_one).batch(4)
+    passes.clear()
+
+    assert (len(loader), loader.get_n_samples(), loader.get_python_iterator_n_samples()) == (3, 3, 10)
+    assert int(loader.cardinality()) == 3
+    assert passes == []
+
+
+def test_unknown_counts_are_found_by_one_pass_and_kept():
+    passes = []
+
+    def samples():
+        passes.append(1)
+        yield from ({"x": i} for i in range(10))
+
+    loader = DataLoader(samples).filter(keep_even)
+    passes.clear()
+
+    with pytest.raises(TypeError):
+        len(loader)
+    assert loader.get_n_samples() == loader.get_n_samples() == 5
+    assert loader.get_python_iterator_n_samples() == 10
+    assert len(passes) == 1
+
+
+def test_a_list_has_its_length():
+    assert len(DataLoader([{"x": 1}, {"x": 2}])) == 2
+
+
+def test_an_endless_loader_has_no_count():
+    with pytest.raises(LoaderError, match="this loader never ends: it repeats for ever"):
+        DataLoader([{"x": 1}]).repeat().get_n_samples()
+
+
+def test_a_wrong_declared_count_raises_at_the_end():
+    with pytest.raises(LoaderError, match="python_iterable_n_samples is 11, but the iterable ended after 10"):
+        list(DataLoader(tens, python_iterable_n_samples=11))
+
+
+# The surface of Dataset
+
+TRANSFORMATIONS = {
+    "apply": lambda d: d.apply(lambda inner: inner.take(2)),
+    "batch": lambda d: d.batch(3),
+    "bucket_by_sequence_length": lambda d: d.bucket_by_sequence_length(lambda e: 1, [5], [2, 2]),
+    "cache": lambda d: d.cache(),
+    "concatenate": lambda d: d.concatenate(d),
+    "enumerate": lambda d: d.enumerate(),
+    "filter": lambda d: d.filter(keep_even),
+    "flat_map": lambda d: d.flat_map(lambda e: tf.data.Dataset.from_tensors(e).repeat(2)),
+    "group_by_window": lambda d: d.group_by_window(lambda e: 0, lambda key, window: window.batch(2), 2),
+    "ignore_errors": lambda d: d.ignore_errors(),
+    "interleave": lambda d: d.interleave(lambda e: tf.data.Dataset.from_tensors(e), cycle_length=2),
+    "map": lambda d: d.map(plus_one),
+    "padded_batch": lambda d: d.padded_batch(4),
+    "prefetch": lambda d: d.prefetch(2),
+    "ragged_batch": lambda d: d.ragged_batch(4),
+    "rebatch": lambda d: d.batch(4).rebatch(3),
+    "rejection_resample": lambda d: d.rejection_resample(lambda e: e["x"] % 2, [0.5, 0.5], [0.5, 0.5], seed=1),
+    "repeat": lambda d: d.repeat(2),
+    "scan": lambda d: d.scan(tf.constant(0, tf.int32), lambda state, e: (state + e["x"], {"x": state})),
+    "shard": lambda d: d.shard(2, 1),
+    "shuffle": lambda d: d.shuffle(5, seed=3),
+    "skip": lambda d: d.skip(2),
+    "snapshot": lambda d, path: d.snapshot(path),
+    "sparse_batch": lambda d: d.map(lambda e: tf.expand_dims(e["x"], 0)).sparse_batch(2, [1]).map(tf.sparse.to_dense),
+    "take": lambda d: d.take(4),
+    "take_while": lambda d: d.take_while(lambda e: e["x"] < 4),
+    "unbatch": lambda d: d.batch(3).unbatch(),
+    "unique": lambda d: d.map(lambda e: e["x"] // 2).unique(),
+    "window": lambda d: d.window(2).flat_map(lambda w: w["x"].batch(2)),
+    "with_options": lambda d: d.with_options(tf.data.Options()),
+}
+TERMINAL = {
+    "as_numpy_iterator": lambda d: list(d.as_numpy_iterator()),
+    "cardinality": lambda d: int(d.cardinality()),
+    "fingerprint": lambda d: d.fingerprint().dtype,
+    "get_single_element": lambda d: d.take(1).get_single_element(),
+    "options": lambda d: d.options(),
+    "reduce": lambda d: int(d.reduce(tf.constant(0, tf.int32), lambda total, e: total + e["x"])),
+}
+
+
+def as_lists(dataset):
+    return tf.nest.map_structure(lambda value: value.tolist(), list(dataset.as_numpy_iterator()))
+
+
+def test_every_public_method_of_dataset_is_tried_here():
+    methods = {name for name, kind in dataset_members().items() if kind == "method"}
+
+    assert methods == {*TRANSFORMATIONS, *TERMINAL, "save"}
+
+
+@pytest.mark.parametrize("name", sorted(TRANSFORMATIONS))
+def test_a_transformation_chains_is_tracked_and_does_what_dataset_does(name, tmp_path):
+    # Function objects are shared, so that both sides trace the same code.
+    paths = ([str(tmp_path / "ours")], [str(tmp_path / "theirs")]) if name == "snapshot" else ([], [])
+    loader = DataLoader([{"x": i} for i in range(10)])
+
+    transformed = TRANSFORMATIONS[name](loader, *paths[0])
+    expected = TRANSFORMATIONS[name](loader.dataset, *paths[1])
+
+    assert isinstance(transformed, DataLoader)
+    assert transformed.element_spec == expected.element_spec
+    assert as_lists(transformed) == as_lists(expected)
+    if name not in ("sparse_batch", "window", "unique"):
+        assert transformed.get_transformation_list()[-1] == f"tf.data.Dataset.{name}"
+    assert loader.get_transformation_list() == ["tf.data.Dataset.from_generator"]
+
+
+@pytest.mark.parametrize("name", sorted(TERMINAL))
+def test_a_terminal_method_behaves_as_on_dataset(name):
+    loader = DataLoader([{"x": i} for i in range(10)])
+
+    assert TERMINAL[name](loader) == TERMINAL[name](loader.dataset)
+
+
+def test_a_saved_loader_is_loaded_as_a_loader(tmp_path):
+    DataLoader(tens).save(str(tmp_path / "saved"))
+
+    loaded = DataLoader.load(str(tmp_path / "saved"))
+
+    assert xs(loaded) == list(range(10))
+    assert loaded.get_transformation_list() == ["tf.data.Dataset.load"]
+
+
+def test_static_constructors_give_loaders():
+    assert [int(e) for e in DataLoader.range(3)] == [0, 1, 2]
+    assert [int(e) for e in DataLoader.from_tensor_slices([4, 5]).map(lambda e: e + 1)] == [5, 6]
+    assert DataLoader.range(3).get_transformation_list() == ["tf.data.Dataset.range"]
+    assert DataLoader.range(3).get_python_iterator_n_samples() == 3
+    chosen = DataLoader.choose_from_datasets([DataLoader.range(2), DataLoader.range(7, 9)], DataLoader.range(2))
+    assert [int(e) for e in chosen] == [0, 7]
+    assert isinstance(DataLoader.sample_from_datasets([DataLoader.range(2)], seed=1), DataLoader)
+
+
+def test_methods_are_there_on_the_class_and_in_dir():
+    assert xs(DataLoader.take(DataLoader(tens), 2)) == [0, 1]
+    assert {"map", "range", "to_jax"} <= set(dir(DataLoader)) & set(dir(DataLoader(tens)))
+    assert DataLoader(tens).map.__doc__ == tf.data.Dataset.map.__doc__
+
+
+@pytest.mark.parametrize(
+    "zipped",
+    [
+        pytest.param(lambda a, b: a.zip(b), id="a.zip(b)"),
+        pytest.param(lambda a, b: a.zip((a, b)), id="a.zip((a, b))"),
+        pytest.param(lambda a, b: DataLoader.zip(a, b), id="DataLoader.zip(a, b)"),
+        pytest.param(lambda a, b: DataLoader.zip((a, b.dataset)), id="a loader and a dataset"),
+    ],
+)
+def test_loaders_zip(zipped):
+    a, b = DataLoader(tens), DataLoader(tens).map(plus_one)
+
+    pairs = zipped(a, b)
+
+    assert [(int(x["x"]), int(y["x"])) for x, y in pairs] == [(i, i + 1) for i in range(10)]
+    assert pairs.get_transformation_list() == ["tf.data.Dataset.from_generator", "tf.data.Dataset.zip"]
+
+
+def test_loaders_zip_by_name():
+    both = DataLoader.zip({"a": DataLoader(tens), "b": DataLoader.range(10)})
+
+    assert both.element_spec["a"]["x"].dtype == tf.int32
+    assert int(list(both)[3]["b"]) == 3
+
+
+def test_loaders_concatenate_with_loaders_and_datasets():
+    a = DataLoader(tens).take(2)
+
+    assert xs(a.concatenate(DataLoader(tens).skip(8))) == [0, 1, 8, 9]
+    assert xs(a.concatenate(DataLoader(tens).skip(8).dataset)) == [0, 1, 8, 9]
+
+
+def test_an_error_of_a_second_source_reaches_the_consumer_too():
+    def broken():
+        yield {"x": 1}
+        raise ZeroDivisionError("second source")
+
+    with pytest.raises(ZeroDivisionError, match="second source"):
+        list(DataLoader(tens).concatenate(DataLoader(broken)))
+
+
+def test_apply_may_return_a_loader():
+    assert xs(DataLoader(tens).apply(lambda dataset: DataLoader(dataset).take(1))) == [0]
+
+
+def test_a_dataset_is_a_source():
+    loader = DataLoader(tf.data.Dataset.from_tensor_slices({"x": [1, 2, 3]})).map(plus_one)
+
+    assert xs(loader) == [2, 3, 4]
+    assert loader.get_transformation_list() == ["tf.data.Dataset.map"]
+    assert loader.output_signature == {"x": tf.TensorSpec((), tf.int32)}
+    assert loader.get_python_iterator_n_samples() == loader.get_n_samples() == 3
+
+
+def test_a_loader_is_a_source():
+    loader = DataLoader(DataLoader(tens).batch(5))
+
+    assert loader.get_transformation_list() == ["tf.data.Dataset.from_generator", "tf.data.Dataset.batch"]
+    assert len(xs(loader)) == 2
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="DataLoader has no 'mapp', and neither has tf.data.Dataset"):
+        DataLoader(tens).mapp  # noqa: B018
+    with pytest.raises(AttributeError, match="'element_spec' belongs to a loader, not to the class"):
+        DataLoader.element_spec  # noqa: B018
+    with pytest.raises(AttributeError, match="JaxDataLoader has no 'batch'. tf.data transformations go before"):
+        DataLoader(tens).to_jax().batch(2)
+
+
+def test_a_loader_is_true_and_introduces_itself():
+    loader = DataLoader([{"x": 1}]).skip(1)
+
+    assert loader
+    assert repr(loader) == "<DataLoader tf.data.Dataset.from_generator → tf.data.Dataset.skip>"
+
+
+def test_prefetching_by_tensorflow_itself():
+    loader = DataLoader(tens).batch(5).prefetch_to_devices(3)
+
+    assert xs(loader) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert loader.get_transformation_list()[-1] == "midas.DataLoader.prefetch_to_devices"
+    with pytest.raises(LoaderError, match="size of at least 1, got 0"):
+        DataLoader(tens).prefetch_to_devices(0)
+
+
+# LambdaDataLoader
+
+
+class ToLists(LambdaDataLoader):
+    def lambda_transformation(self, sample):
+        return {key: value.numpy().tolist() for key, value in sample.items()}
+
+
+def test_a_subclass_of_lambda_data_loader_converts():
+    loader = DataLoader(tens).batch(5).to_lambdaDataLoader(ToLists)
+
+    assert list(loader) == [{"x": [0, 1, 2, 3, 4]}, {"x": [5, 6, 7, 8, 9]}]
+    assert loader.get_transformation_list()[-1] == "midas.DataLoader.to_lambdaDataLoader"
+    assert loader.get_n_samples() == 2
+    assert loader.get_python_iterator_n_samples() == 10
+
+
+def test_a_plain_function_converts():
+    assert list(DataLoader(tens).take(2).to_lambdaDataLoader(lambda sample: int(sample["x"]) * 10)) == [0, 10]
+
+
+def test_a_lambda_data_loader_stands_alone():
+    assert list(LambdaDataLoader([1, 2], lambda_transformation=str)) == ["1", "2"]
+    assert len(LambdaDataLoader([1, 2], str)) == 2
+
+
+def test_what_has_no_lambda_transformation_is_refused():
+    class Nothing(LambdaDataLoader):
+        pass
+
+    with pytest.raises(LoaderError, match="Nothing has no lambda_transformation"):
+        DataLoader(tens).to_lambdaDataLoader(Nothing)
+    with pytest.raises(LoaderError, match="expects a subclass of LambdaDataLoader or a function"):
+        DataLoader(tens).to_lambdaDataLoader(dict)
+    with pytest.raises(LoaderError, match="expected a DataLoader or an iterable of elements, got int"):
+        LambdaDataLoader(5, str)

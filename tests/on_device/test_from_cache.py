@@ -1,0 +1,278 @@
+"""DataLoader.from_cache: the native loader's batches through tf.data and without it, exactly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipes.cache import (
+    Cache,
+    ExampleCodec,
+    ExampleSpec,
+    FeatureSpec,
+    Manifest,
+    ShardWriter,
+    Split,
+    SplitManifest,
+    publish,
+    shard_file_name,
+    snapshot_directory,
+)
+from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.loader import Loader, Mixture, pack
+from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
+
+FIXED = ExampleSpec(
+    {"x": FeatureSpec("int32", shape=(4,)), "id": FeatureSpec("int64"), "half": FeatureSpec("bfloat16")}
+)
+TEXTS = ExampleSpec(
+    {"tokens": FeatureSpec("int32", shape=(None,)), "text": FeatureSpec("str"), "id": FeatureSpec("int64")}
+)
+
+
+def write_cache(path: Path, examples, spec: ExampleSpec, *, splits=("train",)) -> Cache:
+    directory = snapshot_directory(path, "0123456789abcdef")
+    Path(directory).mkdir(parents=True)
+    manifests = {}
+    for split in splits:
+        entries = []
+        for number in range(2):
+            with ShardWriter(directory, shard_file_name("c", split, number, 2), codec=ExampleCodec(spec)) as writer:
+                for ordinal, example in enumerate(examples[number::2]):
+                    writer.write(example, ordinal=ordinal)
+                entries.append(writer.commit())
+        manifests[split] = SplitManifest.from_entries(entries, spec=spec)
+    publish(path, Manifest(name="c", snapshot="0123456789abcdef", splits=manifests))
+    return Cache.open(path)
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory) -> Split:
+    half = FIXED["half"].numpy_dtype
+    examples = [{"x": np.arange(4, dtype=np.int32) + i, "id": i, "half": half.type(i % 7)} for i in range(103)]
+    return write_cache(tmp_path_factory.mktemp("fixed") / "c", examples, FIXED)["train"]
+
+
+@pytest.fixture(scope="module")
+def texts_path(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "c"
+    examples = [{"tokens": np.arange(i % 5, dtype=np.int32), "text": f"né {i}", "id": i} for i in range(41)]
+    write_cache(path, examples, TEXTS, splits=("train", "validation"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def texts(texts_path) -> Split:
+    return Cache.open(texts_path)["train"]
+
+
+def assert_same(found, expected) -> None:
+    found, expected = list(found), list(expected)
+    assert len(found) == len(expected)
+    for element, batch in zip(found, expected, strict=True):
+        assert element.keys() == batch.keys()
+        for key, array in batch.items():
+            value = np.asarray(element[key])
+            if array.dtype == object:
+                array = np.array([text.encode() if isinstance(text, str) else text for text in array], object)
+            assert value.shape == array.shape
+            assert value.tolist() == array.tolist()
+
+
+OPTIONS = {
+    "drop": {"batch_size": 8, "seed": 3},
+    "pad": {"batch_size": 8, "seed": 3, "last": "pad", "epochs": 2},
+    "partial": {"batch_size": 8, "seed": 4, "last": "partial", "epochs": 3},
+    "hosts": {"batch_size": 9, "host_index": 1, "host_count": 2, "epochs": 2},
+    "stored order": {"batch_size": 5, "shuffle": False},
+    "one batch": {"batch_size": 103},
+    "features": {"batch_size": 8, "features": ["id"]},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_tf_data_gives_the_native_loaders_batches(fixed, options):
+    loader = DataLoader.from_cache(fixed, **options)
+    native = Loader(fixed, **options)
+
+    assert_same((tf.nest.map_structure(lambda t: t.numpy(), e) for e in loader), native)
+    assert_same(loader.as_numpy_iterator(), native)
+    assert int(loader.cardinality()) == len(loader) == loader.get_n_samples() == len(native)
+    assert loader.get_python_iterator_n_samples() == 103
+    assert loader.get_transformation_list() == ["midas.DataLoader.from_cache"]
+
+
+def test_full_batches_have_static_shapes_and_partial_ones_do_not(fixed, texts):
+    def shapes(loader):
+        return {key: spec.shape.as_list() for key, spec in loader.element_spec.items()}
+
+    assert shapes(DataLoader.from_cache(fixed, batch_size=8)) == {"x": [8, 4], "id": [8], "half": [8]}
+    assert shapes(DataLoader.from_cache(fixed, batch_size=8, last="partial"))["x"] == [None, 4]
+    assert shapes(DataLoader.from_cache(texts, batch_size=8))["tokens"] == [8, None]
+    assert DataLoader.from_cache(fixed, batch_size=8).element_spec["half"].dtype == tf.bfloat16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"last": "pad"}, {"last": "partial"}, {"pad_to": 6}, {"ragged": "values", "last": "partial"}],
+    ids=["drop", "pad", "partial", "pad_to", "values"],
+)
+def test_ragged_features_and_texts_come_through(texts, options):
+    loader = DataLoader.from_cache(texts, batch_size=7, seed=1, **options)
+
+    assert_same(loader.as_numpy_iterator(), Loader(texts, batch_size=7, seed=1, **options))
+    assert_same(loader.prefetch(1).to_numpy(), Loader(texts, batch_size=7, seed=1, **options))
+
+
+def test_tf_data_transformations_follow(fixed):
+    loader = DataLoader.from_cache(fixed, batch_size=8, seed=3).map(lambda b: {"id": b["id"] * 2}).take(2)
+
+    expected = [{"id": b["id"] * 2} for b in Loader(fixed, batch_size=8, seed=3)][:2]
+    assert_same(loader.to_numpy(), expected)
+    assert_same(loader.to_numpy(), expected)
+    assert loader.get_transformation_list() == [
+        "midas.DataLoader.from_cache",
+        "tf.data.Dataset.map",
+        "tf.data.Dataset.take",
+    ]
+
+
+@pytest.mark.parametrize("conversion", ["to_numpy", "to_torch", "to_jax"])
+def test_conversions_read_the_native_loader(fixed, conversion):
+    loader = getattr(DataLoader.from_cache(fixed, batch_size=8, seed=3, features=["x"]), conversion)()
+
+    assert_same(loader, Loader(fixed, batch_size=8, seed=3, features=["x"]))
+    assert_same(loader, Loader(fixed, batch_size=8, seed=3, features=["x"]))
+    assert loader.get_n_samples() == len(loader) == 12
+
+
+def test_records_come_one_by_one_for_batching_by_tf_data(texts_path, texts):
+    loader = DataLoader.from_cache(str(texts_path), "train", seed=5, epochs=2)
+
+    records = list(loader.as_numpy_iterator())
+
+    order = [int(i) for batch in Loader(texts, batch_size=41, seed=5, epochs=2) for i in batch["id"]]
+    assert [int(record["id"]) for record in records] == order
+    for record in records:
+        stored = texts[next(i for i in range(41) if texts[i]["id"] == record["id"])]
+        assert record["tokens"].tolist() == stored["tokens"].tolist()
+        assert record["text"].decode() == stored["text"]
+    assert loader.element_spec["tokens"] == tf.TensorSpec((None,), tf.int32)
+    assert next(iter(loader.padded_batch(10)))["tokens"].shape[0] == 10
+    assert loader.get_n_samples() == 82
+
+
+def test_fixed_records_come_one_by_one_too(fixed):
+    records = list(DataLoader.from_cache(fixed, shuffle=False).to_numpy())
+
+    assert [record["x"].tolist() for record in records] == [fixed[i]["x"].tolist() for i in range(103)]
+
+
+def test_an_endless_run_has_no_length(fixed):
+    loader = DataLoader.from_cache(fixed, batch_size=50, epochs=None)
+    native = Loader(fixed, batch_size=50, epochs=None)
+
+    assert_same(loader.take(9).as_numpy_iterator(), [native.batch_at(step) for step in range(9)])
+    assert int(loader.cardinality()) == tf.data.INFINITE_CARDINALITY
+    with pytest.raises(TypeError):
+        len(loader)
+
+
+def test_packing_plans_and_mixtures_are_sources(texts):
+    plan = pack(texts, sequence_length=8)
+    mixture = Mixture([(texts, 1), (texts, 2)], exhausted="stop")
+
+    assert_same(DataLoader.from_cache(plan, batch_size=2).as_numpy_iterator(), Loader(plan, batch_size=2))
+    assert_same(DataLoader.from_cache(mixture, batch_size=4).as_numpy_iterator(), Loader(mixture, batch_size=4))
+
+
+def test_a_native_loader_goes_on_from_its_cursor(fixed):
+    native = Loader(fixed, batch_size=8, seed=3)
+    first = next(iter(native))
+
+    assert_same(
+        [first, *DataLoader.from_cache(native).take(99).as_numpy_iterator()], Loader(fixed, batch_size=8, seed=3)
+    )
+
+
+# State through conversions and prefetching
+
+
+@pytest.mark.parametrize("prefetch", [False, True], ids=["direct", "prefetched"])
+@pytest.mark.parametrize("stop", [0, 1, 5, 11, 12])
+def test_the_state_is_that_of_the_last_batch_handed_out(fixed, stop, prefetch):
+    expected = [batch["id"].tolist() for batch in Loader(fixed, batch_size=8, seed=3)]
+    torch_loader = DataLoader.from_cache(Loader(fixed, batch_size=8, seed=3)).to_torch(skip_keys=["half"])
+    jax_loader = JaxDataLoader(Loader(fixed, batch_size=8, seed=3))
+    if prefetch:
+        torch_loader, jax_loader = torch_loader.prefetch_to_devices(3), jax_loader.prefetch_to_devices(3)
+
+    seen = []
+    iterator = iter(torch_loader)
+    for _ in range(stop):
+        seen.append(next(iterator)["id"].tolist())
+    state = torch_loader.state_dict()
+    iterator.close()
+    after_leaving = torch_loader.state_dict()
+    jax_loader.load_state_dict(state)
+    rest = [batch["id"].tolist() for batch in jax_loader]
+
+    assert state == after_leaving
+    assert seen == expected[:stop]
+    assert rest == (expected[stop:] or expected)
+
+
+def test_leaving_a_prefetched_loop_and_entering_it_again_loses_nothing(fixed):
+    loader = TorchDataLoader(Loader(fixed, batch_size=8, seed=3)).prefetch_to_devices()
+    seen = []
+    for batch in loader:
+        seen.append(batch["id"].tolist())
+        if len(seen) == 4:
+            break
+    seen.extend(batch["id"].tolist() for batch in loader)
+
+    assert seen == [batch["id"].tolist() for batch in Loader(fixed, batch_size=8, seed=3)]
+
+
+def test_only_native_loaders_have_a_state(fixed):
+    with pytest.raises(LoaderError, match="only a native loader has a state"):
+        DataLoader.from_cache(fixed, batch_size=8).to_torch().state_dict()
+
+
+# Wrong use
+
+
+def test_wrong_use_is_named(fixed, texts_path, texts):
+    with pytest.raises(CacheNotFoundError, match="the cache has the splits train, validation: choose one"):
+        DataLoader.from_cache(texts_path, batch_size=2)
+    with pytest.raises(LoaderError, match="split='train' chooses a split of a cache, and this is a Split"):
+        DataLoader.from_cache(fixed, "train", batch_size=2)
+    with pytest.raises(LoaderError, match="a native Loader has its own options; leave out batch_size, seed"):
+        DataLoader.from_cache(Loader(fixed, batch_size=2), batch_size=2, seed=1)
+    with pytest.raises(LoaderError, match="103 rows give no batch of 200"):
+        DataLoader.from_cache(fixed, batch_size=200)
+    with pytest.raises(LoaderError, match="last, pad_to describe batches, and records are read one by one"):
+        DataLoader.from_cache(texts, last="pad", pad_to=4)
+    with pytest.raises(LoaderError, match="only the records of a split can be read one by one; pass batch_size"):
+        DataLoader.from_cache(Mixture([(fixed, 1)]))
+
+
+def test_numpy_and_torch_users_of_a_cache_need_no_tensorflow(texts_path):
+    program = f"""
+import sys
+sys.modules["tensorflow"] = None  # importing it raises
+sys.modules["jax"] = None
+from beam_pipes import DataLoader
+loader = DataLoader.from_cache({str(texts_path)!r}, "train", batch_size=4, features=["tokens", "id"])
+assert len(list(loader.to_numpy())) == len(loader) == 10
+assert sum(len(batch["id"]) for batch in loader.to_torch().prefetch_to_devices()) == 40
+assert loader.get_n_samples() == 10
+"""
+    finished = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+
+    assert finished.returncode == 0, finished.stderr
