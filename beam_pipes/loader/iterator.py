@@ -62,11 +62,9 @@ class LoaderIterator:
 
     def __next__(self) -> Batch:
         # Nothing else happens for most batches: a batch is copied in 16 µs.
-        try:
-            return self._ready.pop()
-        except IndexError:
+        if not self._ready:
             self._refill()
-            return self._ready.pop()
+        return self._ready.pop()
 
     def _refill(self) -> None:
         if self._closed:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import ExampleSpec, FeatureSpec
-from beam_pipes.errors import CorruptIndexError, LoaderError, UnsupportedFormatError
+from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
 from beam_pipes.loader import Loader, PackingPlan, pack
 from beam_pipes.loader.packing import ALGORITHMS
 
@@ -163,6 +163,11 @@ def test_a_truncated_plan_is_refused_even_without_its_checksum(tmp_path, documen
     path.write_bytes(b"")
     with pytest.raises(CorruptIndexError, match="is not a packing plan"):
         PackingPlan.load(path)
+
+
+def test_a_missing_plan_is_refused(tmp_path):
+    with pytest.raises(CacheNotFoundError, match=r"expected a packing plan at .*no.plan, and there is none; write it"):
+        PackingPlan.load(tmp_path / "no.plan")
 
 
 def test_a_plan_of_another_split_or_of_none_is_refused(tmp_path, document_split, other_split):

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import CorruptIndexError, LoaderError, UnsupportedFormatError
+from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
 from beam_pipes.loader.identity import Identity
 
 MAGIC = b"BPPACK01"
@@ -160,6 +160,11 @@ class PackingPlan:
         `verify=False` skips the checksum (one pass over the file, about 1 GB/s); the header is checked always.
         """
         path = Path(path)
+        if not path.is_file():
+            raise CacheNotFoundError(
+                f"expected a packing plan at {path}, and there is none; write it with pack(split, …).save(path)",
+                path=str(path),
+            )
         data = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
         if bytes(data[:6]) != MAGIC[:6]:
             raise CorruptIndexError(
