@@ -177,6 +177,27 @@ def test_suffixes_follow_the_targets_and_have_weights_of_their_own():
     assert row["target_suffix_weights"] == [0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0]
 
 
+def test_targets_stand_in_for_an_empty_suffix():
+    # The example in the docstring of the reference's converter, but for one bit: its text, and its behaviour, attend to
+    # one position behind the inputs of the second example too.
+    examples = [
+        {"inputs": [9, 4, 6], "targets": [3, 9], "suffixes": [2, 1]},
+        {"inputs": [3, 2], "targets": [4], "suffixes": []},
+    ]
+
+    (row,) = convert(PrefixSuffixLMFeatureConverter(), examples, {"inputs": 8, "targets": 4, "suffixes": 3})
+
+    assert row == {
+        "decoder_target_tokens": [9, 4, 6, 3, 9, 2, 1, 3, 2, 4, 0, 0, 0, 0, 0],
+        "decoder_input_tokens": [0, 9, 4, 6, 3, 9, 2, 0, 3, 2, 0, 0, 0, 0, 0],
+        "decoder_loss_weights": [0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0],
+        "target_suffix_weights": [0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0],
+        "decoder_positions": [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 0, 0, 0, 0, 0],
+        "decoder_segment_ids": [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0],
+        "decoder_causal_attention": [1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0],
+    }
+
+
 def test_suffixes_obey_loss_on_targets_only_false():
     example = [{"inputs": [9, 4], "targets": [3], "suffixes": [2]}]
     converter = PrefixSuffixLMFeatureConverter(loss_on_targets_only=False, pack=False)

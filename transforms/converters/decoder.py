@@ -63,8 +63,7 @@ class DecoderFeatureConverter(FeatureConverter):
         return self.converter_for(task_feature_lengths).convert_examples(examples, task_feature_lengths)
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        names = {name.removesuffix("_ends") for name in rows}
-        return self.converter_for({"suffixes"} if "targets_ends" in rows else names).convert_rows(rows)
+        return self.converter_for({name.removesuffix("_ends") for name in rows}).convert_rows(rows)
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
         return self.converter_for(task_feature_lengths).get_model_feature_lengths(task_feature_lengths)

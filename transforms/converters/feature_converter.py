@@ -90,13 +90,12 @@ class FeatureConverter:
         `tf.errors.InvalidArgumentError` for an example that is too long.
         """
         lengths = self._checked_lengths(task_feature_lengths)
-        check = self._apply_length_check
         expected = self._all_task_features()
-        ds = check_dataset(ds, expected, lengths, "input_validation", check_length=check, strict=False)
+        ds = self._validate_dataset(ds, expected, lengths, strict=False, error_label="input_validation")
         ds = self._convert_features(ds, lengths)
         model_lengths = self.get_model_feature_lengths(lengths)
         model_features = self._all_model_features()
-        return check_dataset(ds, model_features, model_lengths, "output_validation", check_length=check, strict=True)
+        return self._validate_dataset(ds, model_features, model_lengths, strict=True, error_label="output_validation")
 
     def convert_examples(
         self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, Length]
@@ -125,6 +124,24 @@ class FeatureConverter:
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
         """The length of every model feature, given those of the task features."""
         raise NotImplementedError(f"{type(self).__name__} should override get_model_feature_lengths")
+
+    def _validate_dataset(
+        self,
+        ds: Any,
+        expected_features: Mapping[str, Spec],
+        expected_lengths: Mapping[str, Length],
+        strict: bool,
+        error_label: str,
+    ) -> Any:
+        """Checks a dataset; see `check_dataset`."""
+        return check_dataset(
+            ds,
+            expected_features,
+            expected_lengths,
+            error_label,
+            check_length=self._apply_length_check,
+            strict=strict,
+        )
 
     def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, Length]) -> Any:
         """From checked examples to model features; the default packs or pads, then maps `_convert_example`."""

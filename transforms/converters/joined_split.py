@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
+from transforms.converters.rows import parts_with_ends
 
 Array = npt.NDArray[Any]
 
 
 class JoinedSplit:
-    """Offers "targets" (the `parts` of a record, joined) and where each part but the last ends, to be packed and read.
+    """Offers "targets" (the `parts` of a record, joined) and where the parts end, to be packed and read.
 
     ```
     split = JoinedSplit(Cache.open(path)["train"])
@@ -45,7 +46,7 @@ class JoinedSplit:
                 )
             dtypes[part] = np.dtype(spec.dtype)
         self._dtype = np.result_type(*dtypes.values())
-        self.features = ("targets", *(f"{part}_ends" for part in self._parts[:-1]))
+        self.features = ("targets", *(f"{part}_ends" for part in parts_with_ends(self._parts)))
         ends = FeatureSpec("int32", shape=(None,))
         self.spec = ExampleSpec(
             {"targets": FeatureSpec(self._dtype.name, shape=(None,)), **dict.fromkeys(self.features[1:], ends)}

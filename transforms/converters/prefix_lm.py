@@ -11,18 +11,18 @@ from transforms.converters.feature_converter import Array, Features
 from transforms.converters.feature_spec import TOKENS, FeatureSpec
 from transforms.converters.lm import LMFeatureConverter, language_model_features
 from transforms.converters.loss_weights import data_positions
-from transforms.converters.rows import check_rows, join_segments
+from transforms.converters.rows import check_rows, join_segments, parts_with_ends
 
 
 def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
-    """Concatenates the `parts` of one example, and says at every step where each but the last part ends.
+    """Concatenates the `parts` of one example, and says at every step where they end (see `parts_with_ends`).
 
     `{"inputs": [7, 8], "targets": [9]}` → `{"targets": [7, 8, 9], "inputs_ends": [2, 2, 2]}`.
     """
     ops = ops_of(*(example[name] for name in parts))
     joined = {"targets": ops.concat([example[name] for name in parts])}
     end = 0
-    for name in parts[:-1]:
+    for name in parts_with_ends(parts):
         end = end + ops.size(example[name])
         joined[f"{name}_ends"] = ops.cast(ops.fill_like(joined["targets"], end), "int32")
     return joined
@@ -90,11 +90,11 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
 
     def _concat_task_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
         length = sum(task_feature_lengths[name] for name in self.PARTS)
-        joined = ["targets", *(f"{name}_ends" for name in self.PARTS[:-1])]
+        joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
     def _join_rows(self, rows: Features) -> Features:
-        ends = [f"{name}_ends" for name in self.PARTS[:-1]]
+        ends = [f"{name}_ends" for name in parts_with_ends(self.PARTS)]
         if all(name in rows for name in ends):  # rows of a JoinedSplit
             check_rows(rows, ["targets"], type(self).__name__)
             return rows

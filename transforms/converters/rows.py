@@ -74,6 +74,14 @@ def pad_example(example: Mapping[str, np.ndarray], limits: Mapping[str, Mapping[
     return rows
 
 
+def parts_with_ends(parts: Sequence[str]) -> Sequence[str]:
+    """The parts whose ends a joined row tells: of inputs and targets the inputs; of three parts every one.
+
+    Where an example has no suffix, its targets stand in for it, so the end of the last part is needed to see that.
+    """
+    return parts[:1] if len(parts) == 2 else parts
+
+
 def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Rows:
     """Concatenates the `features` of each example inside its row, as a prefix language model reads them.
 
