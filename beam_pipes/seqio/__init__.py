@@ -1,6 +1,6 @@
 """The SeqIO surface, flat: `import beam_pipes.seqio as seqio`.
 
-Every name is loaded when it is first used. Submodules are `seqio.preprocessors`, `seqio.metrics`, `seqio.utils` and so on.
+Every name is loaded when it is first used. Submodules: `seqio.preprocessors`, `seqio.metrics`, `seqio.utils`, ...
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks, mixtures, sources and registries. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Tasks, mixtures, sources and registries. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

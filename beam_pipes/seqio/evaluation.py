@@ -1,4 +1,4 @@
-"""The evaluator. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""The evaluator. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

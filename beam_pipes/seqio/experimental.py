@@ -1,4 +1,4 @@
-"""Fully cached tasks, few-shot tasks, tasks with sentinels. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Fully cached tasks, few-shot tasks, tasks with sentinels. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

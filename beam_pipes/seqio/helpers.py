@@ -1,4 +1,4 @@
-"""Tasks and mixtures made of others. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Tasks and mixtures made of others. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loggers of evaluation results. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Loggers of evaluation results. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics and metric values. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Metrics and metric values. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

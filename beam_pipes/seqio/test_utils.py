@@ -1,4 +1,4 @@
-"""Fake data and assertions for tests of tasks. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Fake data and assertions for tests of tasks. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 

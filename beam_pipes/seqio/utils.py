@@ -1,4 +1,4 @@
-"""Everything that has no other module here. The names are those of the library of the same name; each lives in a room of beam-pipes."""
+"""Everything that has no other module here. Names of SeqIO; each lives in a room of beam-pipes."""
 
 from __future__ import annotations
 
