@@ -93,9 +93,16 @@ class CollectingMetric:
             indices_2d = np.stack([np.zeros(count, np.int32), np.arange(count, dtype=np.int32)], axis=1)
         return cls(values={"model_output": model_output, "indices_2d": indices_2d, "mask": mask})
 
+    @classmethod
+    def empty(cls) -> Any:
+        """A metric that has seen nothing: what merging begins with."""
+        return cls(values={})
+
     def merge(self, other: Any) -> Any:
         """The outputs of both, those of `self` first; `actual_compute` sorts them."""
         mine, others = self.values, other.values
+        if not mine or not others:
+            return self if mine else other
         return type(self)(
             values={
                 "model_output": _concatenated(mine["model_output"], others["model_output"]),

@@ -95,6 +95,18 @@ def test_a_mixture_is_evaluated_over_tf_data_by_several_hosts(tmp_path):
     assert lines[0]["input"]["targets_pretokenized"] == "four"
 
 
+def test_json_logs_datasets_whose_length_is_unknown(tmp_path):
+    dataset = tf.data.Dataset.from_tensor_slices({"inputs": [[1], [2]]}).filter(lambda example: True)
+
+    JSONLogger(str(tmp_path))("a", 1, {}, dataset, {"prediction": ["x", "y"]}, ["x", "z"])
+
+    lines = [json.loads(line) for line in (tmp_path / "a-000001.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"input": {"inputs": [1]}, "target": "x", "prediction": "x"},
+        {"input": {"inputs": [2]}, "target": "z", "prediction": "y"},
+    ]
+
+
 def test_converters_that_choose_and_options_work_over_tf_data(caplog):
     caplog.set_level(logging.WARNING)
 

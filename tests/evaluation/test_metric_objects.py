@@ -83,7 +83,9 @@ def test_collected_outputs_are_masked_and_sorted_over_hosts():
         EXAMPLES, [IDS[1], [9]], FEATURES, mask=np.array([1, 0]), indices_2d=np.array([[0, 1], [0, 2]])
     )
 
-    values, recorded = first.merge(second).actual_compute(EXAMPLES, FEATURES)
+    values, recorded = (
+        metric.empty().merge(first).merge(metric.empty()).merge(second).actual_compute(EXAMPLES, FEATURES)
+    )
 
     assert recorded["prediction"] == WORDS
     assert values == {"exact": 1.0}

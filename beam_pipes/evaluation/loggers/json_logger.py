@@ -55,11 +55,13 @@ class JSONLogger(Logger):
             self._append_metrics(task_name, step, metrics)
         if self._write_n_results == 0:
             return
-        unset = [
-            f"{name} is None or empty"
-            for name, value in (("inferences", inferences), ("targets", targets), ("dataset", dataset))
-            if value is None or (hasattr(value, "__len__") and len(value) == 0)
-        ]
+        # The length of a dataset may be unknown, so only a missing one is skipped here.
+        empty = {
+            "inferences": not inferences,
+            "targets": targets is None or len(targets) == 0,
+            "dataset": dataset is None,
+        }
+        unset = [f"{name} is None or empty" for name, is_empty in empty.items() if is_empty]
         if unset:
             _log.info("Skipping inference logging as %s", ", and ".join(unset))
             return
