@@ -25,6 +25,8 @@
     │   ├── TooManyDeadLettersError
     │   ├── ReconciliationError                    records in ≠ written + dropped + dead
     │   ├── WorkerDiedError
+    │   ├── CodeChangedError                       a stage's code changed and its version did not
+    │   ├── CacheWriteError (OSError)              the cache's directory cannot be written
     │   └── CacheBusyError                         another build writes to the same directory
     ├── CacheError (RuntimeError)                  a cache cannot be opened or read
     │   ├── CacheNotFoundError (FileNotFoundError)
@@ -76,7 +78,8 @@ class BeamPipesError(Exception):
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when normal lookup fails: facts that this raise site did not know are None.
-        if name.startswith("_") or name == "attributes":
+        # AutoGraph asks exceptions whether they have `ag_error_metadata`, and does not expect None.
+        if name.startswith(("_", "ag_")) or name == "attributes":
             raise AttributeError(name)
         return self.attributes.get(name)
 
@@ -191,6 +194,14 @@ class ReconciliationError(BuildError):
 
 class WorkerDiedError(BuildError):
     """A worker process ended without reporting a result."""
+
+
+class CodeChangedError(BuildError):
+    """The code of stages changed since the published snapshot, and their versions did not; `stages` names them."""
+
+
+class CacheWriteError(BuildError, OSError):
+    """The directory of a cache cannot be written: no room left, read-only, or not a directory."""
 
 
 class CacheBusyError(BuildError):

@@ -102,6 +102,8 @@ def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
     Trimming afterwards may cut the EOS off; `append_eos_after_trim` keeps it.
     """
 
+    _check_eos(dataset, output_features)
+
     def append(example: Mapping[str, Any]) -> dict[str, Any]:
         return {
             name: _append_to_last_axis(value, eos_of(name, output_features[name]))
@@ -121,6 +123,8 @@ def append_eos_after_trim(
 
     Output features without `add_eos`, or without a length, are not trimmed.
     """
+
+    _check_eos(dataset, output_features)
 
     def append(example: Mapping[str, Any]) -> dict[str, Any]:
         return append_eos_after_trim_impl(example, output_features, sequence_length)
@@ -168,11 +172,22 @@ def eos_of(name: str, feature: Feature) -> int:
     return int(eos)
 
 
+def _check_eos(dataset: Any, output_features: OutputFeatures) -> None:
+    """Raises here what would be wrapped by AutoGraph if it were raised inside `map`."""
+    spec = dataset.element_spec
+    for name, feature in output_features.items():
+        if feature.add_eos and name in spec:
+            eos_of(name, feature)
+            if spec[name].shape.rank == 0:
+                raise TaskError(
+                    f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",
+                    feature=name,
+                )
+
+
 def _append_to_last_axis(value: Any, scalar: int) -> Any:
     tf = tensorflow("append_eos")
     rank = value.shape.rank
-    if rank == 0:
-        raise TaskError("EOS is appended to a sequence, but the feature is a scalar; declare it with add_eos=False")
     if isinstance(value, tf.RaggedTensor):
         if rank == 1:
             return tf.concat([value, tf.constant([scalar], value.dtype)], axis=0)

@@ -1,0 +1,233 @@
+"""Preprocessors in both forms: known values over tf.data, and the same from the Python form."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks import (
+    ByteVocabulary,
+    Feature,
+    FullCodepointVocabulary,
+    PartialCodepointVocabulary,
+    PassThroughVocabulary,
+    UnigramVocabulary,
+    map_over_dataset,
+    preprocessors,
+)
+from beam_pipes.tasks.examples import examples_from_dataset, normalised
+from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
+
+BYTES = ByteVocabulary()
+IDS = PassThroughVocabulary(100, eos_id=1)
+TEXT_FEATURES = {"inputs": Feature(BYTES, add_eos=False), "targets": Feature(BYTES)}
+ID_FEATURES = {"inputs": Feature(IDS, add_eos=False), "targets": Feature(IDS)}
+TEXTS = {"inputs": "ab", "targets": "c", "other": "x"}
+TOKENS = {
+    "inputs": np.array([5, 6, 7], np.int32),
+    "targets": np.array([8, 9], np.int32),
+    "z": np.array([1, 2], np.int32),
+}
+
+
+def both_forms(preprocessor, example: dict, **arguments) -> dict:
+    """The result over tf.data, after checking that the Python form gives the same."""
+    dataset = tf.data.Dataset.from_tensors({name: tf.constant(value) for name, value in example.items()})
+    (through_dataset,) = examples_from_dataset(preprocessor(dataset, **arguments))
+    through_dataset = normalised(through_dataset)
+    in_python = normalised(preprocessor.python_form(normalised(example), **arguments))
+    assert through_dataset.keys() == in_python.keys()
+    for name, value in through_dataset.items():
+        np.testing.assert_array_equal(value, in_python[name])
+        assert np.asarray(value).dtype == np.asarray(in_python[name]).dtype
+    return {name: value if isinstance(value, bytes) else value.tolist() for name, value in in_python.items()}
+
+
+def test_tokenize_keeps_the_text_beside_the_ids() -> None:
+    assert both_forms(preprocessors.tokenize, TEXTS, output_features=TEXT_FEATURES) == {
+        "inputs_pretokenized": b"ab",
+        "inputs": [100, 101],
+        "targets_pretokenized": b"c",
+        "targets": [102],
+        "other": b"x",
+    }
+
+
+def test_tokenize_appends_eos_where_the_feature_asks_for_it() -> None:
+    result = both_forms(preprocessors.tokenize_and_append_eos, TEXTS, output_features=TEXT_FEATURES)
+    alone = both_forms(
+        preprocessors.tokenize, TEXTS, output_features=TEXT_FEATURES, copy_pretokenized=False, with_eos=True
+    )
+
+    assert (result["inputs"], result["targets"]) == ([100, 101], [102, 1])
+    assert sorted(alone) == ["inputs", "other", "targets"]
+
+
+def test_a_vector_of_texts_becomes_ragged() -> None:
+    dataset = tf.data.Dataset.from_tensors({"targets": tf.constant(["ab", "c"])})
+
+    (example,) = preprocessors.tokenize(dataset, {"targets": Feature(BYTES, rank=2)}, with_eos=True)
+
+    assert example["targets"].to_list() == [[100, 101, 1], [102, 1]]
+
+
+def test_append_eos_and_append_eos_after_trim() -> None:
+    features = {"output_features": ID_FEATURES}
+
+    assert both_forms(preprocessors.append_eos, TOKENS, **features)["targets"] == [8, 9, 1]
+    assert both_forms(preprocessors.append_eos, TOKENS, **features)["inputs"] == [5, 6, 7]
+    trim = functools.partial(both_forms, preprocessors.append_eos_after_trim, TOKENS, **features)
+    assert trim(sequence_length=None)["targets"] == [8, 9, 1]
+    assert trim(sequence_length={"targets": 2, "inputs": 2}) == {"inputs": [5, 6, 7], "targets": [8, 1], "z": [1, 2]}
+    assert trim(sequence_length={"targets": 1})["targets"] == [1]
+    assert trim(sequence_length={"targets": None})["targets"] == [8, 9, 1]
+
+
+def test_eos_goes_behind_the_last_axis() -> None:
+    matrix = {"targets": np.array([[1, 2], [3, 4]], np.int32)}
+    features = {"targets": Feature(IDS, rank=2)}
+
+    assert both_forms(preprocessors.append_eos, matrix, output_features=features)["targets"] == [[1, 2, 1], [3, 4, 1]]
+    trimmed = both_forms(
+        preprocessors.append_eos_after_trim, matrix, output_features=features, sequence_length={"targets": 2}
+    )
+    assert trimmed["targets"] == [[1, 1], [3, 1]]
+
+
+def test_eos_needs_a_vocabulary_that_has_one_and_a_sequence() -> None:
+    dataset = tf.data.Dataset.from_tensors({"targets": tf.constant([1])})
+
+    with pytest.raises(TaskError, match="feature 'targets' has add_eos=True, but its vocabulary has no EOS"):
+        preprocessors.append_eos(dataset, {"targets": Feature(PassThroughVocabulary(3))})
+    with pytest.raises(TaskError, match="EOS is appended to a sequence, but feature 'targets' is a scalar"):
+        preprocessors.append_eos(
+            tf.data.Dataset.from_tensors({"targets": tf.constant(1)}), {"targets": Feature(IDS, rank=0)}
+        )
+    with pytest.raises(TaskError, match="but feature 'targets' is a scalar; declare it with add_eos=False"):
+        preprocessors.append_eos.python_form({"targets": np.int32(1)}, {"targets": Feature(IDS, rank=0)})
+
+
+def test_inputs_are_truncated_from_the_left() -> None:
+    left = functools.partial(both_forms, preprocessors.truncate_inputs_left, TOKENS)
+
+    assert left(sequence_length={"inputs": 2, "targets": 1}) == {"inputs": [6, 7], "targets": [8, 9], "z": [1, 2]}
+    assert left(sequence_length={"inputs": 5})["inputs"] == [5, 6, 7]
+    assert left(sequence_length={"inputs": 0})["inputs"] == []
+    assert left(sequence_length=None)["inputs"] == [5, 6, 7]
+
+
+def test_rekey_renames_and_drops() -> None:
+    assert both_forms(preprocessors.rekey, TOKENS, key_map={"targets": "z", "q": ""}) == {"targets": [1, 2], "q": b""}
+    assert sorted(both_forms(preprocessors.rekey, TOKENS, key_map=None)) == ["inputs", "targets", "z"]
+
+
+def test_templates_are_filled_in() -> None:
+    result = both_forms(
+        preprocessors.preprocess_tensorflow_examples,
+        {"a": "hi", "b": np.int64(3)},
+        inputs_format="x {a} y {b}",
+        targets_format="{b}{a}!",
+    )
+
+    assert result == {"inputs": b"x hi y 3", "targets": b"3hi!"}
+
+
+def test_print_dataset_prints_and_passes_on(capfd) -> None:
+    assert both_forms(preprocessors.print_dataset, {"a": np.array([7, 8], np.int32)}) == {"a": [7, 8]}
+    assert "7" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        BYTES,
+        FullCodepointVocabulary(),
+        PartialCodepointVocabulary([97, 98]),
+        UnigramVocabulary(["a", "b b"], split_on_space=True),
+    ],
+    ids=lambda vocabulary: type(vocabulary).__name__,
+)
+@settings(max_examples=20, deadline=None)
+@given(text=st.text(max_size=12))
+def test_vocabularies_encode_and_decode_alike_in_tensorflow(vocabulary, text: str) -> None:
+    text = text.encode("utf-8", "ignore").decode()
+    encoded = vocabulary.encode(text)
+
+    in_tensorflow = vocabulary.encode_tf(tf.constant(text))
+
+    assert in_tensorflow.dtype == tf.int32
+    assert in_tensorflow.numpy().tolist() == list(encoded)
+    if encoded:
+        assert vocabulary.decode_tf(in_tensorflow).numpy().decode() == vocabulary.decode(encoded)
+
+
+def test_decoding_in_tensorflow_stops_at_eos_and_replaces_unknown_ids() -> None:
+    batch = tf.constant([[107, 1, 108], [109, 300, 109]])
+
+    assert BYTES.decode_tf(batch).numpy().tolist() == [b"h", b"jj"]
+    assert IDS.decode_tf(tf.constant([3, 1, 4])).numpy().tolist() == [3, 1, 0]
+
+
+def test_a_batch_of_texts_encodes_to_ragged_ids() -> None:
+    assert BYTES.encode_tf(tf.constant(["ab", "", "c"])).to_list() == [[100, 101], [], [102]]
+    assert UnigramVocabulary(["a"]).encode_tf(tf.constant(["a", "z"])).to_list() == [[1], [2]]
+
+
+def draws(dataset: tf.data.Dataset) -> list[int]:
+    return [int(value) for value in dataset]
+
+
+@map_over_dataset(num_seeds=1)
+def draw(example, seed):
+    return tf.random.stateless_uniform((), seed, 0, 1 << 30, tf.int32)
+
+
+@map_over_dataset(num_seeds=2)
+def draw_twice(example, seeds):
+    return tf.random.stateless_uniform((), seeds[0], 0, 9, tf.int32) * 0 + tf.shape(seeds)[0]
+
+
+def test_seeds_come_from_the_active_manager() -> None:
+    numbers = tf.data.Dataset.range(4)
+
+    with map_seed_manager(42):
+        first, second = draw(numbers), draw(numbers)
+    with map_seed_manager(42):
+        again = draw(numbers)
+    with map_seed_manager(43):
+        other = draw(numbers)
+
+    assert draws(first) == draws(again)
+    assert draws(first) != draws(second)
+    assert draws(first) != draws(other)
+    assert len(set(draws(first))) == 4
+    assert draws(draw_twice(numbers)) == [2, 2, 2, 2]
+
+
+def test_without_a_manager_every_call_draws_anew() -> None:
+    numbers = tf.data.Dataset.range(4)
+
+    assert draws(draw(numbers)) != draws(draw(numbers))
+
+
+def test_a_preprocessor_can_have_a_seed_of_its_own() -> None:
+    seeded = set_preprocessor_seed(draw, seed=7)
+    numbers = tf.data.Dataset.range(4)
+
+    with map_seed_manager(1):
+        one = seeded(numbers)
+    with map_seed_manager(2):
+        other = seeded(numbers)
+
+    assert draws(one) == draws(other)
+
+
+def test_map_over_dataset_wants_at_least_one_seed() -> None:
+    with pytest.raises(TaskError, match="num_seeds is the number of seeds a function asks for, 1 or more, got 0"):
+        map_over_dataset(lambda example, seed: example, num_seeds=0)
