@@ -14,8 +14,8 @@ COPY runners runners
 RUN uv build --wheel --out-dir /wheels .
 
 FROM apache/beam_python${PYTHON_VERSION}_sdk:${BEAM_VERSION}
-COPY constraints.txt /tmp/constraints.txt
-COPY --from=wheels /wheels /tmp/wheels
-RUN pip install --no-cache-dir --constraint /tmp/constraints.txt \
-    "$(ls /tmp/wheels/beam_pipes-*.whl)[beam,text,gcs]" && rm -r /tmp/wheels /tmp/constraints.txt
+COPY constraints.txt /opt/beam-pipes/constraints.txt
+RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --constraint /opt/beam-pipes/constraints.txt \
+    "$(ls /wheels/beam_pipes-*.whl)[beam,text,gcs]"
 # The entry point stays Beam's own boot program.
