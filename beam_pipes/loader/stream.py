@@ -69,6 +69,11 @@ class Stream(Protocol):
 
     def gather(self, places: Places) -> Batch: ...
 
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether `approach` does anything."""
+        ...
+
     def approach(self, epoch: int, position: int) -> None:
         """Says that rows from here on are about to be gathered, so that what comes next can be fetched."""
         ...
@@ -139,7 +144,8 @@ class RowStream:
         self.size = self._rows.size
         self.features = self._rows.features
         self.row_bytes = self._rows.row_bytes
-        if isinstance(shuffle, BlockShuffle):
+        self.fetches_ahead = isinstance(shuffle, BlockShuffle)
+        if self.fetches_ahead:
             self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled
 
     def size_of(self, epoch: int) -> int:
@@ -179,6 +185,7 @@ class MixtureStream:
         changed: tuple[int, Segment] | None = None,
     ) -> None:
         self._arguments = (mixture, options, seed, shuffle)
+        self.fetches_ahead = isinstance(shuffle, BlockShuffle)
         self._mixture = mixture
         self._pad_value: PadValue = options.pad_value
         pairs: Sequence[tuple[Any, Any]] = tuple(mixture.sources)
@@ -264,8 +271,6 @@ class MixtureStream:
         return np.stack([sources, rows], axis=1)
 
     def approach(self, epoch: int, position: int) -> None:
-        if not isinstance(self._arguments[3], BlockShuffle):
-            return
         counts = self._schedule(epoch).counts_at(position)
         for orders, count, size in zip(self._orders, counts, self._sizes, strict=True):
             if size:

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+
+from benchmarks import block_shuffle, load, loader_start, packing
+
+
+def test_the_packing_benchmark_reports_six_distributions(tmp_path):
+    packing.main(["--documents", "3000", "--json", str(tmp_path / "packing.json")])
+
+    results = json.loads((tmp_path / "packing.json").read_text())
+
+    assert len(results["distributions"]) == 6
+    for distribution in results["distributions"].values():
+        assert distribution["waste_of_bound"] <= distribution["best_fit"]["waste"] <= distribution["next_fit"]["waste"]
+
+
+def test_the_block_shuffle_benchmark_shows_that_wider_windows_are_better(tmp_path):
+    block_shuffle.main(["--shards", "64", "--records", "64", "--json", str(tmp_path / "quality.json")])
+
+    found = json.loads((tmp_path / "quality.json").read_text())["batch_of_32"]
+
+    assert found["window_1"]["spread"] > found["window_8"]["spread"] > found["window_32"]["spread"] >= 0.9
+
+
+def test_the_start_benchmark_restores_from_a_synthetic_manifest(tmp_path):
+    arguments = ["--records", "20000", "--shards", "200", "--repeats", "1"]
+    loader_start.main([*arguments, "--json", str(tmp_path / "start.json")])
+
+    results = json.loads((tmp_path / "start.json").read_text())
+
+    assert results["restore_secs"] < 2 and results["first_batch_secs"] < 2
+    assert results["state_bytes"] < 1000 and results["restore_peak_rss_bytes"] > 0
+
+
+def test_the_loading_benchmark_checks_every_reader_and_compares_with_the_memory_map(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "_measure_five_features", lambda *_: {})
+    load.main(["--tokens", "200000", "--repeats", "1", "--readers", "native", "--json", str(tmp_path / "load.json")])
+
+    results = json.loads((tmp_path / "load.json").read_text())
+
+    assert results["native_to_memmap"] > 0 and results["tokens"] == 196_608
+    assert set(results["mtokens_per_sec"]) == {"memmap", "native"}
