@@ -13,6 +13,8 @@ from beam_pipes.cache import Cache
 from beam_pipes.engine.account import Account
 from beam_pipes.offline.commit import commit, write_build_record
 from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.declaration_fingerprint import require_new_versions
+from beam_pipes.offline.leftovers import remove_temporaries
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import BuildPlan, make_plan, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
@@ -40,12 +42,16 @@ def build(
     to: str | os.PathLike[str],
     *,
     options: LocalOptions | BeamOptions | None = None,
+    accept_code_change: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the cache of `declaration` (or of its reference, `package.module:name`) in the directory `to`.
 
     Source shards that are built already, by this or an earlier build of the same input and declaration, are reused.
     After any interruption, call it again: it goes on from there. The published snapshot does not depend on `options`.
+
+    Where the code of a stage is not what the published snapshot was built with, and the stage declares no other
+    `version`, the build stops with `CodeChangedError` unless `accept_code_change` is set.
 
     Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
     """
@@ -58,14 +64,24 @@ def build(
     with build_lock(to):
         plan = make_plan(resolved, to)
         if plan.published_manifest_id is not None:
+            remove_temporaries(to)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True)
+        previous = plan.previous_fingerprint()
+        if previous is not None and not accept_code_change:
+            require_new_versions(previous, plan.fingerprint, path=plan.path)
         tasks = prepare(plan)
         counts = Counts(num_shards=plan.header.num_shards, done_shards=plan.header.num_shards - len(tasks))
         started_at = time.time()
         try:
             if isinstance(options, LocalOptions):
                 reports = run_local(
-                    handle, plan.header, tasks, workers=options.num_workers, counts=counts, progress=progress
+                    handle,
+                    plan.header,
+                    tasks,
+                    workers=options.num_workers,
+                    counts=counts,
+                    progress=progress,
+                    stall_secs=options.stall_secs,
                 )
                 extra: Mapping[str, Any] = {"shards": [report.to_json() for report in reports]}
                 manifest_id = commit(resolved, plan.header)

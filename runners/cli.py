@@ -1,4 +1,4 @@
-"""The command line: `beam-pipes build | plan | inspect | stats | verify | status`."""
+"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.extras import require
-
 
 # What typer makes of Ctrl-C, and shells expect of it.
 INTERRUPTED = 130

@@ -7,6 +7,7 @@ per worker whatever the size of the input. Beam's own local runners hold whole s
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections import deque
@@ -15,11 +16,12 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from beam_pipes.errors import WorkerDiedError
-from beam_pipes.offline.completion import remove_partials
+from beam_pipes.offline.leftovers import remove_temporaries
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_job import ShardJob
 from beam_pipes.offline.shard_task import BuildHeader, ShardReport, ShardTask
 from runners.progress import Counts, Progress
+from runners.stall_watch import StallWatch, files_of
 from runners.worker_process import WorkerProcess
 
 # How often progress is told: by a worker to its parent, and while nothing arrives.
@@ -36,37 +38,51 @@ def run_local(
     workers: int,
     counts: Counts,
     progress: Progress,
+    stall_secs: float = 300.0,
 ) -> list[ShardReport]:
     """Runs all tasks on `workers` processes (1: in this one); reports come in the order in which shards finish.
+
+    A shard that tells nothing for `stall_secs` is named on standard error.
 
     Raises what a shard job raised, or `WorkerDiedError` naming the shard a process died on. Shards that were committed
     by then stay committed: the next build goes on from there.
     """
     workers = min(workers, len(tasks))
+    watch = StallWatch(stall_secs)
     if workers <= 1:
-        return _run_inline(handle, header, tasks, counts, progress)
+        with watch.on_a_thread():
+            return _run_inline(handle, header, tasks, counts, progress, watch)
     handle.require_portable()
     pool = [WorkerProcess() for _ in range(workers)]
     try:
-        return _run_pool(pool, handle, header, deque(tasks), counts, progress)
+        return _run_pool(pool, handle, header, deque(tasks), counts, progress, watch)
     finally:
         for worker in pool:
             worker.close()
-        remove_partials(header)
+        remove_temporaries(header.root)
 
 
 def _run_inline(
-    handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask], counts: Counts, progress: Progress
+    handle: DeclarationHandle,
+    header: BuildHeader,
+    tasks: Sequence[ShardTask],
+    counts: Counts,
+    progress: Progress,
+    watch: StallWatch,
 ) -> list[ShardReport]:
     job = ShardJob(handle.get(), header)
     reports = []
 
-    def tell(records: int, dropped: int, dead: int) -> None:
-        _add(counts, records, dropped, dead)
-        progress.update(counts)
-
     for task in tasks:
+
+        def tell(records: int, dropped: int, dead: int, task: ShardTask = task) -> None:
+            _add(counts, records, dropped, dead)
+            watch.told(task, pid=os.getpid())
+            progress.update(counts)
+
+        watch.told(task, pid=os.getpid())
         reports.append(job.run(task, tell=tell))
+        watch.finished(task)
         counts.done_shards += 1
         progress.update(counts)
     return reports
@@ -79,6 +95,7 @@ def _run_pool(
     tasks: deque[ShardTask],
     counts: Counts,
     progress: Progress,
+    watch: StallWatch,
 ) -> list[ShardReport]:
     reports: list[ShardReport] = []
     running: dict[Any, tuple[WorkerProcess, ShardTask]] = {}
@@ -87,6 +104,7 @@ def _run_pool(
         if tasks:
             task = tasks.popleft()
             running[worker.connection] = (worker, task)
+            watch.told(task, pid=worker.process.pid)
             worker.send((_run_task, (handle, header, task)))
 
     for worker in pool:
@@ -100,13 +118,16 @@ def _run_pool(
                 raise _died(worker, task) from None
             if kind == "tell":
                 _add(counts, *value)
+                watch.told(task, pid=worker.process.pid)
             elif kind == "error":
                 raise value
             else:
                 reports.append(value)
+                watch.finished(task)
                 counts.done_shards += 1
                 del running[ready]
                 start_next(worker)
+        watch.check()
         progress.update(counts)
     return reports
 
@@ -152,10 +173,8 @@ def _died(worker: WorkerProcess, task: ShardTask) -> WorkerDiedError:
         how = signal.Signals(-code).name
         if code == -signal.SIGKILL:
             how += ", which the kernel sends when memory runs out"
-    files = ", ".join(piece.file for piece in task.shard.slices[:3])
-    more = "…" if len(task.shard.slices) > 3 else ""
     return WorkerDiedError(
-        f"a worker died ({how}) while it built source shard {task.index} ({files}{more}). Finished shards are kept: "
+        f"a worker died ({how}) while it built source shard {task.index} ({files_of(task)}). Finished shards are kept: "
         "run the build again to go on from there; with --workers 1 it runs in a single process.",
         shard=task.index,
         exit_code=code,

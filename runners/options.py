@@ -15,13 +15,19 @@ class LocalOptions:
 
     `workers`: how many; None takes as many as there are cores for this process. With 1 everything runs in the calling
     process, which also works for declarations that cannot be imported (a notebook).
+
+    `stall_secs`: after how many seconds without a sign of life from a shard one line on standard error names it. A sign
+    of life comes with every batch of records, so the default of five minutes is far beyond what costly stages take.
     """
 
     workers: int | None = None
+    stall_secs: float = 300.0
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise DeclarationError(f"workers should be at least 1, got {self.workers}.")
+        if not self.stall_secs > 0:
+            raise DeclarationError(f"stall_secs should be positive, got {self.stall_secs}.")
 
     @property
     def num_workers(self) -> int:

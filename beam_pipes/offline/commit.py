@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.manifest import FileEntry, Manifest
 from beam_pipes.cache.publish import BUILD, publish
 from beam_pipes.cache.split_manifest import SplitManifest
@@ -16,6 +17,7 @@ from beam_pipes.errors import TooManyDeadLettersError
 from beam_pipes.offline.completion import DEAD_LETTERS, merged_account, read_completions
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.shard_task import BuildHeader
+from beam_pipes.offline.write_errors import writing
 
 
 def commit(declaration: Declaration, header: BuildHeader) -> str:
@@ -54,14 +56,17 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
         fingerprints=header.fingerprints,
         dead_letters=dead_letters,
     )
-    publish(header.root, manifest)
+    with writing(header.root):
+        publish(header.root, manifest)
     return manifest.id
 
 
 def write_build_record(header: BuildHeader, record: Mapping[str, Any]) -> None:
     """Writes `build.json` beside the snapshot's manifest: runner, times, whatever must not change the manifest."""
     rendered = json.dumps(record, indent=1, sort_keys=True) + "\n"
-    storage_for(header.directory).replace(f"{header.directory}/{BUILD}", rendered.encode())
+    with writing(header.root):
+        storage_for(header.directory).replace(f"{header.directory}/{BUILD}", rendered.encode())
+    reached("build/recorded")
 
 
 def num_bad(account: Account) -> int:

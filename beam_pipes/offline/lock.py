@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.errors import CacheBusyError
+from beam_pipes.offline.write_errors import writing
 
 LOCK_NAME = ".build.lock"
 
@@ -23,9 +25,12 @@ def build_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
     Raises `CacheBusyError`, naming the process that holds it.
     """
     path = Path(directory) / LOCK_NAME
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(directory):
+        path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with writing(directory):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        reached("lock/opened")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -45,12 +50,16 @@ def build_lock(directory: str | os.PathLike[str]) -> Iterator[None]:
             break
         os.close(descriptor)
     try:
+        reached("lock/taken")
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(who).encode(), 0)
+        with contextlib.suppress(OSError):  # the name is a courtesy: what a full disk stops should be the build itself
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(who).encode(), 0)
+        reached("lock/named")
         yield
     finally:
         path.unlink(missing_ok=True)
+        reached("lock/unlinked")
         os.close(descriptor)
 
 

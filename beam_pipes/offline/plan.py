@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import hashlib
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.manifest import FORMAT_VERSION
+from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.fingerprint import fingerprint
-from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import CacheNotFoundError, DeclarationError
-from beam_pipes.offline.completion import find_completion, merged_account, read_completions, remove_partials, reuse
+from beam_pipes.offline.canonical_digest import digest_of
+from beam_pipes.offline.completion import find_completion, merged_account, read_completions
 from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.declaration_fingerprint import (
+    DeclarationFingerprint,
+    fingerprint_declaration,
+    read_fingerprint,
+    write_fingerprint,
+)
+from beam_pipes.offline.leftovers import remove_temporaries
 from beam_pipes.offline.reading import graph_runner, read_batches
+from beam_pipes.offline.reuse import reuse
 from beam_pipes.offline.shard_task import BuildHeader, ShardTask
+from beam_pipes.offline.write_errors import writing
 from beam_pipes.sources.digest_cache import DigestCache
 from beam_pipes.sources.source import SourcePlan
 
@@ -36,17 +44,23 @@ class BuildPlan:
     """What a build will do.
 
     `snapshot` is a digest of the input, the declaration and the format: the same input and declaration give the same
-    snapshot on every machine. `published_manifest_id` is set where exactly this snapshot is published already.
+    snapshot on every machine. `published_manifest_id` is set where exactly this snapshot is published already;
+    `previous` is the directory of the snapshot that is published, whichever it is.
     """
 
     path: str
     snapshot: str
     declaration: Declaration
-    parts: Mapping[str, str]
+    fingerprint: DeclarationFingerprint
     source: SourcePlan
     header: BuildHeader
     tasks: tuple[ShardTask, ...]
     published_manifest_id: str | None
+    previous: str | None
+
+    def previous_fingerprint(self) -> DeclarationFingerprint | None:
+        """The fingerprint that the published snapshot was built with; None where there is none."""
+        return None if self.previous is None else read_fingerprint(self.previous)
 
     def read_account(self) -> Account:
         """The account of the whole build, from the completions."""
@@ -72,14 +86,6 @@ class BuildPlan:
         }
 
 
-def _published_manifest_id(root: Path, snapshot: str) -> str | None:
-    try:
-        manifest = Cache.open(root).manifest
-    except CacheNotFoundError:
-        return None
-    return manifest.id if manifest.snapshot == snapshot else None
-
-
 def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan:
     """Plans a build of `declaration` in the directory `to`; reads input only to digest it and, where features are not
     declared, to infer them. Writes nothing but the digests of input files, so that the next plan need not read them.
@@ -90,28 +96,36 @@ def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan
     digests = DigestCache.load(root / DIGESTS_NAME)
     source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     if root.is_dir():
-        digests.save(root / DIGESTS_NAME)
+        with contextlib.suppress(OSError):  # safe to lose; a directory that is full or read-only can be planned for
+            digests.save(root / DIGESTS_NAME)
     specs = _specs(declaration, source)
-    digest, parts = _fingerprint(declaration, specs)
-    tasks = tuple(ShardTask(shard=shard, fingerprint=_digest([digest, shard.fingerprint()])) for shard in source.shards)
-    snapshot = _digest([FORMAT_VERSION, declaration.name, digest, [task.fingerprint for task in tasks]])[:16]
+    found = fingerprint_declaration(declaration, specs)
+    digest = found.digest
+    tasks = tuple(
+        ShardTask(shard=shard, fingerprint=digest_of([digest, shard.fingerprint()])) for shard in source.shards
+    )
+    snapshot = digest_of([FORMAT_VERSION, declaration.name, digest, [task.fingerprint for task in tasks]])[:16]
     header = BuildHeader(
         name=declaration.name,
         root=str(root),
         snapshot=snapshot,
         num_shards=len(tasks),
         specs=specs,
-        fingerprints={"declaration": digest, "source": _digest([shard.fingerprint() for shard in source.shards])},
+        fingerprints={"declaration": digest, "source": digest_of([shard.fingerprint() for shard in source.shards])},
     )
+    manifest = None
+    with contextlib.suppress(CacheNotFoundError):
+        manifest = Cache.open(root).manifest
     return BuildPlan(
         path=str(root),
         snapshot=snapshot,
         declaration=declaration,
-        parts=parts,
+        fingerprint=found,
         source=source,
         header=header,
         tasks=tasks,
-        published_manifest_id=_published_manifest_id(root, snapshot),
+        published_manifest_id=manifest.id if manifest is not None and manifest.snapshot == snapshot else None,
+        previous=snapshot_directory(root, manifest.snapshot) if manifest is not None else None,
     )
 
 
@@ -122,33 +136,15 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
     the published snapshot are linked, not built again; what dead builds left half written is removed. Only for the
     holder of the build lock.
     """
-    remove_partials(plan.header)
-    reuse(plan.header, plan.tasks)
+    directory = plan.header.directory
+    with writing(plan.path):
+        remove_temporaries(plan.path)
+        reached("prepare/swept")
+        os.makedirs(directory, exist_ok=True)
+        write_fingerprint(directory, plan.fingerprint)
+        reached("prepare/recorded")
+        reuse(plan.header, plan.tasks)
     return [task for task in plan.tasks if find_completion(plan.header, task) is None]
-
-
-def _fingerprint(declaration: Declaration, specs: Mapping[str, ExampleSpec]) -> tuple[str, dict[str, str]]:
-    """Everything that decides the bytes of a shard besides its input: a digest, and the named parts it is made of."""
-    graph = declaration.graph
-    parts: dict[str, str] = {
-        "seed": str(declaration.seed),
-        "on_error": declaration.on_error,
-        "source": _json([type(declaration.source).__name__, declaration.source.fingerprint_config()]),
-    }
-    stages: dict[str, str] = {}
-    for unit in graph.units:
-        inputs = list(unit.inputs) if isinstance(unit.inputs, Ref) else {k: list(v) for k, v in unit.inputs.items()}
-        parts[f"{unit.name}.inputs"] = _json([unit.join, inputs])
-        # The parts name modules, so that a change can be explained; the digests do not, so that a move changes nothing.
-        stages[unit.name] = fingerprint(unit.stage).digest
-    for split, ref in graph.outputs.items():
-        parts[f"split {split}"] = _json([list(ref), declaration.kind(split)])
-        if split in specs:
-            parts[f"split {split}.features"] = _json(specs[split].to_json())
-    digest = _digest([graph.prefix, parts, stages])
-    for unit in graph.units:
-        parts.update({f"{unit.name}: {name}": part for name, part in fingerprint(unit.stage).parts.items()})
-    return digest, parts
 
 
 def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpec]:
@@ -192,11 +188,3 @@ def _sample(declaration: Declaration, source: SourcePlan, splits: list[str]) -> 
             if records >= INFER_RECORDS or all(len(found) >= INFER_EXAMPLES for found in examples.values()):
                 return examples
     return examples
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(_json(value).encode()).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.errors import StageError
+from beam_pipes.errors import SourceError, StageError
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
@@ -34,9 +34,10 @@ def graph_runner(declaration: Declaration) -> GraphRunner:
 def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[SourceBatch]:
     """The batches of a source shard, in order, their bad rows booked.
 
-    Raises `StageError` for a bad row where the declaration's `on_error` is "fail".
+    Raises `StageError` for a bad row where the declaration's `on_error` is "fail", `SourceError` for input that is
+    gone, damaged, or not what was planned.
     """
-    for records in declaration.source.read(shard):
+    for records in _read(declaration, shard):
         batch = SourceBatch(records)
         batch.account.read = len(records.values) + len(records.bad)
         account = batch.account.unit(SOURCE)
@@ -57,3 +58,14 @@ def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Sourc
             else:
                 account.dead += 1
         yield batch
+
+
+def _read(declaration: Declaration, shard: SourceShard) -> Iterator[RecordBatch]:
+    try:
+        yield from declaration.source.read(shard)
+    except SourceError as error:
+        raise SourceError(
+            f"source shard {shard.index} cannot be read: {error}. Repair or remove the input and run the build again: "
+            "shards that are finished are kept, and what was published before is untouched.",
+            **{**error.attributes, "shard": shard.index},
+        ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from beam_pipes.cache.codec import IndexRow, codec_for
 from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.shard_entry import ShardEntry
 from beam_pipes.cache.shard_writer import ShardWriter
 from beam_pipes.cache.storage import storage_for
@@ -16,6 +17,7 @@ from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.part import Part
 from beam_pipes.offline.reading import SOURCE, SourceBatch
 from beam_pipes.offline.shard_task import BuildHeader, ShardTask
+from beam_pipes.offline.write_errors import writing
 from beam_pipes.sources.record_batch import BadRecord
 
 WRITE = "write"
@@ -94,12 +96,13 @@ class ShardOutput:
     def write(self, part: Part) -> None:
         """Appends a part; parts come in order, without gaps."""
         assert part.first_sequence == self.next_sequence, (part.first_sequence, self.next_sequence)
-        if not self._writers:
-            self._open()
-        for split, records in part.records.items():
-            write = self._writers[split].write_encoded
-            for payload, ordinal, row in records:
-                write(payload, ordinal, row)
+        with writing(self._header.root):
+            if not self._writers:
+                self._open()
+            for split, records in part.records.items():
+                write = self._writers[split].write_encoded
+                for payload, ordinal, row in records:
+                    write(payload, ordinal, row)
         self._dead_letters += part.dead_letters
         self._account.merge_from(part.account)
         self.next_sequence = part.next_sequence
@@ -126,18 +129,22 @@ class ShardOutput:
     def commit(self) -> Completion:
         """Gives all files their final names, then writes the completion; the counts have to add up."""
         self._account.reconcile(where=f"source shard {self.task.index}")
-        if not self._writers:
-            self._open()
-        entries = {split: writer.commit() for split, writer in self._writers.items()}
-        dead_letters = self._commit_dead_letters() if self._dead_letters else None
-        completion = Completion(
-            index=self.task.index,
-            fingerprint=self.task.fingerprint,
-            entries=entries,
-            dead_letters=dead_letters,
-            account=self._account,
-        )
-        write_completion(self._header, completion)
+        with writing(self._header.root):
+            if not self._writers:
+                self._open()
+            entries = {split: writer.commit() for split, writer in self._writers.items()}
+            dead_letters = self._commit_dead_letters() if self._dead_letters else None
+            reached("shard/dead-letters-renamed")
+            completion = Completion(
+                index=self.task.index,
+                fingerprint=self.task.fingerprint,
+                source=self.task.shard.slices,
+                entries=entries,
+                dead_letters=dead_letters,
+                account=self._account,
+            )
+            write_completion(self._header, completion)
+        reached("shard/completed")
         return completion
 
     def abort(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.storage import temporary_path
 from beam_pipes.sources.selection import FoundFile
 
 # Kernels stamp files with a clock of 1-10 ms; file systems that store whole seconds may be as coarse as two.
@@ -49,13 +51,16 @@ class DigestCache:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Atomically; keeps the entries that were looked up or added since `load`."""
         fields = {"version": 1, "files": {path: self._entries[path] for path in sorted(self._used)}}
-        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".digests-")
+        # Not durable, and renamed all the same: what a power cut leaves of it is not understood, hence built anew.
+        temporary = temporary_path(os.path.abspath(path))
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            with open(temporary, "x", encoding="utf-8") as file:
                 json.dump(fields, file, separators=(",", ":"))
+            reached("digests/written")
             os.replace(temporary, path)
+            reached("digests/renamed")
         except BaseException:
-            os.unlink(temporary)
+            Path(temporary).unlink(missing_ok=True)
             raise
 
     def get(self, file: FoundFile, variant: str) -> list[Cut] | None:

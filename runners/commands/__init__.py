@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from runners.commands.build import build_command
+from runners.commands.gc import gc_command
 from runners.commands.inspect import inspect_command
 from runners.commands.plan import plan_command
 from runners.commands.stats import stats_command
@@ -25,3 +26,4 @@ app.command("inspect")(inspect_command)
 app.command("stats")(stats_command)
 app.command("verify")(verify_command)
 app.command("status")(status_command)
+app.command("gc")(gc_command)

@@ -37,13 +37,16 @@ def build_command(
     to: Annotated[str, typer.Option("--to", help="directory of the cache")],
     runner: Annotated[str, typer.Option(help=f"who runs it: {', '.join(RUNNERS)}")] = "local",
     workers: Annotated[int | None, typer.Option(help="worker processes of the local runner [all cores]")] = None,
+    accept_code_change: Annotated[
+        bool, typer.Option("--accept-code-change", help="build although a stage's code changed and its version did not")
+    ] = False,
 ) -> None:
     """Build a cache, or go on where an interrupted build stopped. Options after -- go to Beam.
 
     Example: beam-pipes build examples.python_source:declaration --to .demo/python_source
     """
     options = options_for(runner, workers=workers, beam_args=context.obj or [])
-    result = build(declaration, to, options=options, progress=progress_for())
+    result = build(declaration, to, options=options, progress=progress_for(), accept_code_change=accept_code_change)
     if result.up_to_date:
         console.print(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
         return

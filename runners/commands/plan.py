@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from beam_pipes.offline.completion import find_completion
+from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.plan import make_plan
 from beam_pipes.offline.reference import load_declaration
 from runners.commands.tables import console
@@ -16,6 +17,7 @@ from runners.commands.tables import console
 def plan_command(
     declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
     to: Annotated[str, typer.Option("--to", help="directory of the cache")],
+    explain: Annotated[bool, typer.Option("--explain", help="say HIT or MISS, and why, per stage and shard")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Check a declaration and print what a build would do; builds nothing.
@@ -24,8 +26,10 @@ def plan_command(
     """
     plan = make_plan(load_declaration(declaration), to)
     done = sum(find_completion(plan.header, task) is not None for task in plan.tasks)
+    explanation = explain_plan(plan) if explain else None
     if as_json:
-        console.print_json(json.dumps({**plan.to_json(), "num_shards_done": done}))
+        more = {} if explanation is None else {"explanation": explanation.to_json()}
+        console.print_json(json.dumps({**plan.to_json(), "num_shards_done": done, **more}))
         return
     fields = plan.to_json()
     console.print(
@@ -37,6 +41,8 @@ def plan_command(
     for split, spec in fields["splits"].items():
         described = spec if isinstance(spec, str) else ", ".join(f"{name} {_feature(f)}" for name, f in spec.items())
         console.print(f"split {split}: {described}")
+    for line in explanation.lines() if explanation is not None else ():
+        console.print(line, markup=False)
 
 
 def _feature(fields: dict[str, object]) -> str:
