@@ -144,8 +144,12 @@ def _size(array: np.ndarray[Any, Any]) -> int:
 
 def batched_dataset(
     source: PythonSource, columns: Sequence[ColumnSignature], *, limits: RunLimits | None = None
-) -> Any:
-    """A tf.data.Dataset of the samples one by one, fed in runs; each iteration makes a new pass over `source`."""
+) -> tuple[Any, Any]:
+    """A tf.data.Dataset of the samples one by one, fed in runs; each iteration makes a new pass over `source`.
+
+    The second dataset has the runs themselves, where all samples have one shape: `rebatch` makes batches of them
+    without taking them apart. Elsewhere it is `None`.
+    """
     tf = require("tensorflow", purpose="DataLoader")
     limits = limits or RunLimits()
     concatenated = {column.key for column in columns if column.layout == "concatenated"}
@@ -163,6 +167,8 @@ def batched_dataset(
             yield run if extents else run[0]
 
     dataset = tf.data.Dataset.from_generator(feed, output_signature=(values, extents) if extents else values)
+    if not extents:
+        return dataset.unbatch(), dataset
     as_written = tf.autograph.experimental.do_not_convert  # nothing to convert, and it warns about what it cannot read
     if concatenated:
         dataset = dataset.flat_map(as_written(lambda values, extents: taken_apart(values, extents, columns)))
@@ -170,7 +176,7 @@ def batched_dataset(
         dataset = dataset.unbatch()
     if len(concatenated) < len(extents):
         dataset = dataset.map(as_written(_cut))
-    return dataset
+    return dataset, None
 
 
 def _run_spec(column: ColumnSignature) -> Any:

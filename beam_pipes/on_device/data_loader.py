@@ -98,16 +98,18 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         if output_signature is None:
             columns = infer_columns(source.sampled(infer_k))
             signature = output_signature_of(columns)
-            dataset = batched_dataset(source, columns)
+            dataset, runs = batched_dataset(source, columns)
         else:
             declared = columns_of_signature(output_signature)
-            by_sample = declared is None
-            dataset = sample_dataset(source, output_signature) if by_sample else batched_dataset(source, declared or ())
+            if declared is None:
+                dataset, runs = sample_dataset(source, output_signature), None
+            else:
+                dataset, runs = batched_dataset(source, declared)
         if source.known_n_samples is not None:
             tf = require("tensorflow", purpose="DataLoader")
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(source.known_n_samples))
         step = Transformation(label=dataset_label("from_generator"), dataset=dataset)
-        self._start(source, step, dataset, signature)
+        self._start(source, step, dataset, signature, runs=runs)
 
     def _start(
         self,
@@ -116,6 +118,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         dataset: Any = None,
         signature: Any = None,
         n_source_samples: int | None = None,
+        *,
+        runs: Any = None,
     ) -> None:
         """The state of a loader without transformations; a cache's dataset is made when it is first needed."""
         self._sources: tuple[Source, ...] = () if source is None else (source,)
@@ -124,6 +128,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self._signature = signature
         self._n_source_samples = n_source_samples
         self._n_samples: int | None = None
+        self._runs = runs
 
     @classmethod
     def from_cache(cls, cache: Any, split: str | None = None, **options: Any) -> DataLoader:
@@ -196,8 +201,10 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
         others = [loader for loader in loaders_in([args, kwargs]) if loader is not self]
         args, kwargs = unwrap(args), unwrap(kwargs)
-        with self._raising_source_errors():
-            result = getattr(self.dataset, name)(*args, **kwargs)
+        result = self._batched_runs(*args, **kwargs) if name == "batch" and len(self._history) == 1 else None
+        if result is None:
+            with self._raising_source_errors():
+                result = getattr(self.dataset, name)(*args, **kwargs)
         if not _is_dataset(result):
             return result
         step = Transformation(
@@ -208,6 +215,19 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def _transformed(self, dataset: Any, step: Transformation, others: Iterable[DataLoader] = ()) -> DataLoader:
         sources = dict.fromkeys(self._sources + tuple(source for loader in others for source in loader._sources))
         return self._extended((*self._history, step), _dataset=dataset, _sources=tuple(sources), _n_samples=None)
+
+    def _batched_runs(self, batch_size: Any = None, drop_remainder: Any = False, *args: Any, **kwargs: Any) -> Any:
+        """`batch` right behind Python samples of one shape, from the runs they came in: two to four times as fast."""
+        plain = isinstance(batch_size, int) and batch_size > 0 and isinstance(drop_remainder, bool)
+        if self._runs is None or not plain or args or kwargs:
+            return None
+        batches = self._runs.rebatch(batch_size, drop_remainder=drop_remainder)
+        samples = self._sources[0].known_n_samples
+        if samples is None:
+            return batches
+        tf = require("tensorflow", purpose="DataLoader.batch")
+        count = samples // batch_size if drop_remainder else -(-samples // batch_size)
+        return batches.apply(tf.data.experimental.assert_cardinality(count))
 
     # Iteration
 

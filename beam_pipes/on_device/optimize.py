@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.on_device.rewrites import batch_before_map, filter_before_map
@@ -30,9 +31,9 @@ def optimized(loader: DataLoader) -> DataLoader:
         for index in range(len(steps) - 1):
             before = root if index == 0 else steps[index - 1].dataset
             if _provable(steps[index], steps[index + 1], before.element_spec):
-                reordered = _applied(before, [steps[index + 1], steps[index]])
+                reordered = _applied(before, [steps[index + 1], steps[index]], loader)
                 if reordered[-1].dataset.element_spec == steps[index + 1].dataset.element_spec:
-                    steps = [*steps[:index], *reordered, *_applied(reordered[-1].dataset, steps[index + 2 :])]
+                    steps = [*steps[:index], *reordered, *_applied(reordered[-1].dataset, steps[index + 2 :], loader)]
                     changed = moved = True
                     break
     if not moved:
@@ -45,10 +46,12 @@ def _provable(first: Transformation, second: Transformation, element_spec: Any) 
     return any(swap is not None and swap.exact for swap in swaps)
 
 
-def _applied(dataset: Any, steps: list[Transformation]) -> list[Transformation]:
+def _applied(dataset: Any, steps: list[Transformation], loader: DataLoader) -> list[Transformation]:
     applied = []
     for step in steps:
-        applied.append(step.applied_to(dataset))
+        first_batch = dataset is loader._root and step.method == "batch"
+        batches = loader._batched_runs(*step.args, **step.kwargs) if first_batch else None
+        applied.append(step.applied_to(dataset) if batches is None else dataclasses.replace(step, dataset=batches))
         dataset = applied[-1].dataset
     return applied
 

@@ -306,6 +306,32 @@ def test_leaving_an_iteration_closes_the_generator():
     assert closed.wait(5)
 
 
+@pytest.mark.parametrize("n_samples", [None, 57])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(((10,), {}), id="batch(10)"),
+        pytest.param(((10,), {"drop_remainder": True}), id="drop_remainder"),
+        pytest.param(((10, True), {}), id="by position"),
+        pytest.param(((), {"batch_size": 100}), id="one batch"),
+        pytest.param(((tf.constant(10, tf.int64),), {}), id="a tensor"),
+        pytest.param(((10,), {"num_parallel_calls": 2}), id="in parallel"),
+    ],
+)
+def test_batches_from_runs_are_those_of_single_samples(arguments, n_samples):
+    positional, named = arguments
+    loader = DataLoader(lambda: ({"x": i, "v": [i, i + 1]} for i in range(57)), n_samples)
+
+    batched = loader.batch(*positional, **named)
+
+    expected = loader.dataset.batch(*positional, **named)
+    assert batched.element_spec == expected.element_spec
+    assert as_lists(batched) == as_lists(expected)
+    assert int(batched.cardinality()) == int(expected.cardinality())
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        list(loader.batch(0))
+
+
 # Counts
 
 
