@@ -10,7 +10,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from beam_pipes.cache.codec import RecordCodec
+from beam_pipes.cache.codec import IndexRow, RecordCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_path
 from beam_pipes.cache.kill_points import reached
@@ -86,15 +86,17 @@ class ShardWriter:
                     self._first = current
                 self._uniform = self._first == current
 
-    def read_back(self) -> list[tuple[bytes, int]]:
-        """(payload, ordinal) of every record written so far, for a shard that is to be finished elsewhere."""
+    def read_back(self) -> list[tuple[bytes, int, IndexRow]]:
+        """What `write_encoded` was given so far, for a shard that is to be finished elsewhere."""
         self._records.flush()
         data = self._staged.read_back()
-        records: list[tuple[bytes, int]] = []
+        records: list[tuple[bytes, int, IndexRow]] = []
         offset = 0
-        for ordinal in self._ordinals:
+        for position, ordinal in enumerate(self._ordinals):
             length = check_header(self._path, offset, data[offset : offset + HEADER_BYTES], len(data) - offset)
-            records.append((check_frame(self._path, offset, data[offset : offset + length + FRAME_BYTES]), ordinal))
+            payload = check_frame(self._path, offset, data[offset : offset + length + FRAME_BYTES])
+            row = self._rows[position * self._width : (position + 1) * self._width]
+            records.append((payload, ordinal, tuple(row)))
             offset += length + FRAME_BYTES
         return records
 

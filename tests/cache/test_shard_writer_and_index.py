@@ -97,7 +97,7 @@ def test_encoded_records_are_written_with_their_index_row(tmp_path: Path) -> Non
             payload, row = codec.encode_indexed(mixed_example(i))
             writer.write_encoded(payload, 3 * i, row)
         assert writer.records == 9
-        assert [ordinal for _, ordinal in writer.read_back()] == [3 * i for i in range(9)]
+        assert [ordinal for _, ordinal, _ in writer.read_back()] == [3 * i for i in range(9)]
         entry = writer.commit()
 
     assert entry.crc32c == write(tmp_path, MIXED, 9).crc32c
