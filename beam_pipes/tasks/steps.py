@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.python_step import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, parameters
+
+_NOTHING = object()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,8 +197,12 @@ def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: S
             continue
         leading = dataset_steps(remaining)
         del remaining[: len(leading)]
-        dataset = run_over_dataset(leading, _once(stream, context), context)
-        stream = examples_from_dataset(dataset)
+        iterator = iter(stream)
+        first = next(iterator, _NOTHING)
+        if first is _NOTHING:  # no example says what tensors the dataset would be made of
+            return iter(())
+        dataset = _once(itertools.chain([first], iterator), context)
+        stream = examples_from_dataset(run_over_dataset(leading, dataset, context))
     return (normalised(example, context.output_features) for example in stream)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,11 @@ class FunctionDataSource(DataSource):
         validate_args(dataset_fn, ["split", "shuffle_files"] + ["seed"] * ("seed" in required_positional(dataset_fn)))
         self._dataset_fn = dataset_fn
         super().__init__(splits, num_input_examples, caching_permitted)
+
+    @functools.cached_property
+    def reads_without_tensorflow(self) -> bool:  # type: ignore[override]
+        """Whether the function returns Python examples: it is called once to find out."""
+        return not _is_dataset(self._call(self.splits[0], False, None)) if self.splits else True
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
