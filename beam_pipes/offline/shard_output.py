@@ -110,18 +110,10 @@ class ShardOutput:
 
     def to_part(self) -> Part:
         """All that was written so far as one part, read back from the files that are not committed."""
-        records = {}
-        for split, writer in self._writers.items():
-            codec = self._codecs[split]
-            # Decoding and encoding again gives the same bytes, and the index row that is not kept with the payload.
-            records[split] = [
-                (payload, ordinal, codec.encode_indexed(codec.decode(payload))[1])
-                for payload, ordinal in writer.read_back()
-            ]
         return Part(
             first_sequence=0,
             next_sequence=self.next_sequence,
-            records=records,
+            records={split: writer.read_back() for split, writer in self._writers.items()},
             dead_letters=self._dead_letters,
             account=self._account,
         )
