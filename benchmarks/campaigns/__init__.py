@@ -1,0 +1,1 @@
+"""Campaigns against the guarantees: kills, retries, corruptions, resumptions; counts of what survived."""

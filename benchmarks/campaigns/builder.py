@@ -1,0 +1,182 @@
+"""Builds in processes of their own that can be killed: by a label, after a time, from outside.
+
+`Builder` starts one process that has everything imported and forks for each build, so a build to be killed costs
+milliseconds to start, as an import of the world does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_START = "from benchmarks.campaigns.builder import serve; serve()"
+_LIMIT_SECS = 120.0
+_ORPHAN_SECS = 10.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a build ended: `signal` that killed it or 0, `error` of ours that it raised, processes it left behind."""
+
+    signal: int
+    error: str | None
+    error_type: str | None
+    orphans: int
+    secs: float
+
+    @property
+    def killed(self) -> bool:
+        return self.signal == signal.SIGKILL
+
+    @property
+    def succeeded(self) -> bool:
+        return not self.signal and self.error is None
+
+
+class Builder:
+    """Runs builds of one declaration; usable in a `with` block."""
+
+    def __init__(self, reference: str, *, env: Mapping[str, str] | None = None) -> None:
+        self._reference = reference
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        )
+
+    def build(
+        self,
+        to: Path,
+        *,
+        at: str = "",
+        after_secs: float | None = None,
+        signal_number: int = signal.SIGKILL,
+        workers: int = 1,
+        meanwhile: Callable[[], None] | None = None,
+        **env: str,
+    ) -> Outcome:
+        """One build, killed at the step `at` (`label` or `label#n`), or by a signal `after_secs`, or not at all.
+
+        `meanwhile` is called over and over until the build has ended.
+        """
+        order = {"reference": self._reference, "to": str(to), "at": at, "after_secs": after_secs}
+        order |= {"signal": int(signal_number), "workers": workers, "env": env}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        if meanwhile is not None:
+            from multiprocessing.connection import wait
+
+            while not wait([self._process.stdout], timeout=0.002):
+                meanwhile()
+        return Outcome(**json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(_LIMIT_SECS)
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def serve() -> None:
+    """In the process that forks: one order a line, one outcome a line."""
+    import runners.build  # noqa: F401  what every build would import
+    import runners.local  # noqa: F401
+
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a build prints does not belong among the outcomes
+    for line in sys.stdin:
+        order = json.loads(line)
+        replies.write(json.dumps(_run(order)) + "\n")
+        replies.flush()
+
+
+def _run(order: Mapping[str, Any]) -> dict[str, Any]:
+    started = time.monotonic()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        _child(order, write)
+    os.close(write)
+    status = _wait(pid, order, started)
+    with os.fdopen(read) as words:
+        told = json.loads(words.read() or "[null, null]")
+    return {
+        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
+        "error": told[1],
+        "error_type": told[0],
+        "orphans": _orphans(pid),
+        "secs": time.monotonic() - started,
+    }
+
+
+def _wait(pid: int, order: Mapping[str, Any], started: float) -> int:
+    sent = False
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        elapsed = time.monotonic() - started
+        if not sent and order["after_secs"] is not None and elapsed >= order["after_secs"]:
+            os.kill(pid, order["signal"])
+            sent = True
+        if elapsed > _LIMIT_SECS:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _child(order: Mapping[str, Any], words: int) -> None:
+    from beam_pipes.cache import kill_points
+    from runners.build import build
+    from runners.options import LocalOptions
+
+    try:
+        os.setsid()  # what it starts can be told from everything else
+        os.environ.update(order["env"])
+        os.environ[kill_points.VARIABLE] = order["at"]  # for its workers
+        kill_points.arm(order["at"])
+        told: list[str | None] = [None, None]
+        try:
+            build(order["reference"], order["to"], options=LocalOptions(workers=order["workers"]))
+        except BaseException as error:
+            told = [type(error).__name__, str(error)]
+        os.write(words, json.dumps(told).encode())
+    finally:
+        os._exit(0)
+
+
+def _orphans(session: int) -> int:
+    """Processes of the session that are still there, after a while for those that are about to end."""
+    deadline = time.monotonic() + _ORPHAN_SECS
+    while (count := _members(session)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return count
+
+
+def _members(session: int) -> int:
+    count = 0
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            count += int(fields[3]) == session and fields[0] != "Z"
+    return count
