@@ -24,6 +24,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def _measure_one_feature(work: Path, rows: int, repeats: int, chosen: list[str] 
     if chosen:
         readers = {name: reader for name, reader in readers.items() if name in chosen or name == "memmap"}
     secs = _measure(readers, rows, int(expected), repeats)
-    return _figures(secs, rows * WIDTH)
+    return _cpu_figures(readers, repeats) | _figures(secs, rows * WIDTH)
 
 
 def _measure_five_features(work: Path, rows: int, repeats: int) -> dict[str, Any]:
@@ -151,6 +152,15 @@ def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int)
         medians = {name: round(statistics.median(found), 3) for name, found in secs[first, second].items()}
         print(f"seconds: {medians}", file=sys.stderr, flush=True)
     return secs
+
+
+def _cpu_figures(readers: dict[str, Reader], repeats: int) -> dict[str, Any]:
+    """The ratio to the limit in CPU time of this one thread, which other users of the machine disturb less."""
+    if "native" not in readers:
+        return {}
+    passes = {name: _pass_of(readers[name]) for name in ("memmap", "native")}
+    secs = harness.paired_seconds(passes, repeats=7 * repeats, clock=time.process_time)
+    return {"native_to_memmap_cpu": round(min(secs["memmap"]) / min(secs["native"]), 3)}
 
 
 def _pass_of(reader: Reader) -> Callable[[], None]:

@@ -15,9 +15,10 @@ VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
 
 _KEPT_WINDOWS = 4
-# Small batches are gathered in groups of up to this size and handed out as slices, so that the calls around a gather
-# are paid once for several. Larger groups leave the L2 cache: with 1 MiB, batches of 128 KiB come 5 % slower.
-_GROUP_BYTES = 128 << 10
+# Batches are gathered in groups of up to this size and handed out as slices. A batch of 32 × 1,024 tokens takes
+# 16 µs to copy and 17 µs of calls around it, which a group pays once. Beside a bare index into a memory map, groups of
+# 1, 4, 8, 16 and 32 such batches reach 0.48, 0.72, 0.80, 0.84 and 0.78 of its speed; the largest leave the caches.
+_GROUP_BYTES = 2 << 20
 _MAX_GROUP = 64
 
 
