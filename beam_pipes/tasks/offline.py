@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_pipes.cache.spec import Encoding, ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.examples import examples_from_dataset, normalised
-from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.examples import dtype_name, examples_from_dataset, normalised, rank_of
 from beam_pipes.tasks.seeds import map_seed_manager
 from beam_pipes.tasks.steps import dataset_steps, run_over_dataset, run_over_examples
 
@@ -78,6 +78,11 @@ class TaskDeclarationParts:
     shards: Mapping[str, Sequence[str]]
     fingerprints: Mapping[str, Any]
 
+    def spec(self, split: str, *, seed: int, encoding: Encoding = "raw") -> ExampleSpec:
+        """The spec of the cached examples of a split: reads until there is one."""
+        examples = (example for shard in self.shards[split] for example in self.stream(split, shard, seed=seed))
+        return cached_spec(self.task, next(examples, None), encoding=encoding)
+
     def stream(self, split: str, shard: str, *, seed: int) -> Iterator[dict[str, Any]]:
         """The cached examples of one shard."""
         return stream_shard(self.task, split, shard, seed=seed)
@@ -99,6 +104,24 @@ def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> T
     return TaskDeclarationParts(task, shards, task_fingerprints(task))
 
 
-def cached_features(task: Task, example: Mapping[str, Any]) -> dict[str, Feature | None]:
-    """Feature of each field of a cached example; None for fields that are carried along."""
-    return {name: task.output_features.get(name) for name in example}
+def cached_spec(task: Task, example: Mapping[str, Any] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
+    """The spec of a task's cached examples, from one of them; every dimension may vary.
+
+    `{"targets": int32 [5], "targets_pretokenized": b"hi"}` → `targets: int32 (None,), targets_pretokenized: bytes ()`.
+
+    Args:
+        task: the task.
+        example: a cached example; None, for a split without any, takes the output features.
+        encoding: "list" for caches that readers of `tf.train.Example` lists are to open. Features that such lists
+        do not hold exactly
+            (float64, uint64) stay raw.
+    """
+    if example is None:
+        found = {name: (f.dtype.name, f.rank) for name, f in task.output_features.items()}
+    else:
+        found = {name: (dtype_name(value), rank_of(value)) for name, value in example.items()}
+    features = {}
+    for name, (dtype, rank) in found.items():
+        kept: Encoding = "raw" if dtype in ("float64", "uint64") else encoding
+        features[name] = FeatureSpec("bytes" if dtype == "string" else dtype, shape=(None,) * rank, encoding=kept)
+    return ExampleSpec(features)

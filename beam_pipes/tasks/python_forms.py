@@ -106,6 +106,16 @@ def trim_array(value: Any, length: Any) -> Any:
     return value[tuple(slice(None, axis_length) for axis_length in lengths)]
 
 
+def trim_features(
+    example: Example, sequence_length: Mapping[str, Any] | None, output_features: OutputFeatures
+) -> dict[str, Any]:
+    lengths = sequence_length or {}
+    return {
+        name: trim_array(value, lengths.get(name)) if name in output_features else value
+        for name, value in example.items()
+    }
+
+
 def truncate_inputs_left(example: Example, sequence_length: Mapping[str, Any] | None = None) -> dict[str, Any]:
     length = (sequence_length or {}).get("inputs")
     if length is None:

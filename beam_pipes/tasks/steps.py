@@ -53,6 +53,7 @@ class Step:
         self.is_python_map = isinstance(function, PythonMap)
         self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
+        self._bound = frozenset(bound)
         self._python_form: Callable[..., Any] | None = form and functools.partial(form, **bound)
         self._function = function
         if not callable(preprocessor) and not self.is_pipeline:
@@ -74,12 +75,18 @@ class Step:
 
     @property
     def takes_sequence_length(self) -> bool:
-        return not self.is_pipeline and "sequence_length" in parameters(self.preprocessor)
+        if self.is_pipeline or "sequence_length" in self._bound:
+            return False
+        return "sequence_length" in parameters(self.preprocessor)
 
     @property
     def takes_seeds(self) -> bool:
         function = self._function
         return bool(getattr(function, "takes_seeds", False) or getattr(function, "takes_generator", False))
+
+    def _injected(self, context: StepContext) -> dict[str, Any]:
+        """What the task gives to this step; what is bound to it already stays."""
+        return {name: value for name, value in context.injected.items() if name not in self._bound}
 
     def _check_arguments(self) -> None:
         if self.is_pipeline:
@@ -109,7 +116,7 @@ class Step:
     def over_dataset(self, dataset: Any, context: StepContext) -> Any:
         """The step applied to a `tf.data.Dataset`."""
         if self.has_dataset_form:
-            return add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
+            return add_kwargs_to_transform(self.preprocessor, **self._injected(context))(dataset)
         function = self._bind(context)
         return dataset_from_examples(
             lambda: function(examples_from_dataset(dataset)),
@@ -130,7 +137,7 @@ class Step:
 
     def _run_function(self, context: StepContext, seed: StepSeed | None, examples: Iterable[Any]) -> Iterator[Any]:
         assert self._python_form is not None
-        function = add_kwargs_to_transform(self._python_form, **context.injected)
+        function = add_kwargs_to_transform(self._python_form, **self._injected(context))
         features = context.output_features
         for position, example in enumerate(examples):
             try:

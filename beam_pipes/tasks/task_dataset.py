@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.concurrency import is_frugal
+from beam_pipes.tasks.examples import NoExamples, dataset_of
 from beam_pipes.tasks.provider import SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.task_cache import cached_source, cached_stats_or_none
@@ -46,22 +47,35 @@ def load_dataset(task: Task, options: LoadOptions) -> Any:
     buffer_size = shuffle_buffer_size(task, options)
     source = cached_source(task, options.split) if use_cached else task.source
     check_split(task, source, options.split)
+    try:
+        dataset = _preprocessed(task, source, options, use_cached)
+    except NoExamples:
+        dataset = _empty_dataset(task)
+    check_promises(task, dataset)
+    if options.trim_output_features:
+        dataset = trim_dataset(dataset, options.sequence_length, task.output_features)
+    if options.shuffle:
+        seed = None if options.seed is None else fold(options.seed, task.name, "shuffle")
+        dataset = dataset.shuffle(buffer_size, seed=seed)
+    return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _preprocessed(task: Task, source: Any, options: LoadOptions, use_cached: bool) -> Any:
     dataset = shared_dataset(source, options)
     if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
         dataset = dataset.cache()
     if options.num_epochs != 1:
         dataset = dataset.repeat(options.num_epochs)
-    seed = None if options.seed is None else fold(options.seed, task.name)
     if not use_cached:
         # The same draws as in a cache built with this seed, so that both give the same examples.
         dataset = task.preprocess_precache(dataset, options.seed)
-    dataset = task.preprocess_postcache(dataset, options.sequence_length, seed, options.shard_info)
-    check_promises(task, dataset)
-    if options.trim_output_features:
-        dataset = trim_dataset(dataset, options.sequence_length, task.output_features)
-    if options.shuffle:
-        dataset = dataset.shuffle(buffer_size, seed=None if seed is None else fold(seed, "shuffle"))
-    return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
+    seed = None if options.seed is None else fold(options.seed, task.name)
+    return task.preprocess_postcache(dataset, options.sequence_length, seed, options.shard_info)
+
+
+def _empty_dataset(task: Task) -> Any:
+    spec = {name: (feature.dtype.name, feature.rank) for name, feature in task.output_features.items()}
+    return dataset_of(lambda: (), spec, name=f"task '{task.name}'")
 
 
 def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:

@@ -64,9 +64,10 @@ def dict_to_tfexample(dct: Mapping[str, Any], store_shapes: bool = False) -> Any
 
 
 def _feature(tf: Any, tensor: Any) -> Any:
-    flat = tensor.numpy().reshape(-1)
     if tensor.dtype == tf.string:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=flat.tolist()))
+        texts = tf.reshape(tensor, [-1]).numpy().tolist()
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
+    flat = tensor.numpy().reshape(-1)
     if tensor.dtype.is_floating:
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat.astype("float32").tolist()))
     if tensor.dtype.is_integer or tensor.dtype == tf.bool:
