@@ -62,7 +62,9 @@ def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, Exampl
             options[f"split {split}.features"] = canonical_text(specs[split].to_json())
     # Of the stages their digests, which name no modules, so that a move changes nothing.
     digest = digest_of([graph.prefix, options, {name: stage.digest for name, stage in stages.items()}])
-    return DeclarationFingerprint(digest=digest, options=dict(_flat(options)), stages=stages)
+    return DeclarationFingerprint(
+        digest=digest, options={"prefix": graph.prefix, **dict(_flat(options))}, stages=stages
+    )
 
 
 def write_fingerprint(directory: str, found: DeclarationFingerprint) -> None:

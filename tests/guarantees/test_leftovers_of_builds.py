@@ -1,0 +1,248 @@
+"""What builds leave behind: nothing that the next one does not remove; and who is late is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sample_declarations
+from built_files import built_files
+
+from beam_pipes.cache import Cache
+from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError, StageError
+from beam_pipes.offline.leftovers import collect
+from beam_pipes.offline.lock import build_lock
+from beam_pipes.offline.shard_task import ShardTask
+from beam_pipes.sources.source import Slice, SourceShard
+from runners.build import build
+from runners.options import LocalOptions
+from runners.stall_watch import StallWatch
+
+ONE = LocalOptions(workers=1)
+
+
+def temporaries(directory: Path) -> list[str]:
+    return [path.name for path in directory.rglob("*") if ".tmp-" in path.name]
+
+
+def snapshots(cache: Path) -> set[str]:
+    return set(os.listdir(cache / "snapshots"))
+
+
+@pytest.mark.parametrize("up_to_date", [False, True])
+def test_the_next_build_removes_every_temporary_file_wherever_a_dead_one_left_it(
+    text_input: Path, tmp_path: Path, up_to_date: bool
+) -> None:
+    cache = tmp_path / "cache"
+    first = build("sample_declarations:words", cache, options=ONE)
+    expected = built_files(cache)
+    own = cache / "snapshots" / first.snapshot
+    (own / "dead_letters").mkdir()
+    for directory in (cache, cache / "snapshots", own, own / "completions", own / "dead_letters"):
+        (directory / ".tmp-1-00000000-something").write_bytes(b"half")
+    (cache / "snapshots" / ".tmp-0123456789abcdef").mkdir()
+    (cache / "snapshots" / ".tmp-0123456789abcdef" / "shard").write_bytes(b"half removed")
+    if not up_to_date:
+        (text_input / "zzz.txt").write_text("one more line\n")
+
+    result = build("sample_declarations:words", cache, options=ONE)
+
+    assert result.up_to_date == up_to_date
+    assert temporaries(cache) == []
+    assert {name: data for name, data in built_files(cache).items() if name in expected}.keys() == expected.keys()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_at_any_record_leaves_no_file_and_no_process(
+    text_input: Path, tmp_path: Path, workers: int
+) -> None:
+    cache = tmp_path / "cache"
+    large = text_input / "large.txt"
+    lines = large.read_text().splitlines()
+    for position in (0, 137, 399):
+        large.write_text("\n".join([*lines[:position], "boom", *lines[position + 1 :]]) + "\n")
+        with pytest.raises(StageError, match="cannot split 'boom'"):
+            build("sample_declarations:words", cache, options=LocalOptions(workers=workers))
+        assert temporaries(cache) == []
+        assert not (cache / ".build.lock").exists()
+        assert children() == []
+    large.write_text("\n".join(lines) + "\n")
+
+    result = build("sample_declarations:words", cache, options=ONE)
+
+    assert result.reused_shards > 0
+    assert Cache.open(cache, verify=True).manifest.id == result.manifest_id
+
+
+def children() -> list[int]:
+    """The processes that this one has started and that still run."""
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        found += [int(pid) for pid in Path(f"/proc/self/task/{task}/children").read_text().split()]
+    return [pid for pid in found if b"runners" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.fixture
+def three_snapshots(text_input: Path, tmp_path: Path) -> tuple[Path, list[str]]:
+    """A cache with two old snapshots, one unfinished one, and the published one, oldest first."""
+    cache = tmp_path / "cache"
+    made = [build("sample_declarations:words", cache, options=ONE).snapshot]
+    (text_input / "zzz.txt").write_text("one more line\n")
+    made.append(build("sample_declarations:words", cache, options=ONE).snapshot)
+    (text_input / "zzz.txt").write_text("boom\n")
+    with pytest.raises(StageError):
+        build("sample_declarations:words", cache, options=ONE)
+    made += snapshots(cache) - set(made)
+    (text_input / "zzz.txt").write_text("two more\nlines\n")
+    made.append(build("sample_declarations:words", cache, options=ONE).snapshot)
+    for age, snapshot in enumerate(reversed(made)):
+        for path in (cache / "snapshots" / snapshot, cache / "snapshots" / snapshot / "completions"):
+            os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    return cache, made
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 5])
+def test_collection_keeps_the_published_snapshot_and_the_most_recent_others(
+    three_snapshots: tuple[Path, list[str]], keep: int
+) -> None:
+    cache, made = three_snapshots
+
+    collected = collect(cache, keep=keep)
+
+    assert collected.published == made[3]
+    assert collected.kept == tuple(reversed(made[:3]))[:keep]
+    assert set(collected.removed) == set(made[:3]) - set(collected.kept)
+    assert snapshots(cache) == {made[3], *collected.kept}
+    assert (collected.bytes > 0) == (keep < 3)
+    assert Cache.open(cache, verify=True).manifest.snapshot == made[3]
+
+
+def test_a_dry_run_says_the_same_and_removes_nothing(three_snapshots: tuple[Path, list[str]]) -> None:
+    cache, made = three_snapshots
+
+    announced = collect(cache, keep=0, dry_run=True)
+
+    assert snapshots(cache) == set(made)
+    assert collect(cache, keep=0) == announced
+
+
+def test_what_is_kept_of_an_unfinished_build_is_gone_on_with(
+    three_snapshots: tuple[Path, list[str]], text_input: Path
+) -> None:
+    cache, _ = three_snapshots
+    collect(cache, keep=1)
+
+    (text_input / "zzz.txt").write_text("fine\n")
+    result = build("sample_declarations:words", cache, options=ONE)
+
+    assert result.num_shards - result.reused_shards == 1
+
+
+def test_nothing_is_collected_while_a_build_is_writing(three_snapshots: tuple[Path, list[str]]) -> None:
+    cache, made = three_snapshots
+
+    with build_lock(cache), pytest.raises(CacheBusyError, match="another build is writing to"):
+        collect(cache, keep=0)
+
+    assert snapshots(cache) == set(made)
+
+
+def test_a_reader_that_is_reading_keeps_what_it_has_mapped(three_snapshots: tuple[Path, list[str]]) -> None:
+    cache, made = three_snapshots
+    split = Cache.open(cache, snapshot=made[0])["train"]
+    before = [split[index]["text"] for index in range(len(split))]
+
+    collect(cache, keep=0)
+
+    assert [split[index]["text"] for index in range(len(split))] == before
+    with pytest.raises(CacheNotFoundError, match="expected a TFRecord file at"):
+        list(split)  # reading in order opens the files anew
+
+
+def test_collecting_where_nothing_is_and_a_negative_number_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CacheNotFoundError, match="there is no directory '.*gone': nothing was built there."):
+        collect(tmp_path / "gone")
+    with pytest.raises(DeclarationError, match="keep should be a number of snapshots, 0 or more, got -1."):
+        collect(tmp_path, keep=-1)
+
+
+def test_gc_on_the_command_line(three_snapshots: tuple[Path, list[str]]) -> None:
+    cache, made = three_snapshots
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+
+    def gc(*arguments: str) -> str:
+        command = [sys.executable, "-m", "runners", "gc", str(cache), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    announced = gc("--keep", "1", "--dry-run")
+    assert f"snapshot {made[0]}: would be removed." in announced
+    assert f"kept: {made[3]} (published), {made[2]}." in announced
+    assert json.loads(gc("--keep", "1", "--json"))["removed"] == [made[1], made[0]]
+    assert gc("--keep", "0").startswith(f"snapshot {made[2]}: removed.\n")
+
+
+def task(index: int, *files: str) -> ShardTask:
+    slices = tuple(Slice(file=file, start=0, end=1, digest="") for file in files)
+    return ShardTask(shard=SourceShard(index=index, slices=slices, num_bytes=1), fingerprint="")
+
+
+def test_a_shard_that_tells_nothing_is_reported_once_with_its_files() -> None:
+    told: list[str] = []
+    watch = StallWatch(1e-9, report=told.append)
+    watch.told(task(7, "a.txt", "b.txt", "c.txt", "d.txt"), pid=42)
+
+    watch.check()
+    watch.check()
+
+    assert len(told) == 1
+    assert "source shard 7 (a.txt, b.txt, c.txt…) has told nothing for 0 s; process 42 is still working" in told[0]
+    watch.told(task(7, "a.txt"), pid=42)
+    watch.check()
+    assert len(told) == 2
+    watch.finished(task(7, "a.txt"))
+    watch.check()
+    assert len(told) == 2
+
+
+def test_a_shard_that_is_not_late_is_not_reported() -> None:
+    told: list[str] = []
+    watch = StallWatch(60, report=told.append)
+    watch.told(task(0, "a.txt"), pid=42)
+
+    watch.check()
+
+    assert told == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stalled_worker_is_named_while_the_build_goes_on(
+    text_input: Path, tmp_path: Path, workers: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (text_input / "zzz.txt").write_text("slow\n" * 8)
+
+    options = LocalOptions(workers=workers, stall_secs=0.3)
+    result = build("sample_declarations:slow", tmp_path / "cache", options=options)
+
+    lines = [line for line in capfd.readouterr().err.splitlines() if "has told nothing for" in line]
+    assert any("zzz.txt" in line for line in lines)
+    assert result.account.read > 8
+
+
+def test_stall_secs_is_checked() -> None:
+    with pytest.raises(DeclarationError, match="stall_secs should be positive, got 0"):
+        LocalOptions(stall_secs=0)
+
+
+def test_a_lost_record_of_a_run_is_no_reason_to_build_again(text_input: Path, tmp_path: Path) -> None:
+    declaration = sample_declarations.words()
+    result = build(declaration, tmp_path / "cache", options=ONE)
+    directory = tmp_path / "cache" / "snapshots" / result.snapshot
+    for name in ("build.json", "fingerprint.json", "schema.pbtxt"):
+        (directory / name).unlink()
+
+    assert build(dataclasses.replace(declaration, max_bad=1), tmp_path / "cache", options=ONE).up_to_date
