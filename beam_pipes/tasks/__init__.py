@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.cache_dirs import get_global_cache_dirs as get_global_cache_dirs
     from beam_pipes.tasks.cache_dirs import set_global_cache_dirs as set_global_cache_dirs
     from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder as CacheDatasetPlaceholder
+    from beam_pipes.tasks.cache_sidecars import write_seqio_sidecars as write_seqio_sidecars
     from beam_pipes.tasks.dataset_map import map_over_dataset as map_over_dataset
     from beam_pipes.tasks.features import ContinuousFeature as ContinuousFeature
     from beam_pipes.tasks.features import Feature as Feature
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.mixing_rates import unimax_rates as unimax_rates
     from beam_pipes.tasks.mixture import Mixture as Mixture
     from beam_pipes.tasks.model_dataset import get_dataset as get_dataset
+    from beam_pipes.tasks.offline import task_declaration_parts as task_declaration_parts
     from beam_pipes.tasks.provider import DatasetProviderBase as DatasetProviderBase
     from beam_pipes.tasks.provider import ShardInfo as ShardInfo
     from beam_pipes.tasks.provider import SourceInfo as SourceInfo
@@ -93,13 +95,18 @@ _MODULE_OF = {
     "mixing_rate_num_examples": "mixing_rates",
     "python_map": "python_step",
     "set_global_cache_dirs": "cache_dirs",
+    "task_declaration_parts": "offline",
     "unimax_rates": "mixing_rates",
+    "write_seqio_sidecars": "cache_sidecars",
 }
+_SUBMODULES = ("derived", "experimental", "preprocessors", "testing", "vocabularies")
 
-__all__ = sorted(_MODULE_OF)
+__all__ = sorted([*_MODULE_OF, *_SUBMODULES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
