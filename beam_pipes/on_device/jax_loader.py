@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -67,14 +68,15 @@ class JaxDataLoader(ConvertedLoader):
         sharding = None if self._sharding is None else _fitting(self._sharding, array.shape, key)
         try:
             # The host array belongs to this element alone: JAX may keep it instead of copying it once more.
-            placed: jax.Array = (
-                jax.device_put(array, sharding)
-                if sharding is None or sharding.is_fully_addressable
-                else jax.make_array_from_process_local_data(sharding, array)  # type: ignore[no-untyped-call]
-            )
+            if sharding is None:
+                return jnp.asarray(array)
+            if sharding.is_fully_addressable:
+                placed: jax.Array = jax.device_put(array, sharding)
+            else:
+                placed = jax.make_array_from_process_local_data(sharding, array)  # type: ignore[no-untyped-call]
+            return placed
         except TypeError as error:
             raise unsupported_dtype(key, array.dtype, "JAX") from error
-        return placed
 
 
 def _batch_sharding(devices: Sequence[jax.Device] | Mesh | NamedSharding | None) -> NamedSharding:

@@ -23,7 +23,7 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
 
@@ -181,6 +181,29 @@ def test_an_endless_run_has_no_length(fixed):
     assert int(loader.cardinality()) == tf.data.INFINITE_CARDINALITY
     with pytest.raises(TypeError):
         len(loader)
+
+
+def test_iterators_of_one_tf_dataset_do_not_disturb_each_other(fixed):
+    dataset = DataLoader.from_cache(fixed, batch_size=2, seed=9, epochs=3).dataset
+    expected = [batch["id"].tolist() for batch in Loader(fixed, batch_size=2, seed=9, epochs=3)]
+
+    pairs = tf.data.Dataset.zip((dataset, dataset.skip(70)))
+
+    found = [(a["id"].numpy().tolist(), b["id"].numpy().tolist()) for a, b in pairs]
+    assert found == list(zip(expected, expected[70:], strict=False))
+
+
+def test_an_error_of_the_native_loader_reaches_the_consumer_of_tf_data(tmp_path):
+    split = write_cache(tmp_path / "c", [{"tokens": np.arange(i), "text": "", "id": i} for i in range(40)], TEXTS)[
+        "train"
+    ]
+    loader = DataLoader.from_cache(split, batch_size=4, shuffle=False, pad_to=30).map(lambda b: b["id"])
+
+    seen = []
+    with pytest.raises(SpecError, match="30"):
+        for ids in loader:
+            seen.append(ids.numpy().tolist())
+    assert len(seen) < 10
 
 
 def test_packing_plans_and_mixtures_are_sources(texts):
