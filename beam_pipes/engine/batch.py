@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.failure import Failure
 from beam_pipes.engine.graph import Ref
+
+B = TypeVar("B", bound="Batch")
 
 # For each record, the list of values that one output of one unit gave.
 Column = list[Sequence[Any]]
@@ -32,6 +34,19 @@ class Batch:
         self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
         self.failures: dict[int, Failure] = {}
         self.account = Account() if account is None else account
+
+    def copy(self: B) -> B:
+        """The same batch, to be worked on while this one stays as it is; values are shared.
+
+        A runner that retries a bundle in the same process hands out the very objects that it handed out before.
+        """
+        made = type(self).__new__(type(self))
+        made.records, made.size = self.records, self.size
+        made.columns = {ref: list(column) for ref, column in self.columns.items()}
+        made.failures = dict(self.failures)
+        made.account = Account()
+        made.account.merge_from(self.account)
+        return made
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self.records, self.size, self.columns, self.failures, self.account)

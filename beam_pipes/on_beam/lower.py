@@ -100,6 +100,7 @@ class _RunUnit(beam.DoFn):  # type: ignore[misc]
         self._mirror = Mirror(graph.name, graph.units[self._position].name)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
+        batch = batch.copy()  # the input stays as it is, for retries
         self._runner.run_unit(self._position, batch)
         self._mirror.show(batch.account)
         yield batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import apache_beam as beam
@@ -14,7 +15,7 @@ from beam_pipes.on_beam.shard_batch import ShardBatch
 
 
 class RunUnit(beam.DoFn):  # type: ignore[misc]
-    """Runs the unit at `position` of the declaration's graph over each batch, in place."""
+    """Runs the unit at `position` of the declaration's graph over each batch; its input stays as it is, for retries."""
 
     def __init__(self, handle: DeclarationHandle, position: int) -> None:
         self._handle = handle
@@ -27,8 +28,11 @@ class RunUnit(beam.DoFn):  # type: ignore[misc]
         self._mirror = Mirror(declaration.name, declaration.graph.units[self._position].name)
 
     def process(self, element: ShardBatch) -> Iterator[ShardBatch]:
-        if element.batch is not None:
-            assert self._runner is not None
-            self._runner.run_unit(self._position, element.batch)
-            self._mirror.show(element.batch.account)
-        yield element
+        if element.batch is None:
+            yield element
+            return
+        assert self._runner is not None
+        batch = element.batch.copy()
+        self._runner.run_unit(self._position, batch)
+        self._mirror.show(batch.account)
+        yield dataclasses.replace(element, batch=batch)

@@ -62,10 +62,10 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             else:
                 yield beam.pvalue.TaggedOutput(PARTS, (index, (element.task, None, element.sequence)))
         elif output is not None and output.next_sequence == element.sequence:
-            output.write(output.encode(element.batch, element.sequence))
+            output.write(output.encode(element.batch.copy(), element.sequence))
         else:
             encoder = ShardOutput(self._handle.get(), self._header, element.task)
-            part = encoder.encode(element.batch, element.sequence)
+            part = encoder.encode(element.batch.copy(), element.sequence)
             yield beam.pvalue.TaggedOutput(PARTS, (index, (element.task, part, 0)))
 
     def finish_bundle(self) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,19 @@ def strict() -> Declaration:
     return dataclasses.replace(logged(), on_error="fail")
 
 
-def write_input(directory: Path, *, files: int, version: int = 0, changed: int = 0, fragile: int = 0) -> set[int]:
+def write_input(
+    directory: Path,
+    *,
+    files: int,
+    version: int = 0,
+    changed: int = 0,
+    fragile: Collection[int] = (),
+    boom: bool = True,
+) -> set[int]:
     """Writes `files` files of `FILE_BYTES`; of version 1 and up, the first `changed` differ. Returns all ids.
 
-    Each file has one line that fails; `fragile` lines of each fail once, if something says so.
+    With `boom`, each file has one line that always fails; the files `fragile` have one that fails when it is first
+    read, if a directory for failures is named.
     """
     directory.mkdir(parents=True, exist_ok=True)
     ids = set()
@@ -94,10 +104,10 @@ def write_input(directory: Path, *, files: int, version: int = 0, changed: int =
         lines = [f"begin {number}"]
         for position in range(LINES):
             words = ["w" * int(length) for length in rng.integers(1, 9, 9)]
-            if position < fragile:
+            if number in fragile and position == LINES // 3:
                 words[0] = "fragile"
             identity = 1_000 * number + position + (500 if number < changed and version else 0)
-            if position == LINES // 2 and not fragile:
+            if boom and position == LINES // 2:
                 words[0] = "boom"
             else:
                 ids.add(identity)

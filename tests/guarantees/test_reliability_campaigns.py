@@ -1,0 +1,78 @@
+"""The campaigns of `benchmarks.reliability`, small; and that they would notice."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from beam_pipes.cache import Cache
+from beam_pipes.loader import Loader
+from benchmarks.campaigns import corruptions
+from benchmarks.campaigns.corruptions import DAMAGES, corrupt
+from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
+from benchmarks.campaigns.kills import Scene, labelled_kills
+from benchmarks.campaigns.resumes import resume_campaign
+from runners.build import build
+from runners.options import LocalOptions
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_input(tmp_path / "input", files=3)
+    monkeypatch.setenv(INPUT_VARIABLE, str(tmp_path / "input"))
+    build(REFERENCE, tmp_path / "cache", options=LocalOptions(workers=1))
+    return tmp_path / "cache"
+
+
+def test_every_damage_to_every_file_of_a_published_cache_is_detected(cache: Path) -> None:
+    counts = corrupt(cache, tries=400)
+
+    assert counts.tried == 400
+    assert counts.undetected == []
+    assert counts.by_kind.keys() == {"manifest", "shard", "index", "dead letters"}
+    assert counts.by_damage.keys() == DAMAGES.keys()
+    assert Cache.open(cache, verify=True).splits  # it is as it was
+
+
+def test_the_corruption_campaign_notices_what_verification_misses(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cache, "open", lambda path, **options: None)
+    monkeypatch.setattr(corruptions, "answered_files", lambda path: dict.fromkeys([path / "manifest.json"], "manifest"))
+    assert len(corrupt(cache, tries=5).undetected) == 5
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_changes_bytes(name: str) -> None:
+    data = bytes(range(256))
+    assert any(DAMAGES[name](data, random.Random(seed)) != data for seed in range(5))
+
+
+def test_resumption_on_other_hosts_and_workers_gives_the_same_batches(cache: Path) -> None:
+    counts = resume_campaign(cache, tuples=24)
+
+    assert counts.different == []
+    assert (counts.tried, counts.equal) == (24, 24)
+
+
+def test_the_resumption_campaign_notices_a_state_that_is_ignored(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Loader, "set_state", lambda loader, state: None)
+
+    counts = resume_campaign(cache, tuples=8)
+
+    assert counts.equal < counts.tried == 8
+
+
+def test_the_kill_campaign_notices_a_step_that_is_never_reached_and_a_record_that_is_missing(tmp_path: Path) -> None:
+    counts = labelled_kills(tmp_path, ["no/such/step"])
+    assert counts.problems == ["no/such/step was never reached"]
+
+    scene = Scene(tmp_path / "scene", files=2, changed=2, old=False)
+    try:
+        assert scene.build().succeeded
+        scene.ids |= {123_456}
+        (scene.cache / ".tmp-left").write_bytes(b"")
+        assert scene.lost_and_duplicated() == (1, 0)
+        assert list(scene.final_problems()) == ["left behind: ['.tmp-left']"]
+    finally:
+        scene.close()
