@@ -18,6 +18,7 @@ from beam_pipes.tasks.dtypes import DType
 from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.tensorflow_import import tensorflow
 
+_NUMBERS = "biufcV"
 _CHUNK = 256  # examples a hand-off into tf.data: 34,000 examples/s against 2,500 one by one
 
 
@@ -31,10 +32,16 @@ def normalised(example: Any, features: Mapping[str, Feature] | None = None) -> A
 
     `{"targets": [1, 2], "text": "é"}` → `{"targets": array([1, 2], int32), "text": b"\\xc3\\xa9"}`.
     """
+    if type(example) is dict:  # the common case, 20,000 times a second: nothing to change
+        for value in example.values():
+            if not (type(value) is bytes or (type(value) is np.ndarray and value.dtype.kind in _NUMBERS)):
+                break
+        else:
+            return example
     if isinstance(example, Mapping):
         features = features or {}
         return {name: _value(value, features.get(name), name) for name, value in example.items()}
-    return _value(example, None, "")
+    return example if type(example) is bytes else _value(example, None, "")
 
 
 def _value(value: Any, feature: Feature | None, name: str) -> Any:
@@ -43,7 +50,7 @@ def _value(value: Any, feature: Feature | None, name: str) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, (np.ndarray, np.generic)):
-        return value if value.dtype.kind in "biufcV" else _strings(np.asarray(value))
+        return value if value.dtype.kind in _NUMBERS else _strings(np.asarray(value))
     array = np.asarray(value)
     if array.dtype.kind == "O" and not all(isinstance(item, (str, bytes)) for item in array.reshape(-1)):
         raise TaskError(

@@ -52,7 +52,7 @@ def stream_shard(task: Task, split: str, shard: str, *, seed: int) -> Iterator[d
 
 def _as_mappings(task: Task, stream: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for example in stream:
-        if not isinstance(example, Mapping):
+        if type(example) is not dict and not isinstance(example, Mapping):
             raise TaskError(
                 f"task '{task.name}': what is cached should be a dict of features, got "
                 f"{type(example).__name__}. Make one "

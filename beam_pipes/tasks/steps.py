@@ -144,7 +144,7 @@ class Step:
                 made = function(example) if seed is None else function(example, rng=seed.generator(example, position))
             except Exception as error:
                 raise self._failure(context, position, example, error) from error
-            if isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
+            if type(made) is dict or isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
                 yield normalised(made, features)
             else:
                 for one in made or ():
@@ -210,7 +210,7 @@ def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: S
             return iter(())
         dataset = _once(itertools.chain([first], iterator), context)
         stream = examples_from_dataset(run_over_dataset(leading, dataset, context))
-    return (normalised(example, context.output_features) for example in stream)
+    return iter(stream)
 
 
 def dataset_steps(steps: Sequence[Step]) -> list[Step]:

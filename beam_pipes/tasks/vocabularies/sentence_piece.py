@@ -106,7 +106,7 @@ class SentencePieceVocabulary(Vocabulary):
         return int(self.tokenizer.get_piece_size())
 
     def _encode(self, s: Any) -> list[int]:
-        return self.tokenizer.encode(as_text(s))  # type: ignore[no-any-return]
+        return self._model[0].encode(as_text(s))  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call into the library: the same ids, less time a text."""

@@ -133,7 +133,9 @@ def as_text(s: Any) -> str:
     """`str` of text given as `str`, `bytes` (UTF-8, undecodable bytes replaced), or a NumPy scalar of either."""
     if isinstance(s, str):
         return s
-    if not isinstance(s, bytes) and hasattr(s, "item"):
+    if isinstance(s, bytes):
+        return s.decode("utf-8", "replace")
+    if hasattr(s, "item"):
         s = s.item()
     return s.decode("utf-8", "replace") if isinstance(s, bytes) else str(s)
 
