@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
+import os
 import resource
 from pathlib import Path
 
@@ -13,10 +15,11 @@ from built_files import built_files
 from own_mounts import run_with_read_only, run_with_small_disk
 
 from beam_pipes.cache import Cache, LocalStorage
-from beam_pipes.errors import BuildError, CacheWriteError, SourceError
+from beam_pipes.errors import BuildError, CacheNotFoundError, CacheWriteError, SourceError
 from beam_pipes.offline import Declaration
 from beam_pipes.offline.plan import make_plan, prepare
 from beam_pipes.offline.reference import DeclarationHandle
+from beam_pipes.offline.write_errors import writing
 from beam_pipes.sources import TextLines
 from runners.build import build
 from runners.local import run_local
@@ -178,5 +181,25 @@ def test_a_truncated_gzip_is_named_and_its_repair_is_enough(text_input: Path, tm
     assert len(Cache.open(tmp_path / "cache", verify=True)["words"]) == 3600
 
 
-def test_all_of_these_are_errors_of_a_build() -> None:
-    assert issubclass(CacheWriteError, BuildError) and issubclass(CacheWriteError, OSError)
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        pytest.param(errno.ENOSPC, "there is no room left (No space left on device). Free or allow", id="full"),
+        pytest.param(errno.EDQUOT, "there is no room left (Disk quota exceeded). Free or allow", id="quota"),
+        pytest.param(errno.EROFS, "writing there is not allowed (Read-only file system). Make it", id="read_only"),
+        pytest.param(errno.EIO, "writing there failed (Input/output error). Repair the file system", id="broken"),
+    ],
+)
+def test_what_the_file_system_says_comes_with_what_to_do(number: int, words: str) -> None:
+    with pytest.raises(CacheWriteError) as caught, writing("some/cache"):
+        raise OSError(number, os.strerror(number), "some/cache/.tmp-1-x")
+
+    assert f"the cache 'some/cache' cannot be written: {words}" in str(caught.value)
+    assert str(caught.value).endswith(KEPT)
+    assert (caught.value.path, caught.value.errno) == ("some/cache", number)
+    assert isinstance(caught.value, BuildError) and isinstance(caught.value, OSError)
+
+
+def test_errors_of_ours_pass_through_as_they_are() -> None:
+    with pytest.raises(CacheNotFoundError, match="^not there$"), writing("some/cache"):
+        raise CacheNotFoundError("not there")
