@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 
 import numpy as np
 import pytest
 
 from beam_pipes.errors import DatasetError, ExampleError
-from examples import speech
+from examples import speech, speech_cache
+from runners import LocalOptions, build
 from transforms.loader import DataLoader
 from transforms.samplers import BucketSampler, padding_waste
 
@@ -116,3 +118,27 @@ def test_the_command_line_shows_one_batch(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert printed.startswith("1 batches to train on, 1 to validate with\nids (8, ")
     assert re.search(r"mels \(8, \d+, 80\) float32, stop_probs \(8, \d+\)", printed)
+
+
+def test_the_cached_corpus_gives_the_same_batches_as_the_sound_files(corpus, tmp_path):
+    build(speech_cache.declaration(str(corpus)), tmp_path / "cache", options=LocalOptions(workers=1))
+
+    cached_train, cached_valid = speech_cache.create_dataloader(str(tmp_path / "cache"), 4, 3)
+    train, valid = speech.create_dataloader(corpus, 4, 3)
+
+    assert (len(cached_train), len(cached_valid)) == (len(train), len(valid))
+    for cached, direct in zip(cached_valid, valid, strict=True):
+        for one, other in zip(cached, direct, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_clip_without_a_transcript_is_dropped_with_its_reason(corpus, tmp_path):
+    shutil.copytree(corpus, tmp_path / "corpus")
+    shutil.copy(corpus / "wavs" / "SY001-0000.wav", tmp_path / "corpus" / "wavs" / "stray.wav")
+
+    result = build(
+        speech_cache.declaration(str(tmp_path / "corpus")), tmp_path / "cache", options=LocalOptions(workers=1)
+    )
+
+    assert {"no_transcript": 1} == result.account.units["SpeechFeatures"].dropped
+    assert 14 == result.account.written
