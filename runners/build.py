@@ -63,7 +63,7 @@ def build(
     handle = DeclarationHandle(resolved, reference)
     with build_lock(to):
         plan = make_plan(resolved, to)
-        if plan.published_manifest_id is not None:
+        if plan.published_manifest_id is not None and not plan.tasks_left():
             remove_temporaries(to)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True)
         previous = plan.previous_fingerprint()

@@ -167,7 +167,7 @@ def _add(counts: Counts, records: int, dropped: int, dead: int) -> None:
 
 
 def _died(worker: WorkerProcess, task: ShardTask) -> WorkerDiedError:
-    code = worker.process.wait()
+    code = worker.wait()
     how = f"exit code {code}"
     if code < 0:
         how = signal.Signals(-code).name

@@ -55,15 +55,19 @@ class WorkerProcess:
         except (BrokenPipeError, ConnectionResetError):
             pass
 
-    def close(self, *, timeout_secs: float = 5.0) -> None:
+    def close(self) -> None:
         """Ends the worker: by closing its lifeline, and by SIGKILL where that is not enough."""
-        self.connection.close()
         os.close(self._lifeline)
+        self.connection.close()
+        self.wait()
+
+    def wait(self, *, timeout_secs: float = 5.0) -> int:
+        """The exit code of a worker that should be ending; one that does not is killed."""
         try:
-            self.process.wait(timeout_secs)
+            return self.process.wait(timeout_secs)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            return self.process.wait()
 
 
 def portable(error: BaseException) -> BaseException:
@@ -79,14 +83,18 @@ def _serve(connection: Connection) -> None:
     while True:
         try:
             function, arguments = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
         try:
-            connection.send(("result", function(connection.send, *arguments)))
+            result = "result", function(connection.send, *arguments)
         except BaseException as error:
-            connection.send(("error", portable(error)))
-            if not isinstance(error, Exception):
-                return
+            result = "error", portable(error)
+        try:
+            connection.send(result)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # nobody is interested any more: the build has ended for another reason
+        if result[0] == "error" and not isinstance(result[1], Exception):
+            return
 
 
 def _follow(lifeline: int) -> None:

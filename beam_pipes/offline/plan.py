@@ -14,7 +14,7 @@ from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import CacheNotFoundError, DeclarationError
+from beam_pipes.errors import CacheNotFoundError, CorruptManifestError, DeclarationError
 from beam_pipes.offline.canonical_digest import digest_of
 from beam_pipes.offline.completion import find_completion, merged_account, read_completions
 from beam_pipes.offline.declaration import Declaration
@@ -61,6 +61,10 @@ class BuildPlan:
     def previous_fingerprint(self) -> DeclarationFingerprint | None:
         """The fingerprint that the published snapshot was built with; None where there is none."""
         return None if self.previous is None else read_fingerprint(self.previous)
+
+    def tasks_left(self) -> list[ShardTask]:
+        """The tasks whose shards are not complete, or whose files are not there in full."""
+        return [task for task in self.tasks if find_completion(self.header, task) is None]
 
     def read_account(self) -> Account:
         """The account of the whole build, from the completions."""
@@ -114,7 +118,7 @@ def make_plan(declaration: Declaration, to: str | os.PathLike[str]) -> BuildPlan
         fingerprints={"declaration": digest, "source": digest_of([shard.fingerprint() for shard in source.shards])},
     )
     manifest = None
-    with contextlib.suppress(CacheNotFoundError):
+    with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published anew
         manifest = Cache.open(root).manifest
     return BuildPlan(
         path=str(root),
@@ -144,7 +148,7 @@ def prepare(plan: BuildPlan) -> list[ShardTask]:
         write_fingerprint(directory, plan.fingerprint)
         reached("prepare/recorded")
         reuse(plan.header, plan.tasks)
-    return [task for task in plan.tasks if find_completion(plan.header, task) is None]
+    return plan.tasks_left()
 
 
 def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpec]:

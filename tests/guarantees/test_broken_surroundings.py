@@ -7,6 +7,7 @@ import errno
 import gzip
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,29 @@ def test_what_the_file_system_says_comes_with_what_to_do(number: int, words: str
 def test_errors_of_ours_pass_through_as_they_are() -> None:
     with pytest.raises(CacheNotFoundError, match="^not there$"), writing("some/cache"):
         raise CacheNotFoundError("not there")
+
+
+@pytest.mark.parametrize("damage", ["manifest_cut_short", "shard_removed", "shard_cut_short", "snapshot_removed"])
+def test_building_again_repairs_a_published_cache_whose_files_are_gone_or_short(
+    damage: str, text_input: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    first = build("sample_declarations:words", cache, options=ONE)
+    expected = built_files(cache)
+    snapshot = cache / "snapshots" / first.snapshot
+    shard = max(snapshot.glob("words-words.tfrecord-*-of-*[0-9]"), key=lambda path: path.stat().st_size)
+    if damage == "manifest_cut_short":
+        (cache / "manifest.json").write_bytes((cache / "manifest.json").read_bytes()[:100])
+    elif damage == "shard_removed":
+        shard.unlink()
+    elif damage == "shard_cut_short":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    else:
+        shutil.rmtree(snapshot)
+
+    second = build("sample_declarations:words", cache, options=ONE)
+
+    built_again = {"manifest_cut_short": 0, "snapshot_removed": first.num_shards}.get(damage, 1)
+    assert second.num_shards - second.reused_shards == built_again
+    assert built_files(cache) == expected
+    assert Cache.open(cache, verify=True).manifest.id == first.manifest_id

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sample_declarations
+import worker_tasks
 from built_files import built_files
 
 from beam_pipes.cache import Cache
@@ -22,6 +23,7 @@ from beam_pipes.sources.source import Slice, SourceShard
 from runners.build import build
 from runners.options import LocalOptions
 from runners.stall_watch import StallWatch
+from runners.worker_process import WorkerProcess
 
 ONE = LocalOptions(workers=1)
 
@@ -85,6 +87,28 @@ def children() -> list[int]:
     for task in os.listdir("/proc/self/task"):
         found += [int(pid) for pid in Path(f"/proc/self/task/{task}/children").read_text().split()]
     return [pid for pid in found if b"runners" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_worker_whose_parent_hangs_up_in_the_middle_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    worker = WorkerProcess()
+    worker.send((worker_tasks.tell_until_it_fails, ()))
+    assert worker.connection.recv()[0] == "tell"
+
+    worker.connection.close()  # and not the lifeline, which would end it at once
+
+    assert worker.process.wait(timeout=20) == 0
+    assert capfd.readouterr().err == ""
+    worker.close()
+
+
+def test_a_worker_tells_of_an_error_and_goes_on() -> None:
+    worker = WorkerProcess()
+    for _ in range(2):
+        worker.send((worker_tasks.fail, ()))
+        kind, error = worker.connection.recv()
+        assert kind == "error"
+        assert "ValueError: " in str(error)
+    worker.close()
 
 
 @pytest.fixture
