@@ -171,7 +171,7 @@ def test_an_error_in_collate_names_its_batch():
     loader = DataLoader(Numbers(20), batch_size=10, collate_fn=collate)
 
     words = (
-        r"^collate_fn .*collate \(test_data_loader.py:\d+\) failed on batch 0 of epoch 0, examples "
+        r"^collate_fn .*collate \(test_map_style_loader.py:\d+\) failed on batch 0 of epoch 0, examples "
         r"\[0, 1, 2, 3, 4, 5, 6, 7, … 2 more\]: IndexError: list index out of range$"
     )
     with pytest.raises(ExampleError, match=words) as caught:
