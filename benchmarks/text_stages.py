@@ -94,5 +94,5 @@ def declaration() -> Declaration:
             {normalized: Input(str), tokenized: normalized, kept: tokenized, made: kept, Output("train"): made}
         ),
         features={"tokens": FeatureSpec("uint16", shape=(None,))},
-        target_shard_bytes=16 << 20,
+        target_shard_bytes=4 << 20,  # two workers should run out of work at about the same time
     )
