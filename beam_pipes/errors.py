@@ -22,20 +22,38 @@
     ├── DeclarationError (ValueError)              what to build is declared wrongly, or cannot be imported
     ├── BuildError (RuntimeError)                  a build stopped before it published
     │   ├── StageError                             a record failed in a stage that does not allow it
+    │   ├── RecordQuarantinedError                 a record for which a worker had to be killed
+    │   │   ├── RecordTimeoutError (TimeoutError)
+    │   │   ├── RecordMemoryError (MemoryError)
+    │   │   └── RecordCrashError
+    │   ├── ReplayError                            dead letters cannot be replayed: build instead
     │   ├── TooManyDeadLettersError
     │   ├── ReconciliationError                    records in ≠ written + dropped + dead
+    │   ├── ExpectationError                       the new snapshot is not as the declaration expects
+    │   ├── AnalysisError                          an analysis cannot run, or its result is not there yet
     │   ├── WorkerDiedError
+    │   ├── WorkerEnvironmentError                 workers would not get what the declaration imports
     │   ├── CodeChangedError                       a stage's code changed and its version did not
+    │   ├── PlanError                              a build would fail, known before its input is read
+    │   │   └── StalePlanError                     a plan was made of another input or declaration
     │   ├── CacheWriteError (OSError)              the cache's directory cannot be written
     │   └── CacheBusyError                         another build writes to the same directory
     ├── CacheError (RuntimeError)                  a cache cannot be opened or read
     │   ├── CacheNotFoundError (FileNotFoundError)
     │   ├── UnsupportedFormatError
     │   ├── StaleCacheError
+    │   ├── UnknownRecordError (LookupError)       no source record of a cache has this id
+    │   ├── RecordRemovedError (LookupError)       what is asked for was taken down
     │   └── CorruptCacheError (ValueError)         bytes are not what was written
     │       ├── CorruptManifestError
     │       ├── CorruptIndexError
+    │       ├── CorruptTakedownError
     │       └── CorruptRecordError
+    ├── StorageError (OSError)                     an object store refuses what it was asked for
+    │   ├── BucketNotFoundError
+    │   ├── StorageForbiddenError (PermissionError)
+    │   ├── ChangedMeanwhileError                  another process has changed what was to be changed
+    │   └── StorageUnavailableError (TimeoutError)
     ├── LoaderError (ValueError)                   a loader is configured or resumed wrongly
     │   ├── StateMismatchError
     │   ├── LoaderWorkerError (RuntimeError)       a loader's worker process died, hung or could not start
@@ -43,6 +61,13 @@
     ├── DatasetError (ValueError)                  a dataset, sampler or batch function is used wrongly
     │   ├── ExampleError (RuntimeError)            user code failed on one example; never an IndexError
     │   └── ExampleIndexError (IndexError)         an index lies outside a dataset
+    ├── GraphError (ValueError)                    a graph of operators is declared or used wrongly
+    │   ├── OperatorArgumentError (TypeError)      an operator does not know an argument, or not of this kind
+    │   ├── InferenceError (TypeError)             an operator cannot take what stands before it
+    │   ├── PlacementError                         a later place feeds an earlier one
+    │   ├── ConditionError (TypeError)             a condition, or what its branches give, is not possible
+    │   └── OperatorError (RuntimeError)           an operator failed on a sample
+    ├── ExportError (ValueError)                   a cache cannot be exported as asked
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
         ├── UnknownNameError (KeyError)            a registry does not know a name
@@ -184,6 +209,26 @@ class StageError(BuildError):
     """A record failed in a stage whose `on_error` does not allow it."""
 
 
+class RecordQuarantinedError(BuildError):
+    """A record for which a worker had to be killed; from then on it fails without its stage being called."""
+
+
+class RecordTimeoutError(RecordQuarantinedError, TimeoutError):
+    """A stage worked on a record for longer than `record_timeout_secs`."""
+
+
+class RecordMemoryError(RecordQuarantinedError, MemoryError):
+    """A stage took more than `record_memory_bytes` of memory for a record."""
+
+
+class RecordCrashError(RecordQuarantinedError):
+    """A stage brought its process down while it worked on a record."""
+
+
+class ReplayError(BuildError):
+    """Dead letters cannot be replayed, because more than they would come out differently."""
+
+
 class TooManyDeadLettersError(BuildError):
     """More records failed than `max_bad` allows."""
 
@@ -192,12 +237,32 @@ class ReconciliationError(BuildError):
     """The counts of a stage do not add up: in ≠ out + dropped + dead."""
 
 
+class ExpectationError(BuildError):
+    """The new snapshot is not as the declaration expects; it was not published."""
+
+
+class AnalysisError(BuildError):
+    """An analysis cannot run, or its result is asked for before it has run; `analyzer` names it."""
+
+
 class WorkerDiedError(BuildError):
     """A worker process ended without reporting a result."""
 
 
+class WorkerEnvironmentError(BuildError):
+    """What workers are given does not hold what a declaration needs."""
+
+
 class CodeChangedError(BuildError):
     """The code of stages changed since the published snapshot, and their versions did not; `stages` names them."""
+
+
+class PlanError(BuildError):
+    """A build would fail; `faults` are all the reasons that show before any input is read."""
+
+
+class StalePlanError(PlanError):
+    """A saved plan is of another input, declaration or directory than the build that was to follow it."""
 
 
 class CacheWriteError(BuildError, OSError):
@@ -224,6 +289,14 @@ class StaleCacheError(CacheError):
     """A cache was written by another version of its declaration."""
 
 
+class UnknownRecordError(CacheError, LookupError):
+    """No source record has this id; the message names the nearest ones."""
+
+
+class RecordRemovedError(CacheError, LookupError):
+    """What is asked for was taken down, or may have been."""
+
+
 class CorruptCacheError(CacheError, ValueError):
     """Bytes in a cache are not what was written."""
 
@@ -236,8 +309,32 @@ class CorruptIndexError(CorruptCacheError):
     """An index sidecar is damaged, or does not fit its shard."""
 
 
+class CorruptTakedownError(CorruptCacheError):
+    """The file of takedowns is damaged: nothing is read without it."""
+
+
 class CorruptRecordError(CorruptCacheError):
     """A record's length, crc or payload is damaged."""
+
+
+class StorageError(BeamPipesError, OSError):
+    """An object store refuses what it was asked for, or has no credentials to be asked with."""
+
+
+class BucketNotFoundError(StorageError):
+    """There is no such bucket."""
+
+
+class StorageForbiddenError(StorageError, PermissionError):
+    """Who asks has no permission for it."""
+
+
+class ChangedMeanwhileError(StorageError):
+    """Another process has changed what was to be changed: a precondition does not hold."""
+
+
+class StorageUnavailableError(StorageError, TimeoutError):
+    """An object store did not answer, or only with transient failures, until the deadline."""
 
 
 class LoaderError(BeamPipesError, ValueError):
@@ -266,6 +363,34 @@ class ExampleError(DatasetError, RuntimeError):
 
 class ExampleIndexError(DatasetError, IndexError):
     """An index lies outside a dataset."""
+
+
+class GraphError(BeamPipesError, ValueError):
+    """A graph of operators is declared or used wrongly; `where` is the line of the user that says so."""
+
+
+class OperatorArgumentError(GraphError, TypeError):
+    """An operator does not know an argument, lacks one, or cannot take the value it was given."""
+
+
+class InferenceError(GraphError, TypeError):
+    """An operator cannot take the dtype, rank or layout of what stands before it."""
+
+
+class PlacementError(GraphError):
+    """A data node is used at a place that comes before its own, or an operator stands where it cannot run."""
+
+
+class ConditionError(GraphError, TypeError):
+    """A condition is no 0-d number, or the branches of a condition give different things."""
+
+
+class OperatorError(GraphError, RuntimeError):
+    """An operator failed on a sample: `operator`, `record`, `where`; `__cause__` is what it raised."""
+
+
+class ExportError(BeamPipesError, ValueError):
+    """A cache cannot be exported as asked: the format, the target, or what the format cannot hold."""
 
 
 class ConversionError(BeamPipesError, TypeError):

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 from types import ModuleType
 
 from beam_pipes.errors import MissingExtraError
 
 # Module that is imported → the extra that installs it.
 EXTRA_OF_MODULE = {
+    "PIL": "images",
+    "PIL.Image": "images",
     "apache_beam": "beam",
+    "array_api_compat": "graph",
+    "cv2": "images",
     "google.cloud.storage": "gcs",
     "grain": "dev",
     "jax": "jax",
+    "jinja2": "cli",
+    "malt": "graph",
     "ml_dtypes": "jax",
+    "prometheus_client": "telemetry",
     "pyarrow": "sources",
     "pyarrow.parquet": "sources",
     "rich": "cli",
     "sentencepiece": "text",
+    "simplejpeg": "images",
     "soundfile": "audio",
     "tensorflow": "tf",
     "tensorflow_datasets": "dev",
+    "tensorflow_metadata": "beam",
     "tensorflow_transform": "beam",
     "tokenizers": "text",
     "torch": "torch",
@@ -35,6 +46,8 @@ def require(module: str, *, purpose: str) -> ModuleType:
     `require("torch", purpose="DataLoader.to_torch")` without torch →
     `DataLoader.to_torch needs torch, which is not installed: pip install 'beam-pipes[torch]'`.
     """
+    if module.startswith("tensorflow") and "tensorflow" not in sys.modules:
+        _load_triton()
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -47,3 +60,12 @@ def require(module: str, *, purpose: str) -> ModuleType:
             module=module,
             extra=extra,
         ) from error
+
+
+def _load_triton() -> None:
+    """Loads Triton where it is installed, before TensorFlow: 0.2 s.
+
+    Both bring an LLVM. Triton's aborts the process if it comes second, and torch loads it with the first optimizer.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton._C.libtriton")

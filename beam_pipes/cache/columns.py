@@ -10,11 +10,11 @@ import numpy as np
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.decode_fields import text_value
-from beam_pipes.cache.fields import Field
+from beam_pipes.cache.fields import MAX_PAYLOAD_BYTES, Field
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
-from beam_pipes.errors import CacheNotFoundError, SpecError
+from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
 
 Array = np.ndarray[Any, Any]
 
@@ -113,7 +113,19 @@ class ColumnReader:
         rank = len(self.spec(feature).shape)
         addresses = self._addresses(field, places)
         self._files.check_inside(places, addresses, 8 * rank)
-        return self._files.data.rows(addresses, 8 * rank).view("<i8").reshape(len(places), rank)
+        made = self._files.data.rows(addresses, 8 * rank).view("<i8").reshape(len(places), rank)
+        wrong = (made < 0).any(axis=1) | (made.astype(np.float64).prod(axis=1) > MAX_PAYLOAD_BYTES)
+        wrong |= (made > MAX_PAYLOAD_BYTES).any(axis=1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            path = self._files.path(int(places.shards[row]))
+            raise CorruptRecordError(
+                f"{path}: feature {feature!r} of record {int(places.indices[row])} has the shape {made[row].tolist()}, "
+                "which no record can have. Its bytes have changed; build or copy the cache again.",
+                path=path,
+                feature=feature,
+            )
+        return made
 
     def runs(self, feature: str, places: Places) -> tuple[Array, Array]:
         """The values of all records one after the other, and the leading dimension of each.
@@ -216,7 +228,15 @@ class ColumnReader:
             if box[0] > size:
                 raise self._too_long(feature, size, box[0])
             box[0] = size
-        made = np.full((len(shapes), *box), self._fill(feature, value), values.dtype)
+        fill = self._fill(feature, value)
+        try:
+            made = np.full((len(shapes), *box), fill, values.dtype)
+        except (MemoryError, ValueError) as error:
+            raise SpecError(
+                f"feature {feature!r}: {len(shapes)} records padded to a common shape of {box} do not fit into memory. "
+                "Take fewer at a time, or ragged='values'.",
+                feature=feature,
+            ) from error
         end = 0
         for row, shape in enumerate(shapes.tolist()):
             start, end = end, end + math.prod(shape)

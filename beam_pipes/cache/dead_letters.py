@@ -19,6 +19,7 @@ DEAD_LETTER_SPEC = ExampleSpec(
         "error_type": FeatureSpec("str"),
         "message": FeatureSpec("str"),
         "traceback": FeatureSpec("str"),
+        "item": FeatureSpec("int64"),
     }
 )
 DEAD_LETTER_CODEC = ExampleCodec(DEAD_LETTER_SPEC)
@@ -36,6 +37,7 @@ class DeadLetter:
     | stage | the stage that failed; `source`: it could not be parsed; `write`: it could not be stored |
     | error_type, message | the exception |
     | traceback | the frames from the stage on, files without directories: the same on every machine |
+    | item | which of the inputs failed that the record has in the stage: 0 unless a stage before gave several |
     """
 
     record: bytes
@@ -46,6 +48,12 @@ class DeadLetter:
     error_type: str
     message: str
     traceback: str
+    item: int = 0
+
+    @property
+    def record_id(self) -> str:
+        """`books/emma.txt@1024`, as everywhere else."""
+        return f"{self.source}@{self.position}"
 
     def to_example(self) -> dict[str, Any]:
         """The letter as the example it is stored as."""
@@ -54,5 +62,5 @@ class DeadLetter:
     @classmethod
     def from_example(cls, example: Mapping[str, Any]) -> DeadLetter:
         """The inverse of `to_example`."""
-        numbers = {name: int(example[name]) for name in ("position", "ordinal")}
+        numbers = {name: int(example[name]) for name in ("position", "ordinal", "item")}
         return cls(**{**{field.name: example[field.name] for field in dataclasses.fields(cls)}, **numbers})

@@ -32,7 +32,7 @@ def dtype_name(dtype: Any) -> str:
         raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got None", found=None)
     try:
         found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got {dtype!r}", found=dtype) from error
     if found.kind == "U":
         return STR

@@ -65,23 +65,32 @@ def converter_of(field: Field, spec: FeatureSpec) -> Converter:
     return _tensor_converter(name, spec, field.dtype)
 
 
-def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
-    declared, storage = spec.numpy_dtype, dtypes.numpy_dtype(storage_name)
-    same = declared == storage
+def _array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], np.ndarray[Any, Any]]:
+    """`exact_array`, with a short way for arrays that are already what is declared."""
+    declared, rank, rest = spec.numpy_dtype, len(spec.shape), spec.shape[1:]
     bounded = spec.minimum is not None or spec.maximum is not None
-    rank, rest = len(spec.shape), spec.shape[1:]
     leading = spec.shape[0] if spec.shape else None
     plain = None not in rest
 
-    def convert(value: Any) -> tuple[bytes, int]:
+    def convert(value: Any) -> np.ndarray[Any, Any]:
         if type(value) is np.ndarray and value.dtype == declared and value.ndim == rank and plain:
             shape = value.shape
             if shape[1:] == rest and (leading is None or shape[0] == leading):
                 if bounded:
                     check_range(name, spec, value)
-                return (value if same else value.astype(storage)).tobytes(), shape[0] if rank else 1
-        array = exact_array(name, spec, value)
-        return array.astype(storage, copy=False).tobytes(), len(array) if rank else 1
+                return value
+        return exact_array(name, spec, value)
+
+    return convert
+
+
+def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
+    to_array, storage, rank = _array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
+    same = spec.numpy_dtype == storage
+
+    def convert(value: Any) -> tuple[bytes, int]:
+        array = to_array(value)
+        return (array if same else array.astype(storage)).tobytes(), len(array) if rank else 1
 
     return convert
 
@@ -113,10 +122,10 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
 
 
 def _ints_converter(name: str, spec: FeatureSpec) -> Converter:
-    rank = len(spec.shape)
+    to_array, rank = _array_converter(name, spec), len(spec.shape)
 
     def convert(value: Any) -> tuple[bytes, int]:
-        array = exact_array(name, spec, value)
+        array = to_array(value)
         return packed_varints(array.reshape(-1)), len(array) if rank else 1
 
     return convert

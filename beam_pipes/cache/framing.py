@@ -13,6 +13,7 @@ from typing import IO, Any, Protocol
 
 import google_crc32c
 
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError
 
 HEADER_BYTES = 12
@@ -150,7 +151,9 @@ def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterat
     """
     with _open(path) as file:
         name = os.fspath(path)
-        for offset, payload, footer in _scan(file, name, os.fstat(file.fileno()).st_size):
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        for offset, payload, footer in _scan(file, name, size):
             if verify:
                 crc = _crc32c(payload)
                 if _pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF) != footer:
@@ -226,7 +229,7 @@ def _check_payload(name: str, offset: int, payload: bytes, footer: bytes) -> Non
 
 def _open(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
-        return open(path, "rb", buffering=0)
+        return storage_for(path).open_read(os.fspath(path))
     except FileNotFoundError as error:
         raise CacheNotFoundError(
             f"expected a TFRecord file at {os.fspath(path)!r}, and there is none in {str(Path(path).parent)!r}",

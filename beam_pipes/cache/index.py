@@ -129,9 +129,17 @@ def decode_index(data: bytes, *, path: str) -> dict[str, Array]:
             path=path,
             found=version,
         )
-    header = json.loads(bytes(data[_PREFIX.size : _PREFIX.size + header_bytes]))
-    layout = index_layout(tuple(name for name, _ in header["columns"]), header["records"])
-    if layout.size != len(data):
+    try:
+        header = json.loads(bytes(data[_PREFIX.size : _PREFIX.size + header_bytes]))
+        names, records = tuple(str(name) for name, _ in header["columns"]), header["records"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise corrupt_index(path, f"its header cannot be read: {error!r:.200}") from error
+    if type(records) is not int or not 0 <= records <= len(data) or not names or len(set(names)) != len(names):
+        raise corrupt_index(
+            path, f"{len(data)} bytes cannot hold {records!r:.40} records of the columns {names!r:.200}"
+        )
+    layout = index_layout(names, records)
+    if layout.size != len(data) or data[: len(layout.prefix)] != layout.prefix:
         raise corrupt_index(path, f"expected {layout.size} bytes for {layout.records} records, found {len(data)}")
     return {
         name: np.frombuffer(data, column_dtype(name), layout.records, offset) for name, offset in layout.offsets.items()

@@ -38,6 +38,21 @@ LABELS = {
     "lock/unlinked": "the lock file is removed, the lock is still held",
 }
 
+#: Steps that builds on an object store have besides: there the lock, staged files and links are other ones.
+OBJECT_STORE_LABELS = {
+    "lease/taken": "the build lock is held",
+    "gcs/put": "a small object is in place",
+    "gcs/uploaded": "a large object is in place",
+    "gcs/copied": "an object of another snapshot is copied into this one",
+    "lease/released": "the build lock is given back",
+}
+
+#: Steps that builds of declarations with analyzers have besides, before `prepare/swept`.
+ANALYSIS_LABELS = {
+    "analysis/content-stored": "an accumulator or a result is in place, its record is not written",
+    "analysis/recorded": "the record of an accumulator or a result is in place",
+}
+
 _label = ""
 _visits_left = 0
 

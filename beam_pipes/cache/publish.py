@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,12 +13,15 @@ from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.schema import schema_text
 from beam_pipes.cache.storage import Storage, storage_for
-from beam_pipes.errors import CacheError
+from beam_pipes.errors import CacheError, CacheNotFoundError
 
 SNAPSHOTS = "snapshots"
 STATISTICS = "statistics.json"
 BUILD = "build.json"
 SCHEMA = "schema.pbtxt"
+
+# Whatever is published is replaced.
+ANYTHING = "*"
 
 
 def snapshot_directory(path: str | os.PathLike[str], snapshot: str) -> str:
@@ -31,12 +35,16 @@ def publish(
     *,
     build: Mapping[str, Any] | None = None,
     storage: Storage | None = None,
+    replaces: str | None = ANYTHING,
 ) -> str:
     """Makes a snapshot, whose shards are committed, the one that readers see. Returns the manifest's id.
 
     Writes schema, statistics and `build` (runner, times: whatever must not change the manifest) into
     `path/snapshots/<id>/`, then its manifest, then replaces `path/manifest.json`: a reader sees the old snapshot or the
     new one, whole. Publishing the same manifest again does nothing more than make it the current one.
+
+    `replaces` is the id of the manifest that readers see until then (`published_id`, None: none). Where they see
+    another one, somebody else has published meanwhile: that stays, and this raises `ChangedMeanwhileError`.
 
     Raises `CacheError` where another manifest has been published under the same snapshot id.
     """
@@ -67,9 +75,31 @@ def publish(
                 snapshot=manifest.snapshot,
             ) from error
     reached("publish/snapshot-manifest-written")
-    store.replace(os.path.join(os.fspath(path), FILE_NAME), data)
+    _make_current(store, os.path.join(os.fspath(path), FILE_NAME), data, replaces)
     reached("publish/current-manifest-replaced")
     return manifest.id
+
+
+def published_id(path: str | os.PathLike[str]) -> str | None:
+    """The id of the manifest that readers see; None where there is none. It may be damaged: the id is of its bytes."""
+    try:
+        data = storage_for(path).read_bytes(os.path.join(os.fspath(path), FILE_NAME))
+    except CacheNotFoundError:
+        return None
+    return hashlib.sha256(data).hexdigest()
+
+
+def _make_current(store: Storage, file: str, data: bytes, replaces: str | None) -> None:
+    if replaces == ANYTHING:
+        store.replace(file, data)
+        return
+    try:
+        seen: bytes | None = store.read_bytes(file)
+    except CacheNotFoundError:
+        seen = None
+    as_expected = replaces == (None if seen is None else hashlib.sha256(seen).hexdigest())
+    # What was expected is not known, only its id: nothing but the same manifest can be there then.
+    store.replace_if(file, data, seen if as_expected else data)
 
 
 def schema_files(specs: Mapping[str, Any]) -> dict[str, str]:

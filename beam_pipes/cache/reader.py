@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from beam_pipes.cache.checked_json import parse_object
 from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.framing import read_records
-from beam_pipes.cache.manifest import FILE_NAME, Manifest
+from beam_pipes.cache.lineage_reader import Lineage
+from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, temporary_store
+from beam_pipes.cache.manifest import FILE_NAME, FileEntry, Manifest
 from beam_pipes.cache.publish import BUILD, SNAPSHOTS, snapshot_directory
+from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage import Storage, is_remote, storage_for
+from beam_pipes.cache.takedown import Overlay, RemovedRows
 from beam_pipes.cache.verify import VerifyReport, verify_snapshot
 from beam_pipes.errors import CacheNotFoundError, StaleCacheError
+from beam_pipes.extras import require
 
 
 class Cache:
@@ -28,12 +33,26 @@ class Cache:
     Opening reads the manifest and nothing else.
     """
 
-    def __init__(self, path: str, directory: str, manifest: Manifest, proto: Any = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        directory: str,
+        manifest: Manifest,
+        proto: Any = None,
+        *,
+        storage: Storage | None = None,
+        local_directory: str | os.PathLike[str] | None = None,
+        max_local_bytes: int = MAX_LOCAL_BYTES,
+    ) -> None:
         self.path = path
+        self._storage = storage_for(path) if storage is None else storage
+        self._local_directory = local_directory
+        self._max_local_bytes = max_local_bytes
         self.directory = directory
         self.manifest = manifest
         self._proto = proto
         self._open: dict[str, Split] = {}
+        self._takedowns = RemovedRows(path, manifest.snapshot, storage=self._storage)
 
     @classmethod
     def open(
@@ -43,6 +62,9 @@ class Cache:
         snapshot: str | None = None,
         verify: bool = False,
         proto: Any = None,
+        local_directory: str | os.PathLike[str] | None = None,
+        max_local_bytes: int = MAX_LOCAL_BYTES,
+        storage: Storage | None = None,
     ) -> Cache:
         """Opens the current snapshot of the cache at `path`, or the one with the id `snapshot`.
 
@@ -51,6 +73,10 @@ class Cache:
             verify: check every byte first (reads everything once).
             proto: the message class of records that are protos, or split → class. Left out, it is found by its name
                 where its module is imported.
+            local_directory: of a cache on an object store, where its shards are copied when they are needed; it may be
+                shared by processes and caches, and stays. Left out, one of this process alone, which goes with it.
+            max_local_bytes: the bound of that directory; the shards used least recently go. 16 GiB hold some hundreds.
+            storage: what serves the path; found by its scheme if left out.
 
         Raises:
             CacheNotFoundError: nothing is published there.
@@ -59,7 +85,8 @@ class Cache:
             CorruptCacheError: with `verify`, something else is damaged.
         """
         root = os.fspath(path)
-        storage = storage_for(root)
+        if storage is None:
+            storage = storage_for(root)
         file = os.path.join(root if snapshot is None else snapshot_directory(root, snapshot), FILE_NAME)
         try:
             data = storage.read_bytes(file)
@@ -78,10 +105,18 @@ class Cache:
                 message = f"{root}: expected a cache, a directory with {FILE_NAME}, and there is none. Build it first."
             raise CacheNotFoundError(message, path=root, snapshot=snapshot) from error
         manifest = Manifest.from_bytes(data, path=file)
-        parent, last = os.path.split(os.path.abspath(root))
+        parent, last = os.path.split(root if is_remote(root) else os.path.abspath(root))
         if last == manifest.snapshot and os.path.basename(parent) == SNAPSHOTS:
             root = os.path.dirname(parent)
-        cache = cls(root, snapshot_directory(root, manifest.snapshot), manifest, proto)
+        cache = cls(
+            root,
+            snapshot_directory(root, manifest.snapshot),
+            manifest,
+            proto,
+            storage=storage,
+            local_directory=local_directory,
+            max_local_bytes=max_local_bytes,
+        )
         if verify:
             cache.verify().raise_if_damaged()
         return cache
@@ -99,9 +134,20 @@ class Cache:
     @functools.cached_property
     def build_info(self) -> dict[str, Any]:
         """What `build.json` says of the run that made the snapshot (runner, times); empty where there is none."""
-        storage = storage_for(self.directory)
         file = os.path.join(self.directory, BUILD)
-        return dict(json.loads(storage.read_bytes(file))) if storage.exists(file) else {}
+        try:
+            return parse_object(self._storage.read_bytes(file), path=file)
+        except CacheNotFoundError:
+            return {}
+
+    @functools.cached_property
+    def _store(self) -> ShardStore | None:
+        """Where shards are copied; None where they can be read in place."""
+        if self._storage.local_path(self.directory) is not None:
+            return None
+        if self._local_directory is None:
+            return temporary_store(max_bytes=self._max_local_bytes, storage=self._storage)
+        return ShardStore(self._local_directory, max_bytes=self._max_local_bytes, storage=self._storage)
 
     def __getitem__(self, split: str) -> Split:
         """Raises `CacheNotFoundError` where there is no such split."""
@@ -116,44 +162,93 @@ class Cache:
             proto = self._proto.get(split) if isinstance(self._proto, Mapping) else self._proto
             if self.manifest.splits[split].kind != "proto":
                 proto = None
-            found = self._open[split] = Split(self.path, self.directory, self.manifest, split, proto)
+            found = self._open[split] = Split(
+                self.path,
+                self.directory,
+                self.manifest,
+                split,
+                proto,
+                self._takedowns,
+                storage=self._storage,
+                store=self._store,
+            )
         return found
 
     def __repr__(self) -> str:
         return f"<Cache {self.path!r}, snapshot {self.manifest.snapshot}: {', '.join(self.splits) or 'no splits'}>"
 
     def asset_path(self, name: str) -> str:
-        """The path of an asset, given as it was named in the build. Raises `CacheNotFoundError` where there is none."""
-        files = {entry.file for entry in self.manifest.assets}
+        """The path of an asset (a file, or a directory of them), given as it was named in the build.
+
+        Of a cache on an object store, the path of its local copy. Raises `CacheNotFoundError` where there is none.
+        """
+        files = {entry.file: entry for entry in self.manifest.assets}
         for file in (name, f"assets/{name}"):
             if file in files:
-                return os.path.join(self.directory, *file.split("/"))
+                return self._asset_file(files[file])
+            inside = [entry for path, entry in files.items() if path.startswith(f"{file}/")]
+            for entry in inside:
+                # All copies lie as they do in the cache: what leads to one of them leads to the directory.
+                path = self._asset_file(entry).removesuffix(os.path.join(*entry.file[len(file) :].split("/")))
+            if inside:
+                return path.rstrip(os.sep)
         raise CacheNotFoundError(
             f"{self.path}: expected one of the assets {sorted(files)}, got {name!r}", path=self.path
         )
 
+    def _asset_file(self, entry: FileEntry) -> str:
+        path = os.path.join(self.directory, *entry.file.split("/"))
+        if self._store is None:
+            return path
+        key = os.path.join(self.manifest.id[:16], *entry.file.split("/"))
+        return self._store.fetch(path, key, size=entry.bytes, crc32c=entry.crc32c)
+
+    def tf_transform_output(self, name: str) -> Any:
+        """What a `TransformFn` called `name` has learned, as a `tft.TFTransformOutput`: feature specs, vocabularies,
+        and `transform_features_layer()` for Keras. Raises `CacheNotFoundError` where there is no such asset."""
+        directory = self.asset_path(name)
+        tft = require("tensorflow_transform", purpose="Cache.tf_transform_output")
+        return tft.TFTransformOutput(directory)
+
     def dead_letters(self) -> Iterator[DeadLetter]:
-        """The records that failed in the build, in the order of source shards."""
+        """The records that failed in the build, in the order of source shards; not those that are taken down."""
+        removed = self.takedowns.ids
         for entry in self.manifest.dead_letters:
             for payload in read_records(os.path.join(self.directory, *entry.file.split("/"))):
-                yield DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload))
+                letter = DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload))
+                if not removed or not {letter.source, f"{letter.source}@{letter.position}"} & removed:
+                    yield letter
+
+    @property
+    def takedowns(self) -> Overlay:
+        """All takedowns of the cache, as of now."""
+        return self._takedowns.overlay()
+
+    @functools.cached_property
+    def lineage(self) -> Lineage:
+        """Where the records come from, and what became of every source record."""
+        return Lineage(self.path, self.directory, self.manifest, storage=self._storage)
 
     def verify(self) -> VerifyReport:
         """Reads everything once and reports every problem, with file and offset."""
-        return verify_snapshot(self.directory, self.manifest)
+        return verify_snapshot(self.directory, self.manifest, storage=self._storage)
 
 
 @functools.lru_cache(maxsize=8)
-def _reopen(path: str, snapshot: str) -> Cache:
-    return Cache.open(path, snapshot=snapshot)
+def _reopen(path: str, snapshot: str, place: tuple[str, int] | None) -> Cache:
+    if place is None:
+        return Cache.open(path, snapshot=snapshot)
+    return Cache.open(path, snapshot=snapshot, local_directory=place[0], max_local_bytes=place[1])
 
 
-def reopen_split(path: str, snapshot: str, manifest_id: str, split: str, proto: Any) -> Split:
+def reopen_split(
+    path: str, snapshot: str, manifest_id: str, split: str, proto: Any, place: tuple[str, int] | None = None
+) -> Split:
     """What unpickling a `Split` calls."""
-    cache = _reopen(path, snapshot)
+    cache = _reopen(path, snapshot, place)
     if cache.manifest.id != manifest_id:
         _reopen.cache_clear()
-        cache = _reopen(path, snapshot)
+        cache = _reopen(path, snapshot, place)
     if cache.manifest.id != manifest_id:
         raise StaleCacheError(
             f"{path}: expected manifest {manifest_id} of snapshot {snapshot}, found {cache.manifest.id}: the "
@@ -163,4 +258,5 @@ def reopen_split(path: str, snapshot: str, manifest_id: str, split: str, proto: 
             expected=manifest_id,
             found=cache.manifest.id,
         )
-    return Split(cache.path, cache.directory, cache.manifest, split, proto)
+    takedowns = RemovedRows(cache.path, snapshot)
+    return Split(cache.path, cache.directory, cache.manifest, split, proto, takedowns, store=cache._store)

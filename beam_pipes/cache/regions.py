@@ -8,6 +8,7 @@ the range. `SeparateFiles` gives the same addresses to files that are mapped one
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
@@ -29,6 +30,8 @@ Check = Callable[[int, Array], None]  # (file, its bytes): raises where they are
 MAX_MAPS = 60_000
 # Files that `SeparateFiles` keeps open.
 MAX_SEPARATE_FILES = 1_000
+# How often a file is asked for that another process removes before we have opened it.
+_ATTEMPTS = 5
 
 
 class Region(Protocol):
@@ -49,8 +52,16 @@ class Region(Protocol):
         """The bytes of one file, read-only and not copied."""
 
 
-def open_region(paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> Region:
-    """The region of files given by number; each is opened, and its size and content checked, when first needed."""
+def open_region(
+    paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None, max_bytes: int | None = None
+) -> Region:
+    """The region of files given by number; each is opened, and its size and content checked, when first needed.
+
+    With `max_bytes`, files come and go: so many bytes of them stay open, and one that has vanished between `paths` and
+    opening it is asked for again.
+    """
+    if max_bytes is not None:
+        return SeparateFiles(paths, sizes, check=check, max_bytes=max_bytes)
     if sys.platform == "linux" and sys.maxsize > 1 << 32 and sum(_maps.values()) + len(sizes) <= MAX_MAPS:
         try:
             return MappedRegion(paths, sizes, check=check)
@@ -123,10 +134,18 @@ class MappedRegion:
 class SeparateFiles:
     """The slow and general way: one map a file, the last ones kept open. Thread-safe."""
 
-    def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        paths: Callable[[int], str],
+        sizes: Sequence[int],
+        *,
+        check: Check | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         self._paths = paths
         self._sizes = sizes
         self._check = check
+        self._max_bytes = max_bytes
         self.bases = _bases(np.asarray(sizes, np.int64))
         self._open: dict[int, Array] = {}
 
@@ -161,13 +180,25 @@ class SeparateFiles:
             found = self._open[number] = self._map(number)
             for oldest in list(self._open)[: max(0, len(self._open) - MAX_SEPARATE_FILES)]:
                 self._open.pop(oldest, None)
+            if self._max_bytes is not None:
+                self._close_oldest(self._max_bytes)
         return found
+
+    def _close_oldest(self, max_bytes: int) -> None:
+        """An open map keeps the disk space of a removed file."""
+        opened = list(self._open)
+        used = sum(int(self._sizes[each]) for each in opened)
+        for oldest in opened[:-1]:
+            if used <= max_bytes:
+                return
+            self._open.pop(oldest, None)
+            used -= int(self._sizes[oldest])
 
     def _map(self, number: int) -> Array:
         size = int(self._sizes[number])
         made: Array = np.empty(0, np.uint8)
         if size:
-            descriptor = _open_checked(self._paths(number), size)
+            descriptor = self._opened(number, size)
             try:
                 made = np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ), np.uint8)
             finally:
@@ -175,6 +206,13 @@ class SeparateFiles:
         if self._check is not None:
             self._check(number, made)
         return made
+
+    def _opened(self, number: int, size: int) -> int:
+        if self._max_bytes is not None:
+            for _ in range(_ATTEMPTS - 1):
+                with contextlib.suppress(CacheNotFoundError):
+                    return _open_checked(self._paths(number), size)
+        return _open_checked(self._paths(number), size)
 
 
 def _open_checked(path: str, size: int) -> int:

@@ -23,7 +23,7 @@ def _feature(field: Field, spec: FeatureSpec) -> str:
     else:
         lines.append("  value_count { min: 0 }")
     if field.kind == "ints":
-        low, high = spec.value_range
+        low, high = (0, 1) if spec.dtype == "bool" else spec.value_range
         lines.append(f"  int_domain {{ min: {low} max: {high} }}")
     lines.append(f"  annotation {{ comment: {_quoted(_comment(field, spec))} }}")
     return "\n".join([*lines, "}"]) + "\n"

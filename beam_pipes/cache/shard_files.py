@@ -24,6 +24,7 @@ from beam_pipes.cache.index import (
     index_path,
     index_positions,
 )
+from beam_pipes.cache.local_copies import LocalCopies
 from beam_pipes.cache.regions import Region, open_region
 from beam_pipes.cache.split_manifest import SplitManifest
 from beam_pipes.errors import ExampleIndexError
@@ -50,6 +51,11 @@ class Places:
         return len(self.shards)
 
     @property
+    def indices(self) -> Array:
+        """The records in the split, counted from its start."""
+        return self._indices
+
+    @property
     def positions(self) -> Array:
         """Computed once."""
         if self._positions is None:
@@ -67,8 +73,17 @@ class Places:
 class ShardFiles:
     """The shards of one split as one sequence of records. Files are mapped when first needed. Thread-safe."""
 
-    def __init__(self, directory: str, name: str, split: str, manifest: SplitManifest, codec: RecordCodec) -> None:
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        split: str,
+        manifest: SplitManifest,
+        codec: RecordCodec,
+        copies: LocalCopies | None = None,
+    ) -> None:
         self._directory = directory
+        self._copies = copies
         self._name = name
         self._split = split
         self._manifest = manifest
@@ -91,6 +106,8 @@ class ShardFiles:
 
     @functools.cached_property
     def data(self) -> Region:
+        if self._copies is not None:
+            return open_region(self._copies.data, self._manifest.bytes, max_bytes=self._copies.max_bytes)
         return open_region(self.path, self._manifest.bytes)
 
     @functools.cached_property
@@ -107,6 +124,9 @@ class ShardFiles:
     @functools.cached_property
     def _index(self) -> Region:
         sizes = self._positions[1].tolist()
+        if self._copies is not None:
+            paths, most = self._copies.index, self._copies.max_bytes
+            return open_region(paths, sizes, check=self._check_index, max_bytes=most)
         return open_region(lambda shard: index_path(self.path(shard)), sizes, check=self._check_index)
 
     def _check_index(self, shard: int, data: Array) -> None:
@@ -194,6 +214,13 @@ class ShardFiles:
             start, count = int(starts[shard]), int(self.shard_sizes[shard])
             begin = int(self.begins[shard])
             made[begin : begin + count] = self._index.file(shard)[start : start + count * dtype.itemsize].view(dtype)
+        return made
+
+    def ordinals_of_shard(self, shard: int) -> Array:
+        """(records of the shard,) uint64: the source ordinal of each, ascending."""
+        start, count = int(self._positions[0][ORDINAL][shard]), int(self.shard_sizes[shard])
+        dtype = column_dtype(ORDINAL)
+        made: Array = self._index.file(shard)[start : start + count * dtype.itemsize].view(dtype).copy()
         return made
 
     def close(self) -> None:

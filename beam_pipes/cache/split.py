@@ -10,11 +10,17 @@ import numpy as np
 
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec
 from beam_pipes.cache.columns import ColumnReader
+from beam_pipes.cache.index import ORDINAL
+from beam_pipes.cache.lineage_reader import Lineage
+from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, LocalCopies, temporary_store
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.proto_class import codec_of_split
-from beam_pipes.cache.shard_files import ShardFiles
+from beam_pipes.cache.shard_files import Places, ShardFiles
+from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.errors import CacheError, SpecError
+from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_ins
+from beam_pipes.errors import CacheError, RecordRemovedError, SpecError
 
 Array = np.ndarray[Any, Any]
 
@@ -31,9 +37,23 @@ class Split:
 
     Single records (`[]`, `record_bytes`, iteration) are checked against their checksums as they are read. `gather` is
     not, for speed: `Cache.open(path, verify=True)` or `Cache.verify()` checks everything once.
+
+    The shards of a cache on an object store are copied to a bounded local directory when they are first needed, their
+    checksums checked on the way; see `Cache.open`.
     """
 
-    def __init__(self, root: str, directory: str, manifest: Manifest, name: str, proto: Any = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        directory: str,
+        manifest: Manifest,
+        name: str,
+        proto: Any = None,
+        takedowns: RemovedRows | None = None,
+        *,
+        storage: Storage | None = None,
+        store: ShardStore | None = None,
+    ) -> None:
         self._root = root
         self._directory = directory
         self._manifest = manifest
@@ -41,7 +61,16 @@ class Split:
         self.name = name
         self._shards = manifest.splits[name]
         self._codec: RecordCodec = codec_of_split(self._shards, proto, where=f"{root}, split {name!r}")
-        self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec)
+        self._storage = storage_for(root) if storage is None else storage
+        self._store = store
+        self._copies: LocalCopies | None = None
+        if self._storage.local_path(directory) is None:
+            if store is None:
+                store = self._store = temporary_store(max_bytes=MAX_LOCAL_BYTES, storage=self._storage)
+            key = manifest.id[:16]
+            self._copies = LocalCopies(store, directory, key, manifest.name, name, self._shards)
+        self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies)
+        self._takedowns = takedowns
 
     def __len__(self) -> int:
         return self._files.num_records
@@ -51,10 +80,12 @@ class Split:
 
         Raises `ExampleIndexError` outside the split, `CorruptRecordError` where its bytes have changed.
         """
-        return self._codec.decode(self._files.payload(index))
+        return self._codec.decode(self.record_bytes(index))
 
     def __iter__(self) -> Iterator[Any]:
         """All records, decoded, in stored order; read as a stream."""
+        if len(self.removed_rows):
+            return (self[index] for index in range(len(self)))
         return map(self._codec.decode, self._files.payloads())
 
     def __repr__(self) -> str:
@@ -63,7 +94,13 @@ class Split:
     def __reduce__(self) -> Any:
         from beam_pipes.cache.reader import reopen_split
 
-        return reopen_split, (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto)
+        place = None if self._store is None else self._store.place
+        return reopen_split, (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place)
+
+    @property
+    def path(self) -> str:
+        """The directory of the cache."""
+        return str(self._root)
 
     @property
     def manifest_id(self) -> str:
@@ -109,9 +146,85 @@ class Split:
         """The shard, counted from 0, that holds a record."""
         return self._files.place_one(index)[0]
 
+    def place_of(self, index: int) -> tuple[str, int]:
+        """The file name of the shard that holds a record, and the record's number in it."""
+        shard, position = self._files.place_one(index)
+        return self._shards.file_name(self._manifest.name, self.name, shard), position
+
     def record_bytes(self, index: int) -> bytes:
         """The payload of one record, as it is stored; its checksums are checked."""
+        removed = self.removed_rows
+        if len(removed):
+            shard, position = self._files.place_one(index)
+            row = int(self._files.begins[shard]) + position
+            index = int(stand_ins([row], removed, len(self), where=repr(self))[0])
         return self._files.payload(index)
+
+    @property
+    def removed_rows(self) -> Array:
+        """(k,) int64: the records that are taken down at this moment, ascending.
+
+        Whatever is read of one of them is that of its stand-in, the next record in stored order that is not removed.
+        """
+        if self._takedowns is None:
+            return np.empty(0, np.int64)
+        return self._takedowns.of_split(self.name, len(self))
+
+    @property
+    def takedown_revision(self) -> int:
+        """How often the takedowns of the cache have changed; 0 where there never were any."""
+        return 0 if self._takedowns is None else self._takedowns.overlay().revision
+
+    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
+        """(n,) int64: the records that are read for these indices, see `removed_rows`; negative ones resolved."""
+        return self._place(indices).indices
+
+    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
+        """The source record that each of these records was made of, `file@position`; those taken down too.
+
+        Raises `CacheNotFoundError` where the cache was built without lineage.
+        """
+        places = self._files.place(indices)
+        ordinals = self._files.column(ORDINAL, places).tolist() if len(places) else []
+        numbers = np.asarray(self._shards.numbers, np.int64)[places.shards].tolist()
+        lineage = self._lineage
+        return [lineage.shard(number).record_id(ordinal) for number, ordinal in zip(numbers, ordinals, strict=True)]
+
+    def find_rows(self, record_id: str) -> Array:
+        """(k,) int64, ascending: the records made of a source record, `file@position`, those taken down too.
+
+        Raises `UnknownRecordError`, naming the nearest ones, where no such record was read.
+        """
+        origin = self._lineage.find(record_id)
+        return self.rows_of(origin.source_shard, np.array([origin.ordinal]))
+
+    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
+        """(k,) int64, ascending: the records made of the given records of a source shard (ordinals, ascending)."""
+        if source_shard not in self._shard_of_number:
+            return np.empty(0, np.int64)
+        shard = self._shard_of_number[source_shard]
+        if not self._files.shard_sizes[shard] or not len(ordinals):
+            return np.empty(0, np.int64)
+        found = self._files.ordinals_of_shard(shard).astype(np.int64)
+        hits = np.flatnonzero(is_removed(found, np.asarray(ordinals, np.int64)))
+        rows: Array = hits + self._files.begins[shard]
+        return rows
+
+    @functools.cached_property
+    def _shard_of_number(self) -> dict[int, int]:
+        return {number: shard for shard, number in enumerate(self._shards.numbers)}
+
+    @functools.cached_property
+    def _lineage(self) -> Lineage:
+        return Lineage(self._root, self._directory, self._manifest, storage=self._storage)
+
+    def _place(self, indices: Sequence[int] | Array) -> Places:
+        """The records to be read for these indices."""
+        places = self._files.place(indices)
+        removed = self.removed_rows
+        if len(removed):
+            return self._files.place(stand_ins(places.indices, removed, len(self), where=repr(self)))
+        return places
 
     def lengths(self, feature: str) -> Array:
         """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text."""
@@ -124,7 +237,7 @@ class Split:
 
         Values are (sum of lengths, *rest). A text gives its bytes as uint8.
         """
-        return self._columns.runs(feature, self._files.place(indices))
+        return self._columns.runs(feature, self._place(indices))
 
     def gather(
         self,
@@ -151,7 +264,7 @@ class Split:
         if ragged not in ("pad", "values"):
             raise SpecError(f'ragged should be "pad" or "values", got {ragged!r}')
         columns = self._columns
-        places = self._files.place(indices)
+        places = self._place(indices)
         batch: dict[str, Array] = {}
         for name in self._names if features is None else features:
             spec = columns.spec(name)
@@ -167,6 +280,14 @@ class Split:
                 value = pad_value.get(name, 0) if isinstance(pad_value, Mapping) else pad_value
                 batch[name] = columns.padded(name, places, size=size, value=value)
         return batch
+
+    def will_need(self, blocks: Array) -> None:
+        """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile.
+
+        Raises `LoaderError` where these and those of the call before do not fit into the local directory together.
+        """
+        if self._copies is not None:
+            self._copies.will_need(blocks)
 
     def close(self) -> None:
         """Unmaps the files, once no view shows them. The split stays usable: the next read maps them again."""
@@ -186,6 +307,13 @@ class Split:
             )
         if not 0 <= shard < self.num_shards:
             raise CacheError(f"split {self.name!r} has {self.num_shards} shards, and there is no shard {shard}")
+        first = int(self._files.begins[shard])
+        removed = np.searchsorted(self.removed_rows, [first, first + int(self._files.shard_sizes[shard])])
+        if removed[0] != removed[1]:
+            raise RecordRemovedError(
+                f"split {self.name!r}: views show the file itself, and {removed[1] - removed[0]} records of shard "
+                f"{shard} are taken down. Use gather."
+            )
         return {name: columns.view(name, shard) for name in self.spec}
 
     def _examples(self) -> ExampleCodec:

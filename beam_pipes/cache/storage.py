@@ -1,19 +1,26 @@
 """Where the files of a cache lie: the `Storage` protocol, and `LocalStorage` for file systems.
 
 The protocol asks only what object stores offer too: whole objects that appear at once, put-if-absent, ranged reads.
+`beam_pipes.cache.gcs` keeps it on Google Cloud Storage.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from beam_pipes.cache.kill_points import reached
-from beam_pipes.errors import CacheError, CacheNotFoundError
+from beam_pipes.errors import CacheError, CacheNotFoundError, ChangedMeanwhileError
+
+if TYPE_CHECKING:
+    from beam_pipes.cache.gcs.options import GcsOptions
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -36,8 +43,26 @@ class StagedFile(Protocol):
         """The same as `abort`."""
 
 
+class FileStatus(NamedTuple):
+    """A file in a listing. `shared`: its bytes also belong to a file elsewhere, and deleting it frees nothing."""
+
+    size: int
+    modified_ns: int
+    shared: bool
+
+
+class HeldLock(Protocol):
+    """A lock that is held."""
+
+    def check(self) -> None:
+        """Raises `CacheBusyError` where it was lost meanwhile."""
+
+
 class Storage(Protocol):
     """What the cache needs of a place for files; paths are strings with `/`."""
+
+    #: How many operations at once pay: 1 for a disk, more for what answers over a network.
+    parallel: int
 
     def open_read(self, path: str) -> IO[bytes]: ...
 
@@ -54,8 +79,25 @@ class Storage(Protocol):
     def replace(self, path: str, data: bytes) -> None:
         """Writes a file atomically, in place of what is there."""
 
+    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
+        """Writes a file atomically, in place of one that holds `expected` (None: where there is none).
+
+        Raises `ChangedMeanwhileError`, and leaves what is there, where it holds something else.
+        """
+
     def list(self, path: str) -> list[str]:
         """The sorted names in a directory, without temporary ones; empty where there is none."""
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Name → bytes of the files in a directory, not of those below it; empty where there is none."""
+
+    def tree(self, path: str) -> dict[str, FileStatus]:
+        """All files below a directory, by their names relative to it."""
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def modified_ns(self, path: str) -> int:
+        """When something was last written to a directory, or to those in it; nanoseconds since 1970."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -64,10 +106,25 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Deletes a file; it is no error if there is none."""
 
+    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
+        """Deletes a directory with all that is in it. Where that is not one step, the files `first` go first."""
+
+    def sweep(self, path: str, *, depth: int) -> None:
+        """Deletes what writers that died have left under temporary names, `depth` levels of directories deep."""
+
     def link_or_copy(self, source: str, target: str) -> None:
         """Makes `target` hold the bytes of `source`, without copying them where the storage can."""
 
     def makedirs(self, path: str) -> None: ...
+
+    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
+        """Holds the lock file `path`; it ends with its holder, however that one dies. `where` is for messages.
+
+        Raises `CacheBusyError`, naming who holds it.
+        """
+
+    def lock_holder(self, path: str) -> str | None:
+        """Who holds a lock, in words; None where nobody does."""
 
     def local_path(self, path: str) -> str | None:
         """The path of a file that can be memory-mapped, or None where there is none."""
@@ -75,6 +132,8 @@ class Storage(Protocol):
 
 class LocalStorage:
     """Files of this machine, or of a file system mounted on it."""
+
+    parallel = 1
 
     def open_read(self, path: str) -> IO[bytes]:
         try:
@@ -122,6 +181,42 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
+        # Between the look and the rename nobody else writes: whoever replaces files holds the build lock.
+        try:
+            found: bytes | None = self.read_bytes(path)
+        except CacheNotFoundError:
+            found = None
+        if found != expected and found != data:
+            raise ChangedMeanwhileError(
+                f"{path}: expected what was there when this build began, and another process has replaced it "
+                "meanwhile. What it published stays; run the build again to publish on top of it.",
+                path=path,
+            )
+        self.replace(path, data)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        return {entry.name: entry.stat().st_size for entry in _entries(path) if entry.is_file()}
+
+    def tree(self, path: str) -> dict[str, FileStatus]:
+        found = {}
+        for parent, _, names in os.walk(path):
+            for name in names:
+                try:
+                    status = os.stat(os.path.join(parent, name))
+                except FileNotFoundError:  # a file that was being written has its final name by now
+                    continue
+                relative = os.path.relpath(os.path.join(parent, name), path).replace(os.sep, "/")
+                found[relative] = FileStatus(status.st_size, status.st_mtime_ns, status.st_nlink > 1)
+        return found
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def modified_ns(self, path: str) -> int:
+        inner = (entry.path for entry in _entries(path) if entry.is_dir())
+        return max(os.stat(each).st_mtime_ns for each in (path, *inner))
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
@@ -133,6 +228,24 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         Path(path).unlink(missing_ok=True)
+
+    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
+        # Renamed first: a directory is there as a whole, or not at all.
+        parent, name = os.path.split(path)
+        doomed = os.path.join(parent, TEMPORARY_PREFIX + name)
+        os.rename(path, doomed)
+        shutil.rmtree(doomed)
+
+    def sweep(self, path: str, *, depth: int) -> None:
+        for entry in _entries(path):
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if not entry.name.startswith(TEMPORARY_PREFIX):
+                if is_directory and depth > 1:
+                    self.sweep(entry.path, depth=depth - 1)
+            elif is_directory:
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink(missing_ok=True)
 
     def link_or_copy(self, source: str, target: str) -> None:
         temporary = temporary_path(target)
@@ -156,6 +269,16 @@ class LocalStorage:
 
     def local_path(self, path: str) -> str | None:
         return path
+
+    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
+        from beam_pipes.cache.local_lock import held_lock
+
+        return held_lock(path, where)
+
+    def lock_holder(self, path: str) -> str | None:
+        from beam_pipes.cache.local_lock import holder_of
+
+        return holder_of(path)
 
 
 class LocalStagedFile:
@@ -223,15 +346,54 @@ def sync_directory(path: str) -> None:
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:
-    """The storage that serves a path. Raises `CacheError` for a scheme that none serves."""
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", os.fspath(path))
+    """The storage that serves a path: `gs://bucket/…` Google Cloud Storage, everything without a scheme this machine.
+
+    Raises `CacheError` for a scheme that none serves.
+    """
+    text = os.fspath(path)
+    if "://" not in text:
+        return _LOCAL
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
     if scheme is None:
-        return LocalStorage()
+        return _LOCAL
+    if scheme.group(1) == "gs":
+        from beam_pipes.cache.gcs.options import GcsOptions
+
+        return _gcs(GcsOptions.from_environment())
     raise CacheError(
-        f"{os.fspath(path)!r}: this version reads and writes caches on file systems only, got the scheme "
-        f"{scheme.group(1)!r}. Give a local path, or mount the bucket.",
-        path=os.fspath(path),
+        f"{text!r}: caches and inputs lie on file systems or on gs://, got the scheme {scheme.group(1)!r}. Give a "
+        "local path or gs://bucket/directory, or mount the bucket.",
+        path=text,
     )
+
+
+_LOCAL = LocalStorage()
+
+
+@functools.lru_cache(maxsize=8)
+def _gcs(options: GcsOptions) -> Storage:
+    from beam_pipes.cache.gcs.storage import GcsStorage
+
+    return GcsStorage(options)
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path has a scheme: then it is no path of this machine."""
+    return "://" in os.fspath(path)
+
+
+def directory_path(path: str | os.PathLike[str]) -> str:
+    """A directory by one name: `cache/` → `cache`, `gs://bucket/cache/` → `gs://bucket/cache`."""
+    text = os.fspath(path)
+    return text.rstrip("/") if is_remote(text) else str(Path(text))
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _not_found(path: str) -> CacheNotFoundError:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
+import io
 import os
 from collections.abc import Iterator
+from typing import IO, Any
 
 import google_crc32c
 import numpy as np
@@ -13,11 +16,21 @@ import numpy as np
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, SIZE, column_names, decode_index, index_path
+from beam_pipes.cache.lineage import (
+    DIRECTORY,
+    LINEAGE,
+    decode_lineage,
+    lineage_digest,
+    lineage_file,
+    num_lineage_files,
+)
 from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.split_manifest import SplitManifest
+from beam_pipes.cache.storage import Storage, storage_for
 from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
 
 _READ_BYTES = 8 << 20
+_BUFFER_BYTES = 128 << 10
 _MAX_PROBLEMS_PER_FILE = 100
 
 
@@ -60,8 +73,9 @@ class VerifyReport:
 
 
 class _Verifier:
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, storage: Storage) -> None:
         self.directory = directory
+        self.storage = storage
         self.problems: list[Problem] = []
         self.shards = self.records = self.bytes = 0
 
@@ -72,10 +86,10 @@ class _Verifier:
     def size_is(self, path: str, expected: int) -> bool:
         """Whether the file is there; reports it where it is not, or has another size."""
         try:
-            found = os.stat(path).st_size
+            found = self.storage.size(path)
         except OSError as error:
             self.report(
-                path, None, f"{path}: expected a file of {expected} bytes, and it cannot be opened: {error.strerror}"
+                path, None, f"{path}: expected a file of {expected} bytes, and it cannot be opened: {_reason(error)}"
             )
             return False
         if found != expected:
@@ -84,20 +98,27 @@ class _Verifier:
             )
         return True
 
+    def open(self, path: str) -> IO[bytes]:
+        raw: Any = self.storage.open_read(path)
+        return io.BufferedReader(raw, _BUFFER_BYTES)
 
-def verify_snapshot(directory: str, manifest: Manifest) -> VerifyReport:
+
+def _reason(error: OSError) -> str:
+    return os.strerror(errno.ENOENT) if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+
+
+def verify_snapshot(directory: str, manifest: Manifest, *, storage: Storage | None = None) -> VerifyReport:
     """Checks all files of a snapshot: sizes, checksums of files and records, indexes against records, totals.
 
     The manifest is compared with the copy that lies among the snapshot's files: nothing else answers for its bytes.
     """
-    verifier = _Verifier(directory)
+    verifier = _Verifier(directory, storage_for(directory) if storage is None else storage)
     own = os.path.join(directory, FILE_NAME)
     try:
-        with open(own, "rb") as file:
-            found_id = hashlib.sha256(file.read()).hexdigest()
+        found_id = hashlib.sha256(verifier.storage.read_bytes(own)).hexdigest()
     except OSError as error:
         verifier.report(
-            own, None, f"{own}: expected the snapshot's manifest, and it cannot be opened: {error.strerror}"
+            own, None, f"{own}: expected the snapshot's manifest, and it cannot be opened: {_reason(error)}"
         )
     else:
         if found_id != manifest.id:
@@ -110,11 +131,12 @@ def verify_snapshot(directory: str, manifest: Manifest) -> VerifyReport:
         for shard in range(len(split.numbers)):
             path = os.path.join(directory, split.file_name(manifest.name, name, shard))
             _verify_shard(verifier, path, split, shard, columns, codec)
+    _verify_lineage(verifier, manifest)
     for entry in (*manifest.assets, *manifest.dead_letters):
         path = os.path.join(directory, *entry.file.split("/"))
         if verifier.size_is(path, entry.bytes):
             crc = 0
-            with open(path, "rb") as file:
+            with verifier.open(path) as file:
                 while data := file.read(_READ_BYTES):
                     crc = google_crc32c.extend(crc, data)
             if crc != entry.crc32c:
@@ -130,6 +152,25 @@ def verify_snapshot(directory: str, manifest: Manifest) -> VerifyReport:
         bytes=verifier.bytes,
         problems=tuple(verifier.problems),
     )
+
+
+def _verify_lineage(verifier: _Verifier, manifest: Manifest) -> None:
+    count = num_lineage_files(manifest)
+    checksums = []
+    for index in range(count):
+        path = os.path.join(verifier.directory, *lineage_file(index, count).split("/"))
+        try:
+            data = verifier.storage.read_bytes(path)
+            decode_lineage(data, path=path)
+        except OSError as error:
+            verifier.report(path, None, f"{path}: expected lineage, and it cannot be opened: {_reason(error)}")
+        except CacheError as error:
+            verifier.report(path, None, str(error))
+        else:
+            checksums.append(google_crc32c.value(data))
+    if len(checksums) == count and count and lineage_digest(checksums) != manifest.fingerprints[LINEAGE]:
+        path = os.path.join(verifier.directory, DIRECTORY)
+        verifier.report(path, None, f"{path}: expected the lineage that the manifest names, found that of other files")
 
 
 def _verify_shard(
@@ -150,7 +191,7 @@ def _verify_shard(
             if size is not None:
                 places.append((offset, size))
         verifier.records += len(places)
-        verifier.bytes += os.stat(path).st_size
+        verifier.bytes += verifier.storage.size(path)
         if len(verifier.problems) == before and len(places) != split.records[shard]:
             verifier.report(
                 path,
@@ -169,8 +210,9 @@ def _verify_shard(
 def _frames(verifier: _Verifier, path: str) -> Iterator[tuple[int, int | None, bytes]]:
     """Yields (offset, payload bytes, frame); reports damaged payloads and goes on, stops at a damaged length."""
     reported = 0
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with verifier.open(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         offset = 0
         while offset < size:
             header = file.read(HEADER_BYTES)
@@ -201,10 +243,9 @@ def _verify_index(
     whole: bool,
 ) -> None:
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = verifier.storage.read_bytes(path)
     except OSError as error:
-        verifier.report(path, None, f"{path}: expected an index, and it cannot be opened: {error.strerror}")
+        verifier.report(path, None, f"{path}: expected an index, and it cannot be opened: {_reason(error)}")
         return
     crc = google_crc32c.value(data)
     if crc != split.index_crc32c[shard]:

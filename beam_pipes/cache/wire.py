@@ -51,14 +51,30 @@ def chunk_header(name: bytes, kind: int, payload_bytes: int, *, single: bool = T
     return inner
 
 
+class _Varints(dict[int, bytes]):
+    """Number → its varint, computed once each."""
+
+    def __missing__(self, value: int) -> bytes:
+        if len(self) >= 1 << 16:
+            self.clear()
+        made = self[value] = varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+        return made
+
+
+_VARINTS = _Varints()
+
+# So many numbers are looked up one by one, at 30 ns each; NumPy takes 8 µs for one and 20 ns for each further one.
+_FEW = 256
+
+
 def packed_varints(values: np.ndarray[Any, Any]) -> bytes:
     """The packed form of an int64 array (negative values take ten bytes).
 
     `packed_varints(np.array([1, 300]))` → b"\\x01\\xac\\x02"
     """
+    if values.size <= _FEW:
+        return b"".join(map(_VARINTS.__getitem__, values.tolist()))
     unsigned = np.ascontiguousarray(values, dtype=np.int64).view(np.uint64)
-    if unsigned.size == 0:
-        return b""
     greatest = int(unsigned.max())
     if greatest < 0x80:
         return bytes(unsigned.astype(np.uint8))

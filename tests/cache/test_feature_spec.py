@@ -205,3 +205,9 @@ def test_features_are_inferred_with_every_dimension_varying() -> None:
 def test_examples_that_tell_no_spec_are_refused(examples: Any, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         ExampleSpec.infer(examples)
+
+
+@pytest.mark.parametrize("dtype", [("V", -1), ("int8", -3), {"names": [1]}, "int63", 5.5], ids=str)
+def test_what_is_no_dtype_is_an_error_of_ours(dtype: Any) -> None:
+    with pytest.raises(SpecError, match="expected a dtype, one of "):
+        FeatureSpec(dtype)

@@ -1,0 +1,515 @@
+"""`GcsStorage`: objects of Google Cloud Storage as the files of caches and inputs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import IO, Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import google_crc32c
+
+from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, look
+from beam_pipes.cache.gcs.listing import Page, list_directory, list_tree
+from beam_pipes.cache.gcs.options import GcsOptions
+from beam_pipes.cache.gcs.reader import GcsReader, get_range
+from beam_pipes.cache.gcs.retry import HttpError, Incomplete, retrying, status_of
+from beam_pipes.cache.gcs.session import Session, session_for
+from beam_pipes.cache.gcs.upload import ResumableUpload
+from beam_pipes.cache.in_parallel import in_parallel
+from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.who import in_words
+from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
+
+SCHEME = "gs://"
+
+# Up to this size an object is written with one request; what is larger is worth a session of its own.
+SINGLE_REQUEST_BYTES = 4 << 20
+
+_FIELDS = "size,generation,crc32c,md5Hash,updated,name"
+_CRC = struct.Struct(">I")
+
+T = TypeVar("T")
+
+
+class ObjectStatus(NamedTuple):
+    """One generation of an object. `content_digest` is equal for equal content, whenever it was written.
+
+    It is the md5 where the service keeps one; objects that were composed of others have none, and are told by their
+    crc32c together with their generation.
+    """
+
+    path: str
+    size: int
+    generation: int
+    crc32c: int | None
+    content_digest: str
+    modified_ns: int
+
+
+class GcsStorage:
+    """The `Storage` protocol over Google Cloud Storage; paths are `gs://bucket/directory/file`.
+
+    An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. There are
+    no directories (a path with objects below it counts as one) and no links: sharing a file is a copy inside the
+    service. Thread-safe, picklable, safe to fork.
+    """
+
+    def __init__(self, options: GcsOptions | None = None) -> None:
+        self.options = GcsOptions.from_environment() if options is None else options
+        self.parallel = self.options.num_threads
+        self._known_buckets: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    # Reading.
+
+    def open_read(self, path: str) -> IO[bytes]:
+        """A `GcsReader` of the present generation; it goes on reading it when another one is written."""
+        status = self.status(path)
+        url = self._media_url(path)
+
+        def fetch(start: int, size: int) -> bytes:
+            def attempt() -> bytes:
+                session = self._session
+                return get_range(
+                    session,
+                    url,
+                    generation=status.generation,
+                    start=start,
+                    size=size,
+                    total_secs=self.options.attempt_timeout_secs,
+                )[0]
+
+            return self._retrying(attempt, path, "read")
+
+        return GcsReader(  # type: ignore[return-value]
+            fetch,
+            path=path,
+            size=status.size,
+            crc32c=status.crc32c,
+            content_digest=status.content_digest,
+            chunk_bytes=self.options.chunk_bytes,
+        )
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._read_whole(path)[0]
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer at the end of the object."""
+        status = self.status(path)
+        size = min(size, status.size - offset)
+        if size <= 0:
+            return b""
+        url = self._media_url(path)
+
+        def attempt() -> bytes:
+            total_secs = self.options.attempt_timeout_secs
+            generation = status.generation
+            return get_range(self._session, url, generation=generation, start=offset, size=size, total_secs=total_secs)[
+                0
+            ]
+
+        return self._retrying(attempt, path, "read")
+
+    def status(self, path: str) -> ObjectStatus:
+        """Size, generation and checksums of an object. Raises `CacheNotFoundError` where there is none."""
+        blob = self._blob(path)
+
+        def attempt() -> Any:
+            blob.reload(client=self._session.client, timeout=self._session.timeout, retry=None)
+            return blob
+
+        return _status(path, self._retrying(attempt, path, "read"))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.status(path)
+        except CacheNotFoundError:
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        return self.status(path).size
+
+    # Listing.
+
+    def list(self, path: str) -> list[str]:
+        prefix = _directory_key(path)
+        objects, directories = list_directory(self._pages(path), prefix)
+        names = [status.path.rpartition("/")[2] for status in objects]
+        names += [name.rstrip("/").rpartition("/")[2] for name in directories]
+        return sorted(name for name in set(names) if name)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        objects, _ = list_directory(self._pages(path), _directory_key(path))
+        return {status.path.rpartition("/")[2]: status.size for status in objects}
+
+    def tree(self, path: str) -> dict[str, Any]:
+        from beam_pipes.cache.storage import FileStatus
+
+        top = len(path.rstrip("/")) + 1
+        return {
+            status.path[top:]: FileStatus(status.size, status.modified_ns, shared=False)
+            for status in self.objects(path)
+        }
+
+    def objects(self, path: str, *, recursive: bool = True) -> Iterable[ObjectStatus]:
+        """The objects below a path, or those directly in it; listed in parallel, in no particular order."""
+        prefix = _directory_key(path)
+        if recursive:
+            found = list_tree(self._pages(path), prefix, num_threads=self.parallel)
+        else:
+            found = list_directory(self._pages(path), prefix)[0]
+        return [status for status in found if not status.path.endswith("/")]
+
+    def is_directory(self, path: str) -> bool:
+        page = self._page(path, _directory_key(path), None, None, most=1)
+        return bool(page.objects)
+
+    def modified_ns(self, path: str) -> int:
+        """When something below a path was last written."""
+        return max((status.modified_ns for status in self.objects(path)), default=0)
+
+    # Writing.
+
+    def stage(self, path: str) -> GcsStagedFile:
+        return GcsStagedFile(self, path)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        try:
+            self.put(path, data, if_generation_match=0)
+        except ChangedMeanwhileError as error:
+            raise FileExistsError(f"there is an object at {path!r} already") from error
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
+        """Compare-and-swap: raises `ChangedMeanwhileError` unless the object holds `expected` (None: is not there)."""
+        found, generation = self._read_or_none(path)
+        if found == data:
+            return
+        if found == expected:
+            try:
+                self.put(path, data, if_generation_match=generation)
+                return
+            except ChangedMeanwhileError:
+                # By another process, or by an attempt of ours whose answer was lost.
+                if self._read_or_none(path)[0] == data:
+                    return
+        raise ChangedMeanwhileError(
+            f"{path}: expected what was there when this build began, and another process has replaced it meanwhile. "
+            "What it published stays; run the build again to publish on top of it.",
+            path=path,
+        )
+
+    def put(
+        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
+    ) -> int:
+        """Writes an object with one request; its generation. The service checks the checksum that goes with it.
+
+        Raises `ChangedMeanwhileError` where the present generation (0: no object) is another one: also where an
+        earlier attempt has written it, and its answer was lost.
+        """
+        blob = self._blob(path)
+        crc32c = google_crc32c.value(data)
+
+        def attempt() -> Any:
+            blob.upload_from_string(
+                data,
+                content_type="application/octet-stream",
+                client=self._session.client,
+                timeout=self._session.timeout,
+                if_generation_match=if_generation_match,
+                checksum="crc32c",
+                retry=None,
+            )
+            return blob
+
+        made = _status(path, self._retrying(attempt, path, "write", deadline_secs=deadline_secs))
+        self._require(path, made.size == len(data) and made.crc32c == crc32c, made)
+        reached("gcs/put")
+        return made.generation
+
+    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
+        """Makes an object of `size` bytes of a local file; whole, or not at all."""
+        if size <= SINGLE_REQUEST_BYTES:
+            file.seek(0)
+            self.put(path, file.read(size))
+            return
+        blob = self._blob(path)
+        blob.crc32c = base64.b64encode(_CRC.pack(crc32c)).decode()
+        upload = ResumableUpload(
+            self._session, blob, file, size, options=self.options, retrying=self._retrying, path=path
+        )
+        upload.run(is_whole=lambda made: int(made["size"]) == size and _crc_of(made.get("crc32c")) == crc32c)
+        reached("gcs/uploaded")
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(CacheNotFoundError):
+            self._delete(self._blob(path), path)
+
+    def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
+        """Deletes an object if it is this generation of it; it is no error if it is not."""
+        with contextlib.suppress(CacheNotFoundError):
+            self._delete(self._blob(path, generation), path, deadline_secs=deadline_secs)
+
+    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
+        """Deletes all objects below a path, those named by `first` (relative to it) before all others."""
+        for name in first:
+            self.delete(f"{path}/{name}")
+        paths = [status.path for status in self.objects(path)]
+        in_parallel(self, self.delete, paths)
+
+    def link_or_copy(self, source: str, target: str) -> None:
+        """A copy inside the service: no byte comes here."""
+        blob, origin = self._blob(target), self._blob(source)
+        token: str | None = None
+
+        def attempt() -> tuple[str | None, int, int]:
+            made: tuple[str | None, int, int] = blob.rewrite(
+                origin, token=token, client=self._session.client, timeout=self._session.timeout, retry=None
+            )
+            return made
+
+        while True:
+            token, _, _ = self._retrying(attempt, source, "copy")
+            if token is None:
+                reached("gcs/copied")
+                return
+
+    def makedirs(self, path: str) -> None:
+        pass
+
+    def sweep(self, path: str, *, depth: int) -> None:
+        """Nothing: what is not finished has no name here, and uploads that nobody finishes end after a week."""
+
+    def local_path(self, path: str) -> str | None:
+        return None
+
+    # The build lock.
+
+    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[GcsLease]:
+        return held_lease(self, path, where)
+
+    def lock_holder(self, path: str) -> str | None:
+        seen = look(self, path)
+        return None if seen is None or seen.secs_left <= 0 or is_over(seen.who) else in_words(seen.who)
+
+    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
+        """Content, generation, when it was written, and the time now: both by the service's clock."""
+        bucket, key = split_path(path)
+        url = f"{self._session.endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
+
+        def attempt() -> Any:
+            answer = self._session.http.request("GET", url, timeout=self._session.timeout)
+            if answer.status_code != 200:
+                raise HttpError(answer)
+            return answer
+
+        for _ in range(5):
+            answer = self._retrying(attempt, path, "read")
+            fields = answer.json()
+            try:
+                data, generation = self._read_whole(path)
+            except CacheNotFoundError:
+                break
+            if generation == int(fields["generation"]):
+                updated = datetime.fromisoformat(fields["updated"].replace("Z", "+00:00"))
+                return data, generation, updated, date_of(answer.headers["Date"])
+        raise CacheNotFoundError(f"expected an object at {path!r}, and there is none", path=path)
+
+    # Requests.
+
+    @property
+    def _session(self) -> Session:
+        return session_for(self.options)
+
+    def _blob(self, path: str, generation: int | None = None) -> Any:
+        bucket, key = split_path(path)
+        return self._session.client.bucket(bucket).blob(key, generation=generation)
+
+    def _media_url(self, path: str) -> str:
+        bucket, key = split_path(path)
+        return f"{self._session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
+
+    def _retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
+        options = self.options
+        if deadline_secs is not None:
+            options = dataclasses.replace(options, deadline_secs=deadline_secs)
+        return retrying(
+            attempt,
+            options=options,
+            path=path,
+            doing=doing,
+            who=lambda: self._session.who,
+            bucket_exists=lambda: self._bucket_exists(path),
+        )
+
+    def _bucket_exists(self, path: str) -> bool:
+        bucket, _ = split_path(path)
+        if bucket in self._known_buckets:
+            return True
+        try:
+            # Not the bucket's own properties: who may use its objects often may not see those.
+            self._list_page(bucket, "", None, None, 1)
+        except Exception as error:
+            return status_of(error) != 404
+        self._known_buckets.add(bucket)
+        return True
+
+    def _read_whole(self, path: str) -> tuple[bytes, int]:
+        """(bytes, generation), with one request; the checksum is checked."""
+        url = self._media_url(path)
+
+        def attempt() -> tuple[bytes, int]:
+            answer = self._session.http.request(
+                "GET",
+                f"{url}?alt=media",
+                headers={"Accept-Encoding": "identity"},
+                timeout=self._session.timeout,
+            )
+            if answer.status_code != 200:
+                raise HttpError(answer)
+            data = bytes(answer.content)
+            expected = answer.headers.get("Content-Length")
+            if expected is not None and len(data) != int(expected):
+                raise Incomplete(f"expected {expected} bytes, found {len(data)}")
+            hashes = dict(part.strip().partition("=")[::2] for part in answer.headers.get("X-Goog-Hash", "").split(","))
+            crc32c = _crc_of(hashes.get("crc32c"))
+            if crc32c is not None and google_crc32c.value(data) != crc32c:
+                raise Incomplete(f"the checksum of {len(data)} bytes is not the one that the service told")
+            return data, int(answer.headers.get("X-Goog-Generation", -1))
+
+        return self._retrying(attempt, path, "read")
+
+    def _read_or_none(self, path: str) -> tuple[bytes | None, int]:
+        """(bytes, generation) of an object; (None, 0) where there is none."""
+        try:
+            return self._read_whole(path)
+        except CacheNotFoundError:
+            return None, 0
+
+    def _delete(self, blob: Any, path: str, *, deadline_secs: float | None = None) -> None:
+        def attempt() -> None:
+            blob.delete(client=self._session.client, timeout=self._session.timeout, retry=None)
+
+        self._retrying(attempt, path, "delete", deadline_secs=deadline_secs)
+
+    def _pages(self, path: str) -> Callable[[str, str | None, str | None], Page]:
+        return functools.partial(self._page, path)
+
+    def _page(
+        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
+    ) -> Page:
+        bucket, _ = split_path(path)
+        return self._retrying(
+            lambda: self._list_page(bucket, prefix, delimiter, token, most or self.options.page_names), path, "list"
+        )
+
+    def _list_page(self, bucket: str, prefix: str, delimiter: str | None, token: str | None, most: int) -> Page:
+        found = self._session.client.list_blobs(
+            bucket,
+            prefix=prefix or None,
+            delimiter=delimiter,
+            page_token=token,
+            page_size=most,
+            fields=f"items({_FIELDS}),prefixes,nextPageToken",
+            timeout=self._session.timeout,
+            retry=None,
+        )
+        page = next(found.pages, ())
+        objects = [_status(f"{SCHEME}{bucket}/{blob.name}", blob) for blob in page]
+        return Page(objects, sorted(found.prefixes), found.next_page_token)
+
+    def _require(self, path: str, holds: bool, found: Any) -> None:
+        if not holds:
+            raise StorageError(
+                f"{path}: the service has stored other bytes than it was sent (it says {found!r:.200}). Run again; "
+                "where it comes back, something between here and the service changes bytes.",
+                path=path,
+            )
+
+
+class GcsStagedFile:
+    """Written to a temporary file of this machine that has no name; an object of the service on commit."""
+
+    def __init__(self, storage: GcsStorage, path: str) -> None:
+        split_path(path)
+        self._storage = storage
+        self._path = path
+        self._size = 0
+        self._crc32c = 0
+        self._file: IO[bytes] | None = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def write(self, data: bytes, /) -> int:
+        assert self._file is not None
+        self._file.write(data)
+        self._size += len(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
+        return len(data)
+
+    def read_back(self) -> bytes:
+        assert self._file is not None
+        self._file.seek(0)
+        data = self._file.read()
+        self._file.seek(0, os.SEEK_END)
+        return data
+
+    def commit(self) -> None:
+        assert self._file is not None
+        self._file.flush()
+        self._storage.upload(self._path, self._file, size=self._size, crc32c=self._crc32c)
+        self.abort()
+
+    def abort(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        self.abort()
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """(bucket, key): `gs://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` where there is no bucket."""
+    bucket, _, key = os.fspath(path).removeprefix(SCHEME).partition("/")
+    if not path.startswith(SCHEME) or not bucket:
+        raise StorageError(f"expected a path gs://bucket/directory, got {path!r}", path=path)
+    return bucket, key
+
+
+def _directory_key(path: str) -> str:
+    _, key = split_path(path)
+    return key.rstrip("/") + "/" if key.rstrip("/") else ""
+
+
+def _status(path: str, blob: Any) -> ObjectStatus:
+    generation = int(blob.generation)
+    crc32c = _crc_of(blob.crc32c)
+    digest = f"md5:{blob.md5_hash}" if blob.md5_hash else f"crc32c:{blob.crc32c}:{generation}"
+    modified = blob.updated or datetime.fromtimestamp(0, timezone.utc)
+    return ObjectStatus(
+        path=path,
+        size=int(blob.size),
+        generation=generation,
+        crc32c=crc32c,
+        content_digest=f"{digest}:{int(blob.size)}",
+        modified_ns=int(modified.timestamp() * 1_000_000) * 1000,
+    )
+
+
+def _crc_of(text: str | None) -> int | None:
+    return int(_CRC.unpack(base64.b64decode(text))[0]) if text else None

@@ -1,0 +1,115 @@
+"""Loading from gs:// through a bounded local directory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fault_proxy import FaultProxy, at_random
+
+from beam_pipes.cache import Cache, storage_for
+from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, LoaderError
+from beam_pipes.loader import BlockShuffle, Loader, open_remote
+from runners import LocalOptions, build
+
+pytestmark = pytest.mark.gcs
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def caches(text_input: Path, tmp_path: Path, bucket: str) -> tuple[str, str]:
+    """The same cache on disk and on gs://."""
+    for to in (f"{bucket}/words", str(tmp_path / "words")):
+        build("sample_declarations:words", to, options=LocalOptions(workers=1))
+    return str(tmp_path / "words"), f"{bucket}/words"
+
+
+def same(one, other) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_split_reads_like_the_local_one(caches, tmp_path):
+    here, there = Cache.open(caches[0]), Cache.open(caches[1], local_directory=tmp_path / "copies")
+    assert there.splits == here.splits and there.manifest.id == here.manifest.id
+    for split in here.splits:
+        one, other = here[split], there[split]
+        rows = [0, len(one) - 1, 3, 3]
+        assert len(other) == len(one) and same(one.gather(rows), other.gather(rows))
+        assert str(other[1]) == str(one[1]) and other.record_bytes(2) == one.record_bytes(2)
+        assert [str(example) for example in other] == [str(example) for example in one]
+        assert other.record_ids([0, 5]) == one.record_ids([0, 5])
+    assert np.array_equal(here["train"].lengths("lengths"), there["train"].lengths("lengths"))
+    again = pickle.loads(pickle.dumps(there["train"]))
+    assert same(again.gather([4]), here["train"].gather([4]))
+
+
+def test_the_loader_fetches_each_shard_once_and_resumes_exactly(caches, tmp_path, emulator, monkeypatch):
+    local = Cache.open(caches[0])["words"]
+    largest = max(local._shards.bytes)
+    options = {"batch_size": 16, "shuffle": BlockShuffle(window=2), "seed": 4}
+    expected = list(Loader(local, **options))
+    with FaultProxy(emulator, lambda number, method, path: None) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        far = open_remote(caches[1], "words", local_directory=tmp_path / "copies", max_bytes=8 * largest)
+        loader, found, used = Loader(far, **options), [], []
+        for batch in loader:
+            found.append(batch)
+            files = [file for file in (tmp_path / "copies").rglob("*tfrecord*") if file.exists()]
+            used.append(sum(file.stat().st_size for file in files))
+        media = [path for _, path in proxy.requests if "alt=media" in path and "tfrecord" in path]
+    assert all(map(same, expected, found)) and len(expected) == len(found)
+    assert max(used) <= 8 * largest
+    shards = [path for path in media if ".index" not in path]
+    assert len(shards) == len(set(shards)) == local.num_shards
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
+    first = Loader(open_remote(caches[1], "words", local_directory=tmp_path / "a", max_bytes=MIB), **options)
+    batches = iter(first)
+    assert all(same(next(batches), batch) for batch in expected[:5])
+    state = first.get_state()
+    for split in (local, open_remote(caches[1], "words", local_directory=tmp_path / "b", max_bytes=MIB)):
+        resumed = Loader(split, **options)
+        resumed.set_state(state)
+        assert all(map(same, expected[5:], resumed))
+
+
+def test_a_network_that_breaks_changes_no_batch(caches, tmp_path, emulator, monkeypatch):
+    options = {"batch_size": 32, "shuffle": True, "seed": 1}
+    expected = list(Loader(Cache.open(caches[0])["train"], **options))
+    with FaultProxy(emulator, at_random(0.2, seed=9)) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        found = list(Loader(Cache.open(caches[1], local_directory=tmp_path / "copies")["train"], **options))
+        assert sum(proxy.done.values()) > 0
+    assert all(map(same, expected, found)) and len(found) == len(expected)
+
+
+def test_bounds_and_damage_are_told(caches, tmp_path):
+    with pytest.raises(LoaderError, match="the largest shard of split 'train' has .* raise max_bytes"):
+        Cache.open(caches[1], local_directory=tmp_path, max_local_bytes=100)["train"]
+    with pytest.raises(CacheNotFoundError, match="has no split 'test'; it has: eval, train, words"):
+        open_remote(caches[1], "test", local_directory=tmp_path, max_bytes=MIB)
+    with pytest.raises(CacheNotFoundError, match="expected a cache, a directory with manifest.json, and there is none"):
+        Cache.open(caches[1] + "-other")
+    cache, storage = Cache.open(caches[1]), storage_for(caches[1])
+    name = next(name for name in storage.sizes(cache.directory) if "train" in name and not name.endswith(".index"))
+    data = bytearray(storage.read_bytes(f"{cache.directory}/{name}"))
+    data[-1] ^= 1
+    storage.replace(f"{cache.directory}/{name}", bytes(data))
+    with pytest.raises(CorruptRecordError, match="gs://.* as the manifest says, found .* copy the shard again"):
+        cache["train"].gather(range(len(cache["train"])))
+
+
+def test_without_a_local_directory_nothing_stays_behind(caches, tmp_path):
+    code = f"from beam_pipes.cache import Cache; print(len(list(Cache.open({caches[1]!r})['train'].gather([0]))))"
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert found.stdout.strip() == "3" and list((tmp_path / "tmp").iterdir()) == []
