@@ -8,6 +8,7 @@ from typing import Any
 
 from beam_pipes.engine.counter import Counter as Counter  # the kinds of statistics that every account may hold
 from beam_pipes.engine.histogram import Histogram as Histogram
+from beam_pipes.engine.maximum import Maximum as Maximum
 from beam_pipes.engine.statistic import Statistic, from_json, merge_statistics, to_json
 from beam_pipes.errors import ReconciliationError
 

@@ -26,13 +26,15 @@ class Records(Protocol):
 class Batch:
     """Records of one source shard, in order, and the columns computed for them so far."""
 
-    __slots__ = ("account", "columns", "failures", "records", "size")
+    __slots__ = ("account", "columns", "drops", "failures", "records", "size")
 
     def __init__(self, records: Records, account: Account | None = None) -> None:
         self.records = records
         self.size = len(records.values)
         self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
         self.failures: dict[int, Failure] = {}
+        # Of each record, the inputs of units that gave nothing: (unit, reason), in the order of units.
+        self.drops: dict[int, list[tuple[str, str]]] = {}
         self.account = Account() if account is None else account
 
     def copy(self: B) -> B:
@@ -44,15 +46,16 @@ class Batch:
         made.records, made.size = self.records, self.size
         made.columns = {ref: list(column) for ref, column in self.columns.items()}
         made.failures = dict(self.failures)
+        made.drops = {index: list(drops) for index, drops in self.drops.items()}
         made.account = Account()
         made.account.merge_from(self.account)
         return made
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self.records, self.size, self.columns, self.failures, self.account)
+        return (self.records, self.size, self.columns, self.failures, self.drops, self.account)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.records, self.size, self.columns, self.failures, self.account = state
+        self.records, self.size, self.columns, self.failures, self.drops, self.account = state
 
 
 class OneRecord:

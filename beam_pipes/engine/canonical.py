@@ -41,7 +41,8 @@ def canonical(value: Any, *, path: str = "value") -> Any:
     and generators, enums, patterns, dates, UUIDs, proto messages, classes and modules (by name), functions, lambdas,
     partials and methods (by their code and what it refers to), `Asset` (by content), and any object by its class and
     its fields: those of a dataclass, or `vars(value)`. An object decides for itself with a method
-    `fingerprint_config()`, which returns what identifies it, or `fingerprint()`, which returns a digest.
+    `fingerprint_config()`, which returns what identifies it, `fingerprint()`, which returns a digest, or by an
+    attribute `fingerprint_asset`, the `Asset` whose content it stands for.
 
     Raises `DeclarationError`, naming the path within `value`, for anything else, for paths that are not wrapped as
     `Asset`, and for values that contain themselves.
@@ -232,6 +233,9 @@ class Canonicalizer:
 
     def _object(self, value: Any, path: str) -> Any:
         cls = type(value)
+        asset = getattr(value, "fingerprint_asset", None)
+        if isinstance(asset, Asset):
+            return self.on_asset(asset)
         digest = getattr(value, "fingerprint", None)
         if callable(digest) and not callable(getattr(value, "fingerprint_config", None)):
             return {"$fingerprint": [self.label(cls), str(digest())]}

@@ -350,7 +350,7 @@ def _code_of_class(cls: type) -> _Code:
             [name, repr(value)]
             for name, value in sorted(vars(cls).items())
             if isinstance(value, (int, float, str, bytes, tuple, frozenset, type(None)))
-            and name not in ("__module__", "__doc__", "__qualname__", "__firstlineno__")
+            and name not in ("__module__", "__doc__", "__qualname__", "__firstlineno__", "__orig_bases__")
         ]
         text = json.dumps([[f.__qualname__, _bytecode(f.__code__, f.__doc__)] for f in methods] + values)
         return _from_bytecode([f.__code__ for f in methods], text)

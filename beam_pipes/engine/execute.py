@@ -11,7 +11,7 @@ from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.batch import Batch, Column
 from beam_pipes.engine.failure import Failure
 from beam_pipes.engine.graph import Graph, Ref, Unit
-from beam_pipes.engine.record_context import RecordContext, set_context
+from beam_pipes.engine.record_context import RecordContext, ShownContext, set_context
 from beam_pipes.engine.signature import Signature, brief, describe
 from beam_pipes.engine.statistic import Statistic, checked_statistics
 from beam_pipes.errors import (
@@ -72,6 +72,11 @@ class UnitRunner:
         self._left: dict[str, Any] = vars(stage) if hasattr(stage, "_set_stats") else {}
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}
+        self._most_inputs: int | None = None
+
+    def show_index_in(self, cell: memoryview) -> None:
+        """From now on the index of the record being processed stands in `cell[0]`, -1 for a whole batch."""
+        self._context = ShownContext(self._context, cell)
 
     def run(self, batch: Batch) -> None:
         """Computes this unit's columns for every record of `batch` that has not failed before."""
@@ -126,14 +131,16 @@ class UnitRunner:
                     elif "_stats" in left:
                         self._merge_set_stats(left["_stats"], account)
                     if not count:
-                        _count(left.get("_drops", (NO_OUTPUT,))[-1:], account.dropped)
+                        (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
+                        _count((reason,), account.dropped)
+                        batch.drops.setdefault(index, []).append((self.name, reason))
                         continue
                     if "_drops" in left:
                         _count(left["_drops"], account.partly_dropped)
                     kept += 1
                     outputs += count
             except Exception as error:
-                self._fail(batch, index, error, account)
+                self._fail(batch, index, error, account, item=context.item)
                 continue
             if single is None:
                 for key, values in named.items():
@@ -206,7 +213,8 @@ class UnitRunner:
                 if not isinstance(one, output_type):
                     return False
         drops = left.get("_drops", [])
-        _count([*drops[:empties], *[NO_OUTPUT] * (empties - len(drops))], account.dropped)
+        reasons = [*drops[:empties], *[NO_OUTPUT] * (empties - len(drops))]
+        _count(reasons, account.dropped)
         _count(drops[empties:], account.partly_dropped)
         self._merge_set_stats(left.get("_stats", _NOTHING), account)
         account.inputs += len(flat)
@@ -218,11 +226,21 @@ class UnitRunner:
                 column[index] = produced[position]
             elif values:
                 column[index] = [v for part in produced[position : position + len(values)] for v in part]
+            if empties:
+                for part in produced[position : position + len(values)]:
+                    if not part:
+                        batch.drops.setdefault(index, []).append((self.name, reasons[-empties]))
+                        empties -= 1
             position += len(values)
         return True
 
     def _inputs(self, batch: Batch) -> Iterable[Sequence[Any]]:
         """For each record, the inputs of this unit."""
+        if self._most_inputs is not None:
+            return [values[: self._most_inputs] for values in self._all_inputs(batch)]
+        return self._all_inputs(batch)
+
+    def _all_inputs(self, batch: Batch) -> Iterable[Sequence[Any]]:
         inputs = self.unit.inputs
         if isinstance(inputs, Ref):
             return batch.columns[inputs]
@@ -239,7 +257,7 @@ class UnitRunner:
         if self.unit.join == "zip":
             if len(set(lengths)) > 1:
                 found = ", ".join(f"{name!r}: {length}" for name, length in zip(names, lengths, strict=True))
-                return self._reject(
+                return self.reject(
                     batch,
                     index,
                     UnequalZipException(
@@ -251,7 +269,7 @@ class UnitRunner:
             return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
         if (count := math.prod(lengths)) > MAX_COMBINATIONS:
             found = " × ".join(f"{length} {name}" for name, length in zip(names, lengths, strict=True))
-            return self._reject(
+            return self.reject(
                 batch,
                 index,
                 TooManyCombinationsException(
@@ -263,8 +281,16 @@ class UnitRunner:
             )
         return [dict(zip(names, values, strict=True)) for values in itertools.product(*lists)]
 
-    def _reject(self, batch: Batch, index: int, error: Exception) -> Sequence[dict[str, Any]]:
-        """Fails a record before `transform` could be called: it counts as one input."""
+    def run_first(self, batch: Batch, count: int) -> None:
+        """The same as `run` for the first `count` inputs of each record alone."""
+        self._most_inputs = count
+        try:
+            self.run(batch)
+        finally:
+            self._most_inputs = None
+
+    def reject(self, batch: Batch, index: int, error: Exception) -> Sequence[dict[str, Any]]:
+        """Fails a record without calling `transform`: it counts as one input. Does nothing where it failed before."""
         account = batch.account.unit(self.name)
         if index not in batch.failures:
             account.inputs += 1
@@ -272,7 +298,7 @@ class UnitRunner:
             self._fail(batch, index, error, account)
         return _NOTHING
 
-    def _fail(self, batch: Batch, index: int, error: Exception, account: UnitAccount) -> None:
+    def _fail(self, batch: Batch, index: int, error: Exception, account: UnitAccount, *, item: int = 0) -> None:
         if self.on_error == "raise":
             add_note = getattr(error, "add_note", None)  # Python 3.11
             if add_note is not None and getattr(error, "stage", None) is None:
@@ -292,7 +318,7 @@ class UnitRunner:
             _count([f"error/{type(error).__name__}"], account.dropped)
         else:
             account.dead += 1
-        batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped)
+        batch.failures[index] = Failure.of(error, stage=self.name, dropped=dropped, item=item)
         # A record that failed leaves through one door only: nothing of it is written, in any branch.
         for column in batch.columns.values():
             column[index] = _NOTHING

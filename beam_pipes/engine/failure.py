@@ -11,7 +11,8 @@ class Failure:
     """What went wrong with a record, where.
 
     Words, not the exception: many exceptions cannot be pickled, and none keeps its traceback when it is. `dropped`
-    is `on_error="drop"`: counted with a reason, not kept as a dead letter.
+    is `on_error="drop"`: counted with a reason, not kept as a dead letter. `item` says which of the inputs failed that
+    the record has in this stage, from 0.
     """
 
     stage: str
@@ -19,9 +20,10 @@ class Failure:
     message: str
     traceback: str
     dropped: bool
+    item: int = 0
 
     @classmethod
-    def of(cls, error: BaseException, *, stage: str, dropped: bool) -> Failure:
+    def of(cls, error: BaseException, *, stage: str, dropped: bool, item: int = 0) -> Failure:
         """The failure that `error` is."""
         return cls(
             stage=stage,
@@ -29,6 +31,7 @@ class Failure:
             message=str(error),
             traceback=portable_traceback(error),
             dropped=dropped,
+            item=item,
         )
 
     @property

@@ -49,6 +49,25 @@ class RecordContext:
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
+class ShownContext(RecordContext):
+    """A context whose `index` stands in memory that another process may look at; -1 there for None."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, context: RecordContext, cell: memoryview) -> None:
+        self._cell = cell
+        super().__init__(seed=context.seed, unit=context.unit, epoch=context.epoch, stage=context.stage)
+
+    @property
+    def index(self) -> int | None:
+        index = self._cell[0]
+        return None if index < 0 else index
+
+    @index.setter
+    def index(self, index: int | None) -> None:
+        self._cell[0] = -1 if index is None else index
+
+
 class _Current(threading.local):
     context: RecordContext | None = None
 

@@ -76,7 +76,7 @@ def function_node(function: FunctionType) -> FunctionNode | None:
 def class_node(cls: type) -> ast.ClassDef | None:
     """The definition of a class; None where its source is not available."""
     module = sys.modules.get(cls.__module__)
-    codes = [member.__code__ for member in vars(cls).values() if isinstance(member, FunctionType)]
+    codes = [function.__code__ for member in vars(cls).values() for function in _functions(member)]
     # At a prompt or in a notebook the module has no file, but methods know theirs; those that a dataclass made do not.
     written = [code.co_filename for code in codes if code.co_filename != "<string>"]
     path = getattr(module, "__file__", None) or (written[0] if written else None)
@@ -90,6 +90,12 @@ def class_node(cls: type) -> ast.ClassDef | None:
         if defined & lines or not defined:
             return node
     return None
+
+
+def _functions(member: object) -> list[FunctionType]:
+    """The functions that a member of a class is made of: a method's, a property's, a class or static method's."""
+    parts = [getattr(member, name, None) for name in ("fget", "fset", "fdel", "__func__", "func")]
+    return [part for part in (member, *parts) if isinstance(part, FunctionType)]
 
 
 def assignments(module_globals: dict[str, object], name: str) -> list[ast.stmt]:

@@ -19,6 +19,7 @@ from beam_pipes.sources.memory import Memory as Memory
 from beam_pipes.sources.parquet import Parquet as Parquet
 from beam_pipes.sources.record_batch import BadRecord as BadRecord
 from beam_pipes.sources.record_batch import RecordBatch as RecordBatch
+from beam_pipes.sources.repaired import RepairedSource as RepairedSource
 from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan

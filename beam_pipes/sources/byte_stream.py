@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
+import errno
 import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
 from beam_pipes.sources.source import Slice
@@ -25,39 +28,85 @@ def codec_of(name: str) -> str | None:
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
+def open_input(path: str) -> IO[bytes]:
+    """An input file, wherever it lies; reads are not buffered further."""
+    return storage_for(path).open_read(path)
+
+
+def content_digest_of(handle: IO[bytes]) -> str | None:
+    """What an object store says of the whole content of an opened input; None for files, which have to be read."""
+    found: str | None = getattr(handle, "content_digest", None)
+    return found
+
+
+def object_range_digest(content_digest: str, start: int, end: int, *, prefix: bytes = b"") -> str:
+    """The digest (hex) of a range of an object, from what the store says of its whole content.
+
+    Whatever changes in the object, the digests of all its ranges change: the price of not reading them.
+    """
+    text = f"object {content_digest} {start} {end} {len(prefix)}\n"
+    return hashlib.sha256(text.encode() + prefix).hexdigest()
+
+
 def read_error(file: str, error: OSError, *, offset: int) -> SourceError:
-    reason = error.strerror or str(error)
+    missing = os.strerror(errno.ENOENT)
+    reason = missing if isinstance(error, FileNotFoundError) else error.strerror or str(error)
     what = "vanished" if isinstance(error, FileNotFoundError) else "cannot be read"
     return SourceError(f"input {file} {what} (at byte {offset}): {reason}", file=file, offset=offset)
 
 
 def read_range(path: str, file: str, start: int, end: int, *, size: int = READ_BYTES) -> Iterator[bytes]:
     """Yields bytes `start … end` of a file in chunks of at most `size`; `SourceError` where the file ends early."""
+    with _opened(path, file, start) as handle:
+        yield from _read_range(handle, file, start, end, size)
+
+
+@contextlib.contextmanager
+def _opened(path: str, file: str, start: int) -> Iterator[IO[bytes]]:
+    try:
+        handle = open_input(path)
+    except OSError as error:
+        raise read_error(file, error, offset=start) from error
+    with handle:
+        yield handle
+
+
+def _read_range(handle: IO[bytes], file: str, start: int, end: int, size: int) -> Iterator[bytes]:
     offset = start
     try:
-        with open(path, "rb", buffering=0) as handle:
-            handle.seek(start)
-            while offset < end:
-                chunk = handle.read(min(size, end - offset))
-                if not chunk:
-                    raise SourceError(
-                        f"input {file} ends at byte {offset}, expected {end} bytes: it was cut short after it was "
-                        "planned; plan again",
-                        file=file,
-                        offset=offset,
-                    )
-                offset += len(chunk)
-                yield chunk
+        handle.seek(start)
+        while offset < end:
+            chunk = handle.read(min(size, end - offset))
+            if not chunk:
+                raise SourceError(
+                    f"input {file} ends at byte {offset}, expected {end} bytes: it was cut short after it was "
+                    "planned; plan again",
+                    file=file,
+                    offset=offset,
+                )
+            offset += len(chunk)
+            yield chunk
     except OSError as error:
         raise read_error(file, error, offset=offset) from error
 
 
-def hash_range(path: str, file: str, start: int, end: int, *, prefix: bytes = b"") -> str:
-    """Sha256 (hex) of `prefix` and the bytes `start … end`."""
-    digest = hashlib.sha256(prefix)
-    for chunk in read_range(path, file, start, end):
-        digest.update(chunk)
-    return digest.hexdigest()
+def hash_range(
+    path: str, file: str, start: int, end: int, *, prefix: bytes = b"", content_digest: str | None = None
+) -> str:
+    """Sha256 (hex) of `prefix` and the bytes `start … end`; of an object, of what its store says of its content.
+
+    With `content_digest`, as a listing gave it, nothing is asked for.
+    """
+    if content_digest is not None:
+        return object_range_digest(content_digest, start, end, prefix=prefix)
+    with _opened(path, file, start) as handle:
+        known = content_digest_of(handle)
+        if known is not None:
+            return object_range_digest(known, start, end, prefix=prefix)
+        digest = hashlib.sha256(prefix)
+        for chunk in _read_range(handle, file, start, end, READ_BYTES):
+            digest.update(chunk)
+        return digest.hexdigest()
 
 
 def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = READ_BYTES) -> Iterator[bytes]:
@@ -65,14 +114,25 @@ def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = REA
 
     `prefix` is what the plan hashed before the slice's own bytes.
     """
-    digest = hashlib.sha256(prefix)
-    for chunk in read_range(path, piece.file, piece.start, piece.end, size=size):
-        digest.update(chunk)
-        yield chunk
-    if digest.hexdigest() != piece.digest:
+    with _opened(path, piece.file, piece.start) as handle:
+        known = content_digest_of(handle)
+        if known is not None:
+            # The generation that was opened is the one that is read: it was planned, or nothing of it is given.
+            _require_digest(piece, object_range_digest(known, piece.start, piece.end, prefix=prefix))
+            yield from _read_range(handle, piece.file, piece.start, piece.end, size)
+            return
+        digest = hashlib.sha256(prefix)
+        for chunk in _read_range(handle, piece.file, piece.start, piece.end, size):
+            digest.update(chunk)
+            yield chunk
+    _require_digest(piece, digest.hexdigest())
+
+
+def _require_digest(piece: Slice, found: str) -> None:
+    if found != piece.digest:
         raise SourceError(
             f"input {piece.file} changed after it was planned: bytes {piece.start} to {piece.end} should have sha256 "
-            f"{piece.digest[:12]}…, found {digest.hexdigest()[:12]}…; plan again",
+            f"{piece.digest[:12]}…, found {found[:12]}…; plan again",
             file=piece.file,
             offset=piece.start,
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import (
     READ_BYTES,
@@ -101,7 +101,7 @@ class CSV(LineSource):
 
     def _digest(self, file: FoundFile, start: int, end: int) -> str:
         prefix = self._header_line(file.path, file.name) if start else b""
-        return hash_range(file.path, file.name, start, end, prefix=prefix)
+        return hash_range(file.path, file.name, start, end, prefix=prefix, content_digest=file.content_digest)
 
     def _header_line(self, path: str, file: str) -> bytes:
         """The first row of a file that every line is a row of; nothing where rows start at once."""
@@ -307,7 +307,7 @@ class _Rows:
 def _first_row(path: str, file: str, source: CSV) -> tuple[bytes, int]:
     """The bytes of a file's first row, and where it ends."""
     try:
-        size = os.path.getsize(path)
+        size = storage_for(path).size(path)
     except OSError as error:
         raise read_error(file, error, offset=0) from error
     chunks = decompressed(read_range(path, file, 0, size), codec=codec_of(file), file=file, size=READ_BYTES)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from beam_pipes.cache.kill_points import reached
-from beam_pipes.cache.storage import temporary_path
+from beam_pipes.cache.storage import is_remote, storage_for, temporary_path
 from beam_pipes.sources.selection import FoundFile
 
 # Kernels stamp files with a clock of 1-10 ms; file systems that store whole seconds may be as coarse as two.
@@ -42,8 +42,7 @@ class DigestCache:
     def load(cls, path: str | os.PathLike[str]) -> DigestCache:
         """From a file that `save` wrote; empty where there is none or it cannot be understood."""
         try:
-            with open(path, encoding="utf-8") as file:
-                fields = json.load(file)
+            fields = json.loads(storage_for(path).read_bytes(os.fspath(path)))
             return cls(fields["files"] if fields["version"] == 1 else None)
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
@@ -51,6 +50,9 @@ class DigestCache:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Atomically; keeps the entries that were looked up or added since `load`."""
         fields = {"version": 1, "files": {path: self._entries[path] for path in sorted(self._used)}}
+        if is_remote(path):
+            storage_for(path).replace(os.fspath(path), json.dumps(fields, separators=(",", ":")).encode())
+            return
         # Not durable, and renamed all the same: what a power cut leaves of it is not understood, hence built anew.
         temporary = temporary_path(os.path.abspath(path))
         try:

@@ -92,7 +92,7 @@ class FileSource(Source):
         return [(0, file.size, file.size)]
 
     def _digest(self, file: FoundFile, start: int, end: int) -> str:
-        return hash_range(file.path, file.name, start, end)
+        return hash_range(file.path, file.name, start, end, content_digest=file.content_digest)
 
     def _cut_all(self, files: list[FoundFile], target: int, digests: DigestCache) -> list[list[Cut]]:
         hashed_at_ns = time.time_ns()

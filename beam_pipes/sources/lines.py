@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.byte_stream import READ_BYTES, read_error
+from beam_pipes.sources.byte_stream import READ_BYTES, open_input, read_error
 from beam_pipes.sources.file_source import Range, even_cuts
 from beam_pipes.sources.record_batch import Piece
 from beam_pipes.sources.selection import FoundFile
@@ -94,6 +93,10 @@ class LinePiece(Piece):
     def position(self, k: int) -> int:
         return self.block.offset + self._line_starts()[k]
 
+    def positions_of(self, start: int, stop: int) -> list[int]:
+        offset = self.block.offset
+        return [offset + at for at in self._line_starts()[start:stop]]
+
     def raw(self, k: int) -> bytes:
         starts = self._line_starts()
         line = self.block.data[starts[k] : starts[k + 1]]
@@ -134,9 +137,9 @@ def line_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     """Ranges of a file of lines: each begins at the first line that starts at or after a multiple of the target."""
     bounds = [0]
     try:
-        with open(file.path, "rb", buffering=0) as handle:
+        with open_input(file.path) as handle:
             for at in even_cuts(file.size, target_shard_bytes):
-                start = _line_start(handle.fileno(), at, file.size)
+                start = _line_start(handle, at, file.size)
                 if bounds[-1] < start < file.size:
                     bounds.append(start)
     except OSError as error:
@@ -145,10 +148,11 @@ def line_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
-def _line_start(descriptor: int, at: int, size: int) -> int:
+def _line_start(handle: IO[bytes], at: int, size: int) -> int:
     at -= 1  # the byte before a line's start is a newline
     while at < size:
-        chunk = os.pread(descriptor, 1 << 16, at)
+        handle.seek(at)
+        chunk = handle.read(1 << 16)
         if not chunk:
             break
         found = chunk.find(b"\n")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
-from beam_pipes.sources.byte_stream import read_error, read_range
+from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch
 from beam_pipes.sources.selection import FoundFile, Paths
@@ -59,7 +60,7 @@ class Parquet(FileSource):
             for index in range(metadata.num_row_groups):
                 group = metadata.row_group(index)
                 end += group.num_rows
-                num_bytes += sum(size for _, size in self._chunks(metadata, index, file.name))
+                num_bytes += sum(size for _, size in self._chunks(parquet, index, file.name))
                 if num_bytes >= target_shard_bytes or index == metadata.num_row_groups - 1:
                     if end > start:
                         ranges.append((start, end, num_bytes))
@@ -67,16 +68,19 @@ class Parquet(FileSource):
         return ranges
 
     def _digest(self, file: FoundFile, start: int, end: int) -> str:
-        return self._digest_of(file.path, file.name, start, end)
+        return self._digest_of(file.path, file.name, start, end, content_digest=file.content_digest)
 
-    def _digest_of(self, path: str, name: str, start: int, end: int) -> str:
+    def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:
         with _opened(path, name) as parquet:
             metadata = parquet.metadata
             names = self._names(parquet, name)
             schema = [[each, str(parquet.schema_arrow.field(each).type)] for each in names]
             digest = hashlib.sha256(json.dumps(schema).encode())
             groups = _groups(metadata, name, start, end)
-            chunks = [chunk for group in groups for chunk in self._chunks(metadata, group, name)]
+            chunks = [chunk for group in groups for chunk in self._chunks(parquet, group, name)]
+        if is_remote(path):
+            digest.update(hash_range(path, name, start, end, content_digest=content_digest).encode())
+            return digest.hexdigest()
         for offset, size in chunks:
             digest.update(f"{size}:".encode())
             for part in read_range(path, name, offset, offset + size):
@@ -94,12 +98,14 @@ class Parquet(FileSource):
             )
         return list(self.columns)
 
-    def _chunks(self, metadata: Any, group: int, file: str) -> Iterator[tuple[int, int]]:
+    def _chunks(self, parquet: Any, group: int, file: str) -> Iterator[tuple[int, int]]:
         """Offset and size of each selected column's bytes in a row group."""
-        row_group = metadata.row_group(group)
+        # Arrow ends the process where it is asked for the metadata of a damaged column; where it reads one, it raises.
+        next(parquet.iter_batches(1, row_groups=[group], columns=self._names(parquet, file), use_threads=False), None)
+        row_group = parquet.metadata.row_group(group)
         for index in range(row_group.num_columns):
-            column = row_group.column(index)
-            if self.columns is None or column.path_in_schema.partition(".")[0] in self.columns:
+            if self.columns is None or parquet.schema.column(index).path.partition(".")[0] in self.columns:
+                column = row_group.column(index)
                 offset = column.data_page_offset
                 if column.has_dictionary_page and column.dictionary_page_offset:
                     offset = min(offset, column.dictionary_page_offset)
@@ -225,13 +231,15 @@ def _groups(metadata: Any, file: str, start: int, end: int) -> list[int]:
     return groups
 
 
-@contextmanager
+@contextlib.contextmanager
 def _opened(path: str, file: str) -> Iterator[Any]:
     pyarrow = require("pyarrow", purpose="Parquet")
     parquet = require("pyarrow.parquet", purpose="Parquet")
     try:
-        with parquet.ParquetFile(path) as opened:
-            yield opened
+        # A path of this machine pyarrow opens itself, and does not need Python to read.
+        with contextlib.ExitStack() as stack:
+            where = stack.enter_context(open_input(path)) if is_remote(path) else path
+            yield stack.enter_context(parquet.ParquetFile(where))
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         raise SourceError(f"input {file} cannot be read as Parquet: {error}", file=file, offset=0) from error
     except OSError as error:

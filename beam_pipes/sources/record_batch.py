@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,10 @@ class Piece(ABC):
     def raw(self, k: int) -> bytes:
         """The bytes of record `k` as they are in the source."""
 
+    def positions_of(self, start: int, stop: int) -> list[int]:
+        """`position` of the records `start … stop - 1`."""
+        return [self.position(k) for k in range(start, stop)]
+
 
 class StoredPiece(Piece):
     """A piece whose positions and bytes are worked out already: what other pieces become when they are pickled."""
@@ -43,6 +47,9 @@ class StoredPiece(Piece):
 
     def position(self, k: int) -> int:
         return self.positions[k]
+
+    def positions_of(self, start: int, stop: int) -> list[int]:
+        return list(self.positions[start:stop])
 
     def raw(self, k: int) -> bytes:
         return self.raws[k]
@@ -125,6 +132,47 @@ class RecordBatch:
         """The bytes of value `i` as they are in the source."""
         piece, k = self._locate(i)
         return piece.raw(k)
+
+    def places(self) -> list[tuple[str, list[int]]]:
+        """(file, positions) of all records of the batch, in order, the bad ones included."""
+        found = []
+        stop = self.first_ordinal + self.num_records
+        for piece, following in zip(self._pieces, [*self._pieces[1:], None], strict=True):
+            first = max(piece.first_ordinal, self.first_ordinal) - piece.first_ordinal
+            last = (stop if following is None else following.first_ordinal) - piece.first_ordinal
+            found.append((piece.file, piece.positions_of(first, last)))
+        return found
+
+    def replacing(
+        self,
+        *,
+        values: list[Any],
+        ordinals: Sequence[int],
+        bad: list[BadRecord],
+        piece_of: Callable[[Piece], Piece],
+    ) -> RecordBatch:
+        """The same records with other values and bytes."""
+        return RecordBatch(
+            first_ordinal=self.first_ordinal,
+            num_records=self.num_records,
+            values=values,
+            ordinals=ordinals,
+            bad=bad,
+            pieces=[piece_of(piece) for piece in self._pieces],
+        )
+
+    def cut(self, start: int, stop: int) -> RecordBatch:
+        """The part of the batch with the ordinals `start … stop - 1`, the bad rows among them included."""
+        low, high = bisect_left(self.ordinals, start), bisect_left(self.ordinals, stop)
+        firsts = [piece.first_ordinal for piece in self._pieces]
+        return RecordBatch(
+            first_ordinal=start,
+            num_records=stop - start,
+            values=self.values[low:high],
+            ordinals=self.ordinals[low:high],
+            bad=[row for row in self.bad if start <= row.ordinal < stop],
+            pieces=self._pieces[max(bisect_right(firsts, start) - 1, 0) : bisect_left(firsts, stop)],
+        )
 
     def _locate(self, i: int) -> tuple[Piece, int]:
         ordinal = self.ordinals[i]

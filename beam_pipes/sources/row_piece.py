@@ -24,6 +24,10 @@ class RowPiece(Piece):
     def position(self, k: int) -> int:
         return self.block.offset + self.spans[k][0]
 
+    def positions_of(self, start: int, stop: int) -> list[int]:
+        offset = self.block.offset
+        return [offset + first for first, _ in self.spans[start:stop]]
+
     def raw(self, k: int) -> bytes:
         start, end = self.spans[k]
         return strip_newline(self.block.data[start:end])

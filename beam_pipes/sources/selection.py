@@ -5,35 +5,24 @@ wildcard, or what the entries of a list have in common; `relative_to` sets it. T
 are made of, so that an input may be moved as a whole.
 
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
-single file. Symbolic links are followed, loops are not.
+single file. Symbolic links are followed, loops are not. Inputs on `gs://` are found by `remote_selection.py`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
+from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import SourceError
+from beam_pipes.sources.found_file import FoundFile as FoundFile
+from beam_pipes.sources.globs import WILDCARD, matcher
+from beam_pipes.sources.remote_selection import remote_base, remote_files
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
-
-_WILDCARD = re.compile(r"[*?\[]")
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file to read. `name` is relative to the base; the rest is what `stat` said when it was found."""
-
-    name: str
-    path: str
-    size: int
-    mtime_ns: int
-    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +38,8 @@ class Selection:
 
     def base(self) -> str:
         """The directory that names are relative to."""
+        if any(map(is_remote, self.entries)):
+            return remote_base(self)
         if self.relative_to is not None:
             return os.path.abspath(self.relative_to)
         bases = [_base_of(entry) for entry in self.entries]
@@ -61,13 +52,17 @@ class Selection:
         """Where the file of this name lies; refuses names that lead out of the base."""
         if name.startswith("/") or ".." in name.split("/") or os.path.isabs(name):
             raise SourceError(f"expected a file name relative to {self.base()}, without '..', got {name!r}", file=name)
-        return os.path.join(self.base(), *name.split("/"))
+        base = self.base()
+        return f"{base}/{name}" if is_remote(base) else os.path.join(base, *name.split("/"))
 
     def find(self) -> list[FoundFile]:
         """All selected files, sorted by name; `SourceError` where there are none."""
         base = self.base()
         found: dict[str, FoundFile] = {}
         for entry in self.entries:
+            if is_remote(base):
+                found.update((file.name, file) for file in remote_files(self, entry, base))
+                continue
             for path, status in self._matches(entry):
                 name = os.path.relpath(path, base).replace(os.sep, "/")
                 if name.startswith("../"):
@@ -90,7 +85,7 @@ class Selection:
         try:
             status = os.stat(path)
         except OSError as error:
-            if _WILDCARD.search(entry):
+            if WILDCARD.search(entry):
                 base = _base_of(entry)
                 pattern = os.path.relpath(path, base).replace(os.sep, "/")
                 if os.path.isdir(base):
@@ -108,7 +103,7 @@ class Selection:
             raise SourceError(f"input {entry!r} should be a regular file or a directory", file=entry)
 
     def _walk(self, top: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
-        wanted, unwanted = _matcher(patterns), _matcher(self.exclude)
+        wanted, unwanted = matcher(patterns), matcher(self.exclude)
         # Each entry: directory, its name relative to `top` with a final slash, identities of the directories above.
         waiting: list[tuple[str, str, tuple[tuple[int, int], ...]]] = [(top, "", ())]
         while waiting:
@@ -178,41 +173,6 @@ def _base_of(entry: str) -> str:
     parent = os.path.dirname(path)
     if os.path.lexists(path):
         return parent
-    while _WILDCARD.search(parent):
+    while WILDCARD.search(parent):
         parent = os.path.dirname(parent)
     return parent
-
-
-@lru_cache(maxsize=256)
-def _matcher(patterns: tuple[str, ...]) -> _Matcher:
-    return _Matcher(patterns)
-
-
-class _Matcher:
-    """Globs over relative names: `*` and `?` stay within one part, `**` crosses parts, `[…]` is a character class."""
-
-    def __init__(self, patterns: tuple[str, ...]) -> None:
-        self._regex = re.compile("|".join(map(_regex_of, patterns))) if patterns else None
-
-    def __call__(self, name: str) -> bool:
-        return self._regex is not None and self._regex.fullmatch(name) is not None
-
-
-def _regex_of(pattern: str) -> str:
-    out = ""
-    at = 0
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            out, at = out + "(?:.*/)?", at + 3
-        elif pattern.startswith("**", at):
-            out, at = out + ".*", at + 2
-        elif pattern[at] == "*":
-            out, at = out + "[^/]*", at + 1
-        elif pattern[at] == "?":
-            out, at = out + "[^/]", at + 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            body = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            out, at = out + "[" + ("^" + body[1:] if body[0] == "!" else body) + "]", end + 1
-        else:
-            out, at = out + re.escape(pattern[at]), at + 1
-    return f"(?:{out})"

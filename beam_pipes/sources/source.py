@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +135,22 @@ class Source(ABC):
     @abstractmethod
     def fingerprint_config(self) -> Mapping[str, Any]:
         """The options that decide what values the same bytes give, as JSON-able data; no paths, no patterns."""
+
+    def fingerprint_class(self) -> str:
+        """The name under which the source counts in fingerprints: of its class, unless it stands for another source."""
+        return type(self).__name__
+
+    def stages(self) -> Mapping[str, Any]:
+        """What `read` runs of a user's own, by name: it is fingerprinted as stages are. Most sources run nothing."""
+        return {}
+
+    def splits_of(self, shard: SourceShard) -> Sequence[str] | None:
+        """The splits that records of this shard may go to; None for all of them.
+
+        A shard has files for these splits alone: `{"train": 1,000 shards, "test": 2 shards}` makes 1,002 files, not
+        2,004.
+        """
+        return None
 
 
 def check_target(target_shard_bytes: int) -> None:

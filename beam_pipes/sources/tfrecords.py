@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf.message import DecodeError
 
@@ -15,7 +14,7 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, HeaderTable, masked_crc32c
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
-from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, read_error, slice_chunks
+from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, open_input, read_error, slice_chunks
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch
 from beam_pipes.sources.selection import FoundFile, Paths
@@ -216,6 +215,9 @@ class FramePiece(Piece):
     def position(self, k: int) -> int:
         return self.frames[k][0]
 
+    def positions_of(self, start: int, stop: int) -> list[int]:
+        return [frame[0] for frame in self.frames[start:stop]]
+
     def raw(self, k: int) -> bytes:
         return self.frames[k][1]
 
@@ -227,10 +229,10 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     """
     bounds = [0]
     try:
-        with open(file.path, "rb", buffering=0) as handle:
+        with open_input(file.path) as handle:
             cuts = iter(even_cuts(file.size, target_shard_bytes))
             cut = next(cuts, None)
-            for offset in _frame_offsets(handle.fileno(), file.size):
+            for offset in _frame_offsets(handle, file.size):
                 if cut is None:
                     break
                 if offset >= cut:
@@ -243,14 +245,15 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
-def _frame_offsets(descriptor: int, size: int) -> Iterator[int]:
+def _frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:
     """Where each record starts, for as long as lengths are intact."""
     headers = HeaderTable()
     window, base, offset = b"", 0, 0
     while offset < size:
         at = offset - base
         if at + HEADER_BYTES > len(window):
-            window, base, at = os.pread(descriptor, READ_BYTES, offset), offset, 0
+            handle.seek(offset)
+            window, base, at = handle.read(READ_BYTES), offset, 0
             if len(window) < HEADER_BYTES:
                 return
         (length,) = _LENGTH.unpack_from(window, at)

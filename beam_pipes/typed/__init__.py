@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from beam_pipes.engine.counter import Counter as Counter
 from beam_pipes.engine.histogram import Histogram as Histogram
+from beam_pipes.engine.maximum import Maximum as Maximum
 from beam_pipes.engine.statistic import Statistic as Statistic
 from beam_pipes.engine.statistic import log_statistics_list as log_statistics_list
 from beam_pipes.engine.statistic import merge_statistics as merge_statistics

@@ -46,9 +46,10 @@ class Pipeline(abc.ABC):
     Stages compare by identity, dataclasses too: they are keys of the DAG dict, where equal ones would collapse.
 
     Class attributes a stage may set: `version` (raise it when the meaning changes in a way its code does not show),
-    `on_error` ("fail", "drop" or "dead_letter"; default: the build's), and a method `transform_batch(inputs)` that
-    returns a list with one list of outputs per input, for stages whose work vectorises. Where `transform_batch` fails,
-    the inputs are given to `transform` one by one; it cannot draw random numbers.
+    `on_error` ("fail", "drop" or "dead_letter"; default: the build's), `record_timeout_secs` and `record_memory_bytes`
+    (how long it may work on one record, and how much memory that may take; default: the build's), and a method
+    `transform_batch(inputs)` that returns a list with one list of outputs per input, for stages whose work vectorises.
+    Where `transform_batch` fails, the inputs are given to `transform` one by one; it cannot draw random numbers.
 
     An instance is not thread-safe: each worker has its own. It must be picklable or importable to leave the process.
 
@@ -61,6 +62,9 @@ class Pipeline(abc.ABC):
 
     #: What happens to a record on which `transform` raises; None takes the build's policy.
     on_error: OnError | None = None
+    #: Limits for one record in this stage; None takes the build's, `math.inf` is none.
+    record_timeout_secs: float | None = None
+    record_memory_bytes: float | None = None
     #: Whether statistics are what `_set_stats` was given; False for a class that overrides `get_stats`.
     stats_are_set = True
 

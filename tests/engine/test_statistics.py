@@ -20,6 +20,7 @@ from beam_pipes.typed import (
     Counter,
     Histogram,
     InvalidStatisticsException,
+    Maximum,
     MergeStatisticsException,
     Statistic,
     log_statistics_list,
@@ -281,3 +282,14 @@ def test_a_list_is_logged_sorted_by_name(caplog: pytest.LogCaptureFixture) -> No
 
     assert lines == ["a: 1", "b: 2", "c:\n  [0,10): 1"]
     assert [record.getMessage() for record in caplog.records] == lines
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1))
+def test_a_maximum_keeps_the_greatest_however_it_is_merged(values: list[int]) -> None:
+    merged = merge_statistics([Maximum("longest", value) for value in values])
+    updated = Maximum("longest", values[0])
+    for value in values:
+        updated.update(value)
+
+    assert merged == [updated] == [from_json(to_json(Maximum("longest", np.int64(max(values)))))]
+    assert str(updated) == f"longest: {max(values)}"
