@@ -20,6 +20,5 @@ from beam_pipes.loader.packing.pack import pack as pack
 from beam_pipes.loader.packing.plan import PackingPlan as PackingPlan
 from beam_pipes.loader.random_access import RandomAccess as RandomAccess
 from beam_pipes.loader.random_access import random_access as random_access
-from beam_pipes.loader.remote import RemoteSplit as RemoteSplit
 from beam_pipes.loader.remote import open_remote as open_remote
 from beam_pipes.loader.state import LoaderState as LoaderState

@@ -41,7 +41,7 @@ class BlockOrder:
 
     The price is quality: a batch comes from at most `window` blocks (two windows at a seam). Where neighbours in the
     store are alike (sorted by date, by language), batch means then vary more than under a global shuffle;
-    docs/loader.md has the measured table.
+    docs/how-to/shuffle-a-remote-cache.md has the measured table.
     """
 
     def __init__(self, block_sizes: IndexLike, *, window: int, seed: int = 0, epoch: int = 0, stream: int = 0) -> None:

@@ -110,6 +110,17 @@ class LoaderIterator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def ready_batches(self) -> int | None:
+        """Batches that can be had without a wait; None where nothing is made ahead (`workers=0`).
+
+        Groups that threads have finished count as full ones.
+        """
+        if not self._workers:
+            return None
+        groups = self._groups.ready if isinstance(self._groups, OrderedPrefetcher) else 0
+        return len(self._ready) + groups * self._loader._reader.group_length
+
     def get_state(self) -> bytes:
         return self._loader.get_state()
 

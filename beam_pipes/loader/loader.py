@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, PadValue
+from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.packed_rows import cu_seqlens_of
@@ -30,6 +31,7 @@ from beam_pipes.loader.stream import (
     rates_label,
     shuffle_label,
 )
+from beam_pipes.loader.taken_down import note_other_takedowns, takedown_revision
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,9 @@ class Loader:
         batch has (static shapes), "partial" gives a smaller batch (empty for some hosts, so that all take the same
         number of steps). With "pad" and "partial" an epoch is exactly the set of rows.
       features: names to read, all by default. `ragged`, `pad_to`, `pad_value`: see `GatherOptions`.
+      transform: makes of a batch of rows what is handed out, row by row: every array of its result has the rows of the
+        batch as its first axis. Called with as many rows as are read at once, from every thread that reads, and once
+        with none, to see what features it gives.
       cu_seqlens: adds `cu_seqlens` to packed batches: int32 boundaries of the segments in the flattened batch, padding
         counted as a segment, from 0 to rows · sequence_length, as attention kernels for varying lengths take them.
       workers: threads that make batches ahead; 0 makes each when it is asked for. One is enough to overlap with
@@ -89,6 +94,7 @@ class Loader:
         ragged: str = "pad",
         pad_to: int | Mapping[str, int] | None = None,
         pad_value: PadValue = 0,
+        transform: Callable[[Batch], Batch] | None = None,
         cu_seqlens: bool = False,
         workers: int = 0,
         prefetch: int = 2,
@@ -124,12 +130,19 @@ class Loader:
         self.workers = int(workers)
         self.prefetch = int(prefetch)
         self._pad_value = pad_value
+        self._transform = transform
         self._cu_seqlens = cu_seqlens
         stream = open_stream(source, options, seed=self.seed, shuffle=shuffle)
+        self._features = stream.features
+        if transform is not None or cu_seqlens:
+            no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
+            if transform is not None:
+                no_rows = transform(no_rows)
+                self._features = tuple(no_rows)
+            if cu_seqlens:
+                cu_seqlens_of(no_rows)  # refuses rows that have none
         if last == "pad":
-            checked_name(VALID, stream.features)
-        if cu_seqlens:
-            cu_seqlens_of(stream.gather(stream.locate(0, np.empty(0, np.int64))))  # refuses rows that have none
+            checked_name(VALID, self._features)
         self._reader = self._new_reader(stream)
         if stream.size is None and epochs is not None:
             raise LoaderError(
@@ -143,8 +156,8 @@ class Loader:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that are read."""
-        return self._reader.stream.features
+        """The features that are read, or those that `transform` makes of them."""
+        return self._features
 
     @property
     def host_batch_size(self) -> int:
@@ -211,11 +224,31 @@ class Loader:
             raise LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
         return self._reader.read(found)[0]
 
+    def batches_at(self, step: int, count: int) -> Batch:
+        """Our slices of the `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
+
+        As `batch_at`, and cheaper for small batches. Every batch needs the same shapes: no `last="partial"` within.
+        """
+        _check_integer("count", count, 1)
+        cursor, parts = self._cursor_at(step), []
+        left = count
+        while left:
+            found = self._steps.next_steps(cursor, self._reader.stream.size_of, most=left)
+            if found is None:
+                raise LoaderError(f"step {step + count - 1} is outside the run of {len(self)} steps", step=step)
+            parts.append(self._reader.read_stacked(found))
+            cursor, left = found.following, left - found.length
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
         """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`."""
         position = self._reader.stream.position_of(epoch, source, row)
-        if position is None:
-            return None
+        return None if position is None else self.place_at(epoch, position)
+
+    def place_at(self, epoch: int, position: int) -> RowPlace | None:
+        """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""
         rows = self._reader.stream.size_of(epoch)
         step = position // self.batch_size
         start = step * self.batch_size
@@ -225,6 +258,22 @@ class Loader:
         host, index = self._steps.host_of(position - start, count)
         before = epoch * self._steps.steps_of(rows) if rows is not None else 0
         return RowPlace(epoch=epoch, position=position, step=before + step, host_index=host, index=index)
+
+    def who(self, step: int) -> list[Delivery]:
+        """The source records of global batch number `step`, over all hosts: `Delivery` says which, and where they go.
+
+        Computed from order and lineage alone, for any step of the run, past or to come.
+        """
+        return deliveries(self, step)
+
+    def when_record(
+        self, record_id: str, *, first_epoch: int = 0, epochs: int = 1, last_step: int | None = None
+    ) -> list[RowPlace]:
+        """When the source record `file@position` comes, the inverse of `who`; see `places_of` for the arguments.
+
+        loader.when_record("plays/hamlet.txt@0", epochs=2)  →  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, …)]
+        """
+        return places_of(self, record_id, first_epoch=first_epoch, epochs=epochs, last_step=last_step)
 
     # State
 
@@ -254,7 +303,8 @@ class Loader:
             shuffle=shuffle_label(self.shuffle),
             epoch=self._cursor.epoch,
             position=self._cursor.position,
-            segment=self._reader.stream.segment(self._cursor.epoch),
+            takedown=takedown_revision(splits_of(self._reader.stream)),
+            segment=self._reader.stream.stated_segment(self._cursor.epoch),
         )
 
     def restore(self, state: LoaderState) -> None:
@@ -269,11 +319,15 @@ class Loader:
             if now.source.get("rates") == rates_label(state.segment.rates):
                 now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
         check_same_sequence(state, now)
+        note_other_takedowns(state.takedown, now.takedown)
         stream = self._reader.stream
         if isinstance(stream, MixtureStream):
-            if state.segment is None:
+            if state.segment is not None:
+                stream = stream.with_segment(state.epoch, state.segment)
+            elif stream.needs_segment:
                 raise StateMismatchError("this state is of a mixture and misses its segment", differences=("segment",))
-            stream = stream.with_segment(state.epoch, state.segment)
+            else:
+                stream = stream.restarted()
         rows = stream.size_of(state.epoch)
         if rows is not None and state.position > rows:
             raise LoaderError(f"position {state.position} is outside an epoch of {rows} rows", position=state.position)
@@ -337,7 +391,9 @@ class Loader:
         return self._steps.next_steps(cursor, self._reader.stream.size_of)
 
     def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
-        return BatchReader(stream, self._steps, pad_value=self._pad_value, cu_seqlens=self._cu_seqlens)
+        return BatchReader(
+            stream, self._steps, pad_value=self._pad_value, transform=self._transform, cu_seqlens=self._cu_seqlens
+        )
 
 
 def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

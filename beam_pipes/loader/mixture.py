@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import math
+import threading
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -56,7 +59,7 @@ class Mixture:
 
 
 class MixtureSchedule:
-    """Which source gives each row of one epoch of a mixture, from some row onward."""
+    """Which source gives each row of one epoch of a mixture, from some row onward. Thread-safe."""
 
     def __init__(self, segment: Segment, sizes: Sequence[int], exhausted: str) -> None:
         self.segment = segment
@@ -64,17 +67,22 @@ class MixtureSchedule:
         empty = [index for index, rate in enumerate(segment.rates) if rate and not sizes[index]]
         if empty:
             raise LoaderError(f"source {empty[0]} of the mixture has a positive rate and no rows", source=empty[0])
+        self._lock = threading.Lock()
         self._stretches = [Stretch(segment.start, segment.counts, segment.rates)]
+        self._starts = [segment.start]
         self.size: int | None = None  # rows of an epoch; None: endless
+        # Where the last stretch that is known ends; None where it goes on for ever.
+        self._known_until = None if exhausted == "repeat" else self._first_exhaustion(self._stretches[0])
         if exhausted == "stop":
-            self.size = self._first_exhaustion(self._stretches[0])[0]
+            self.size = self._known_until
         elif exhausted == "drop":
-            self.size = self._add_stretches_until_all_are_exhausted()
-        self._starts = np.array([stretch.start for stretch in self._stretches])
+            rated = [index for index, rate in enumerate(segment.rates) if rate]
+            self.size = segment.start + sum(max(0, sizes[index] - segment.counts[index]) for index in rated)
 
     def counts_at(self, position: int) -> tuple[int, ...]:
         """Rows that each source has given in this epoch before row `position`."""
-        return self._stretches[self._stretch_of(position)].counts_at(position)
+        self._learn_until(position)
+        return self._stretches[max(0, bisect.bisect_right(self._starts, position) - 1)].counts_at(position)
 
     def locate(self, positions: Indices) -> tuple[Indices, Indices]:
         """For each position: its source, and how many rows that source had given before in this epoch."""
@@ -84,6 +92,7 @@ class MixtureSchedule:
                 "only rows from there on can be computed. Start a new loader to read earlier ones.",
                 position=int(positions.min()),
             )
+        self._learn_until(int(positions.max(initial=0)))
         sources = np.empty(len(positions), np.int64)
         ordinals = np.empty(len(positions), np.int64)
         owner = np.searchsorted(self._starts, positions, side="right") - 1
@@ -94,37 +103,40 @@ class MixtureSchedule:
 
     def position_of(self, source: int, ordinal: int) -> int | None:
         """The position of a source's row number `ordinal`; None if it does not come in this epoch from here on."""
-        for index, stretch in enumerate(self._stretches):
+        self._learn_until(self.size or 0)
+        ends = [*self._starts[1:], self.size]
+        for stretch, end in zip(self._stretches, ends, strict=True):
             if ordinal < stretch.counts[source]:
                 return None
             position = stretch.position_of(source, ordinal)
-            last = self._starts[index + 1] if index + 1 < len(self._stretches) else self.size
-            if position is not None and (last is None or position < last):
+            if position is not None and (end is None or position < end):
                 return position
         return None
 
-    def _stretch_of(self, position: int) -> int:
-        return max(0, int(np.searchsorted(self._starts, position, side="right")) - 1)
+    def _learn_until(self, position: int) -> None:
+        """Makes the stretches up to the one of a row known.
 
-    def _first_exhaustion(self, stretch: Stretch) -> tuple[int, int]:
-        """Where a source would first have to give more rows than it has, and which one."""
-        positions = [
-            (position, source)
+        Each source that falls out gives the others a schedule of its own, and each schedule of some hundred sources
+        takes half a second: those of the end of an epoch are made when it comes.
+        """
+        with self._lock:
+            while self._known_until is not None and self._known_until != self.size and position >= self._known_until:
+                stretch = self._stretches[-1]
+                counts = stretch.counts_at(self._known_until)
+                rates = tuple(
+                    rate if count < size else 0
+                    for rate, count, size in zip(stretch.rates, counts, self._sizes, strict=True)
+                )
+                divisor = math.gcd(*rates)
+                rates = tuple(rate // divisor for rate in rates)
+                self._stretches.append(Stretch(self._known_until, counts, rates))
+                self._starts.append(self._known_until)
+                self._known_until = self._first_exhaustion(self._stretches[-1])
+
+    def _first_exhaustion(self, stretch: Stretch) -> int:
+        """Where a source would first have to give more rows than it has."""
+        return min(
+            position
             for source, size in enumerate(self._sizes)
             if (position := stretch.position_of(source, max(size, stretch.counts[source]))) is not None
-        ]
-        return min(positions)
-
-    def _add_stretches_until_all_are_exhausted(self) -> int:
-        stretch = self._stretches[0]
-        while True:
-            position, _ = self._first_exhaustion(stretch)
-            counts = stretch.counts_at(position)
-            rates = tuple(
-                rate if count < size else 0
-                for rate, count, size in zip(stretch.rates, counts, self._sizes, strict=True)
-            )
-            if not any(rates):
-                return position
-            stretch = Stretch(position, counts, rates)
-            self._stretches.append(stretch)
+        )

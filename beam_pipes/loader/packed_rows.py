@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import LoaderError
+from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, checked_pad, pad_value_of, ranges
+from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import GatherOptions, checked_name
+from beam_pipes.loader.taken_down import entries_left, read_consistently
 
 
 class PackedRows:
@@ -23,9 +25,16 @@ class PackedRows:
         segment_ids  [1, 1, 1, 2, 2, 0]
         positions    [0, 1, 2, 0, 1, 0]
 
+    A record that is taken down leaves its row, the others close up and keep their segment numbers: without [5, 6, 7]
+
+        tokens       [8, 9, 0, 0, 0, 0]
+        segment_ids  [2, 2, 0, 0, 0, 0]
+
     Plans of several features have `<feature>_segment_ids` and `<feature>_positions` for each, with the same segment
     number for the same record, also where one of its features is empty.
     """
+
+    draws_anew = False
 
     def __init__(self, plan: PackingPlan, options: GatherOptions) -> None:
         if plan.split is None:
@@ -41,8 +50,8 @@ class PackedRows:
                 f"the packing plan has no feature {unknown[0]!r}; it has: {', '.join(plan.features)}",
                 feature=unknown[0],
             )
-        self._plan = plan
-        self._split = plan.split
+        self.plan = self._plan = plan
+        self.split = self._split = plan.split
         self.features = options.features or plan.features
         self.size = len(plan)
         self._columns = []
@@ -72,6 +81,9 @@ class PackedRows:
         """Nothing: blocks of packed rows are not known."""
 
     def gather(self, rows: Indices) -> Batch:
+        return read_consistently(self._split, lambda: self._gather(rows))
+
+    def _gather(self, rows: Indices) -> Batch:
         offsets = self._plan.bin_offsets
         first = offsets[rows].astype(np.int64)
         counts = offsets[rows + 1].astype(np.int64) - first
@@ -79,11 +91,17 @@ class PackedRows:
         segments = ranges(np.ones(len(rows), np.int64), counts)
         records = self._plan.records[entries].astype(np.int64)
         row_of_entry = np.repeat(np.arange(len(rows)), counts)
+        left = entries_left(self._split, records)
+        if left is not None:
+            entries, segments, records, row_of_entry = (
+                each[left] for each in (entries, segments, records, row_of_entry)
+            )
+        read = columns_of(self._split, [name for name, *_ in self._columns], records)
         batch: Batch = {}
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             lengths = self._plan.lengths[entries, column].astype(np.int64)
             starts = self._plan.starts[entries, column].astype(np.int64)
-            values = self._values(name, records, starts, lengths)
+            values = _pieces(read[name], starts, lengths)
             # Entries of a row follow each other without gaps: its tokens are the first `total` places.
             totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
             filled = np.arange(width) < totals[:, None]
@@ -97,13 +115,21 @@ class PackedRows:
                 batch[added][filled] = flat
         return batch
 
-    def _values(self, name: str, records: Indices, starts: Indices, lengths: Indices) -> npt.NDArray[Any]:
-        """The tokens of all entries, concatenated."""
-        values, whole = self._split.gather_values(name, records)
-        if np.array_equal(whole, lengths):
-            return np.asarray(values)
-        begins = np.cumsum(whole) - whole
-        return np.asarray(values[ranges(begins + starts, lengths)])
+
+def _pieces(column: Column, starts: Indices, lengths: Indices) -> npt.NDArray[Any]:
+    """The planned pieces of all entries, concatenated; most often they are whole records."""
+    values, whole = column
+    assert whole is not None  # plans hold ragged features only
+    if np.array_equal(whole, lengths):
+        return np.asarray(values)
+    if (starts + lengths > whole).any():
+        entry = int(np.argmax(starts + lengths > whole))
+        raise CorruptIndexError(
+            f"the packing plan takes values {int(starts[entry])} to {int(starts[entry] + lengths[entry])} of a record "
+            f"that has {int(whole[entry])}. It is damaged: delete it and pack the split again."
+        )
+    begins = np.cumsum(whole) - whole
+    return np.asarray(values[ranges(begins + starts, lengths)])
 
 
 def cu_seqlens_of(batch: Batch) -> npt.NDArray[np.int32]:

@@ -1,7 +1,7 @@
 """Work done ahead of its use, by threads, delivered in order.
 
 Bounded: at most `depth` results wait. An exception is raised where its result was due, later results are not computed.
-No wait is endless: every one wakes up to see whether the other side is still alive.
+No wait is silent: every one wakes up to see whether the other side is still alive, and says who is late.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from beam_pipes.errors import LoaderError
+from beam_pipes.loader.waiting import LOOK_SECS, Waiting, join_saying_who, thread_place
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-_WAKE_UP_SECS = 0.5
 
 
 class OrderedPrefetcher(Generic[Task, Result]):
@@ -42,6 +41,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
 
     def __next__(self) -> Result:
         shared = self._shared
+        waiting: Waiting | None = None
         with shared.changed:
             while shared.delivered not in shared.results:
                 if shared.stopped:
@@ -50,7 +50,9 @@ class OrderedPrefetcher(Generic[Task, Result]):
                     raise StopIteration
                 if not any(thread.is_alive() for thread in self._threads):
                     raise LoaderError("all prefetch threads ended without a result; was the interpreter shut down?")
-                shared.changed.wait(_WAKE_UP_SECS)
+                waiting = waiting or Waiting(self._who_is_late)
+                if not shared.changed.wait(LOOK_SECS):
+                    waiting.look()
             result, error = shared.results.pop(shared.delivered)
             shared.delivered += 1
             shared.changed.notify_all()
@@ -59,12 +61,20 @@ class OrderedPrefetcher(Generic[Task, Result]):
             raise error
         return result  # type: ignore[return-value]  # None only beside an error
 
+    @property
+    def ready(self) -> int:
+        """Results that wait to be taken."""
+        return len(self._shared.results)
+
     def close(self) -> None:
         """Ends the threads, and waits for what they are doing at the moment."""
         self._shared.stop()
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                join_saying_who(thread)
+
+    def _who_is_late(self) -> str:
+        return "; ".join(thread_place(thread) for thread in self._threads if thread.is_alive())
 
 
 class _Shared(Generic[Task, Result]):
@@ -88,7 +98,7 @@ class _Shared(Generic[Task, Result]):
         """The next task and its number; None when there is nothing more to do."""
         with self.changed:
             while not self.stopped and self.exhausted_at is None and self.taken - self.delivered >= self.depth:
-                self.changed.wait(_WAKE_UP_SECS)
+                self.changed.wait(LOOK_SECS)
             if self.stopped or self.exhausted_at is not None:
                 return None
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,11 +27,18 @@ class BatchReader:
     """Reads steps of one stream. Thread-safe."""
 
     def __init__(
-        self, stream: RowStream | MixtureStream, steps: StepOptions, *, pad_value: PadValue, cu_seqlens: bool
+        self,
+        stream: RowStream | MixtureStream,
+        steps: StepOptions,
+        *,
+        pad_value: PadValue,
+        transform: Callable[[Batch], Batch] | None,
+        cu_seqlens: bool,
     ) -> None:
         self.stream = stream
         self._steps = steps
         self._pad_value = pad_value
+        self._transform = transform
         self._cu_seqlens = cu_seqlens
         first, last = steps.host_slice(steps.batch_size)
         self.host_rows = last - first
@@ -44,9 +52,18 @@ class BatchReader:
 
     def read(self, steps: Steps) -> list[Batch]:
         """Our slices of global batches, gathered at once. They share memory, but no element."""
+        return self.finished(self.gathered(steps), steps)
+
+    def gathered(self, steps: Steps) -> Batch:
+        """The rows of all steps, as they are stored."""
         if self.stream.fetches_ahead:
             self.stream.approach(steps.epoch, steps.position)
-        whole = self.stream.gather(self._places(steps))
+        return self.stream.gather(self._places(steps))
+
+    def finished(self, whole: Batch, steps: Steps) -> list[Batch]:
+        """What `gathered` gave, transformed and cut into batches."""
+        if self._transform is not None:
+            whole = self._transform(whole)
         if steps.length == 1:
             batches = [whole]
         else:
@@ -54,6 +71,17 @@ class BatchReader:
             starts = range(0, steps.length * rows, rows)
             batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
         return [self._finish(batch, steps.rows) for batch in batches] if self._adds_columns else batches
+
+    def read_stacked(self, steps: Steps) -> Batch:
+        """As `read`, as one batch whose arrays have the steps as first dimension."""
+        batches = self.read(steps) if self._adds_columns or steps.length == 1 else None
+        if batches is not None:
+            return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+        whole = self.gathered(steps)
+        if self._transform is not None:
+            whole = self._transform(whole)
+        shape = (steps.length, self.host_rows)
+        return {name: array.reshape(*shape, *array.shape[1:]) for name, array in whole.items()}
 
     def _finish(self, batch: Batch, rows: int) -> Batch:
         if self._steps.last == "pad":

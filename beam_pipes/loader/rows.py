@@ -48,6 +48,11 @@ class Rows(Protocol):
     def features(self) -> tuple[str, ...]: ...
 
     @property
+    def split(self) -> Any:
+        """The split that the rows are made of."""
+        ...
+
+    @property
     def row_bytes(self) -> int | None:
         """Bytes of a row in a batch; None if a row looks different beside other rows (padded to the longest)."""
         ...
@@ -55,6 +60,11 @@ class Rows(Protocol):
     @property
     def block_sizes(self) -> Indices:
         """Sizes of runs of consecutive rows that are stored together."""
+        ...
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether a row is another one in every epoch: `gather` then gets `row + epoch · size`."""
         ...
 
     def identity(self) -> dict[str, Any]:
@@ -71,9 +81,11 @@ class Rows(Protocol):
 class SplitRows:
     """The records of a split."""
 
+    draws_anew = False
+
     def __init__(self, split: Any, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)
-        self._split = split
+        self.split = self._split = split
         self._options = dataclasses.asdict(options)
         unknown = sorted(set(options.features or ()) - set(split.spec))
         if unknown:

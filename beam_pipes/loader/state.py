@@ -30,7 +30,8 @@ class LoaderState:
     """A place in a sequence of rows.
 
     `epoch` and `position` say that the next row is row `position` of epoch `epoch`; all other fields say of what.
-    `source` names the data (manifest, split, rows, packing plan), `shuffle` the kind of order.
+    `source` names the data (manifest, split, rows, packing plan), `shuffle` the kind of order. `takedown` is the
+    revision of takedowns at which it was saved, absent in JSON where there never were any; it decides nothing.
     """
 
     source: Mapping[str, Any]
@@ -40,6 +41,7 @@ class LoaderState:
     epoch: int
     position: int
     segment: Segment | None = None
+    takedown: int = 0
     version: int = STATE_VERSION
 
     def to_json(self) -> str:
@@ -50,6 +52,8 @@ class LoaderState:
         """The state as plain Python values."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["source"] = dict(self.source)
+        if not self.takedown:
+            del fields["takedown"]
         if self.segment is None:
             del fields["segment"]
         else:
@@ -65,7 +69,7 @@ class LoaderState:
         """Reads what `to_json` wrote; raises `LoaderError` on anything else."""
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LoaderError(f"a loader state is one JSON object, got {text[:60]!r}: {error}") from error
         return cls.from_dict(value)
 
@@ -80,12 +84,14 @@ class LoaderState:
                 found=value.get("version"),
             )
         known = {field.name for field in dataclasses.fields(cls)}
-        missing, unknown = sorted(known - {"segment"} - set(value)), sorted(set(value) - known)
+        missing, unknown = sorted(known - {"segment", "takedown"} - set(value)), sorted(set(value) - known)
         if missing or unknown:
             raise LoaderError(f"a loader state misses the fields {missing} and has the unknown ones {unknown}")
         fields = dict(value)
         try:
-            for name in ("order_version", "seed", "epoch", "position"):
+            for name in ("order_version", "seed", "epoch", "position", "takedown"):
+                if name == "takedown" and name not in fields:
+                    continue
                 if isinstance(fields[name], bool) or not isinstance(fields[name], int) or fields[name] < 0:
                     raise ValueError(f"{name} should be a non-negative integer, got {fields[name]!r}")
             if "segment" in fields:

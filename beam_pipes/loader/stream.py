@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from beam_pipes.loader.mixture import Mixture, MixtureSchedule
 from beam_pipes.loader.order import Indices, KeyedPermutation, Order, SequentialOrder
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.padded_rows import PaddedRows, PaddedSplit
 from beam_pipes.loader.rows import GatherOptions, Rows, SplitRows
 from beam_pipes.loader.schedule import integer_rates
 from beam_pipes.loader.state import Segment
@@ -65,6 +67,10 @@ class Stream(Protocol):
 
     def segment(self, epoch: int) -> Segment | None: ...
 
+    def stated_segment(self, epoch: int) -> Segment | None:
+        """The segment as a state needs it."""
+        ...
+
     def locate(self, epoch: int, positions: Indices) -> Places: ...
 
     def gather(self, places: Places) -> Batch: ...
@@ -96,8 +102,10 @@ def rates_label(rates: Sequence[int]) -> list[int] | str:
 
 
 def open_rows(source: Any, options: GatherOptions) -> Rows:
-    """Rows of a split or of a packing plan."""
-    return PackedRows(source, options) if isinstance(source, PackingPlan) else SplitRows(source, options)
+    """Rows of a split, of a packing plan, or of records padded one by one."""
+    if isinstance(source, PackingPlan):
+        return PackedRows(source, options)
+    return PaddedRows(source, options) if isinstance(source, PaddedSplit) else SplitRows(source, options)
 
 
 class _Orders:
@@ -111,7 +119,8 @@ class _Orders:
         )
 
     def records(self, epoch: int, positions: Indices) -> Indices:
-        return self.of_epoch(epoch).records(positions)
+        records = self.of_epoch(epoch).records(positions)
+        return records + epoch * self.rows.size if self.rows.draws_anew else records
 
     def approach(self, epoch: int, position: int) -> None:
         order = self.of_epoch(epoch)
@@ -148,6 +157,10 @@ class RowStream:
         if self.fetches_ahead:
             self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled
 
+    @property
+    def rows(self) -> Rows:
+        return self._rows
+
     def size_of(self, epoch: int) -> int:
         return self.size
 
@@ -155,6 +168,9 @@ class RowStream:
         return self._rows.identity()
 
     def segment(self, epoch: int) -> None:
+        return None
+
+    def stated_segment(self, epoch: int) -> None:
         return None
 
     def locate(self, epoch: int, positions: Indices) -> Places:
@@ -217,6 +233,11 @@ class MixtureStream:
             rows //= 2
         return rows
 
+    @property
+    def sources(self) -> list[Rows]:
+        """The rows of each source."""
+        return [orders.rows for orders in self._orders]
+
     def size_of(self, epoch: int) -> int | None:
         return self._schedule(epoch).size
 
@@ -239,6 +260,17 @@ class MixtureStream:
     def segment(self, epoch: int) -> Segment:
         """The segment that rows of this epoch belong to, as far as this stream knows it."""
         return self._changed if self._changed and epoch == self._changed_epoch else self._whole
+
+    @property
+    def needs_segment(self) -> bool:
+        """Whether a state has to hold the segment: one of many sources leaves it out until their rates change."""
+        return len(self._sizes) <= _LISTED_RATES
+
+    def stated_segment(self, epoch: int) -> Segment | None:
+        """None where the rates are those of the declaration, which the identity has a digest of, and are many."""
+        if self._changed is None and not self.needs_segment:
+            return None
+        return self.segment(epoch)
 
     def with_rates(self, rates: Sequence[Any], epoch: int, position: int) -> MixtureStream:
         """The same mixture at other rates from this row on; every source goes on where it is."""
@@ -291,6 +323,24 @@ class MixtureStream:
             raise LoaderError(f"sources are numbered from 0 to {len(self._orders) - 1}, got {source}", source=source)
         ordinal = int(self._orders[source].of_epoch(epoch).positions([row])[0])
         return self._schedule(epoch).position_of(source, ordinal)
+
+    def positions_of(self, epoch: int, source: int, row: int) -> Iterator[int]:
+        """All positions at which a row of a mixture without end comes, ascending: once in each pass over its source.
+
+        Those before the last change of the rates are left out.
+        """
+        schedule, size = self._schedule(epoch), self._sizes[source]
+        if not schedule.segment.rates[source]:
+            return
+        for again in itertools.count():
+            ordinal = again * size + int(self._orders[source].of_epoch(epoch + again).positions([row])[0])
+            position = schedule.position_of(source, ordinal)
+            if position is not None:
+                yield position
+
+    def counts_at(self, epoch: int, position: int) -> tuple[int, ...]:
+        """Rows that each source has given in the first `position` rows of an epoch."""
+        return self._schedule(epoch).counts_at(position)
 
     def _schedule(self, epoch: int) -> MixtureSchedule:
         return self._schedules(self.segment(epoch))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import ConversionError
+from beam_pipes.on_device.aligned import aligned_copy
 from beam_pipes.on_device.structure import map_leaves
 
 
@@ -32,7 +33,7 @@ def to_host(element: Any) -> Any:
 def host_value(value: Any, key: str) -> Any:
     """One leaf, see `to_host`."""
     if isinstance(value, np.ndarray):
-        return np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+        return aligned_copy(value)
     if value is None or isinstance(value, np.generic | bytes | str | bool | int | float | complex):
         return value
     tf = sys.modules.get("tensorflow")

@@ -232,6 +232,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     # Iteration
 
     def __iter__(self) -> Iterator[Any]:
+        source = self._native_source()
+        if source is not None and source.gives_tensors:
+            return source.tensors()
         return self._surfacing(iter(self.dataset))
 
     def __len__(self) -> int:

@@ -6,20 +6,16 @@ directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader and need no T
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
+from beam_pipes.on_device.aligned import aligned_copy
 from beam_pipes.on_device.batching_generator import taken_apart
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
 from beam_pipes.on_device.transformations import Transformation, loader_label
@@ -31,9 +27,11 @@ if TYPE_CHECKING:
 # Records one by one are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
 # A call from tf.data into Python costs about as much as 256 KiB of data: small batches of one shape are handed over by
-# the group. (32, 1024) int32: 91 million tokens/s one by one, 120-140 in groups of 16; TFRecordDataset gave 50-57.
+# the group.
 GROUP_BYTES = 2 * 2**20
 LARGEST_GROUP = 16
+# Arrays from this size on are handed to TensorFlow without a copy of its own; smaller ones are cheaper to copy.
+SMALLEST_SHARED_BYTES = 4096
 
 
 def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None = None, **options: Any) -> DataLoader:
@@ -97,6 +95,25 @@ class CacheSource:
     def refuse_consuming(self, purpose: str) -> None:
         """A cache can be read again."""
 
+    @property
+    def gives_tensors(self) -> bool:
+        """Whether `tensors` gives what iterating `dataset` gives: not where the cursor of a given loader would move."""
+        return self.given is None and not self.by_record
+
+    def tensors(self) -> Iterator[dict[str, Any]]:
+        """The batches as TensorFlow's tensors without a tf.data pipeline, whose every step costs more than reading."""
+        tf = require("tensorflow", purpose="DataLoader.from_cache")
+        from_dlpack = tf.experimental.dlpack.from_dlpack
+
+        def tensor(array: Any) -> Any:
+            if array.dtype.kind in "iuf" and array.nbytes >= SMALLEST_SHARED_BYTES:
+                return from_dlpack(aligned_copy(array).__dlpack__())
+            with tf.device("/cpu:0"):
+                return tf.constant(array, tensor_dtype(array.dtype))
+
+        for batch in self.open_loader():
+            yield {name: tensor(array) for name, array in batch.items()}
+
     @functools.cached_property
     def dataset(self) -> Any:
         """The batches (or records) as a tf.data.Dataset."""
@@ -112,18 +129,18 @@ class CacheSource:
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
         stop = None if loader.epochs is None else len(loader)
-        reader = _StepReader(loader, None if self.given is loader else self.open_loader())
 
         def read(step: Any) -> list[Any]:
             try:
-                last = int(step) + at_once if stop is None else min(int(step) + at_once, stop)
-                batches = reader.read(int(step), last)
+                if at_once == 1:
+                    batches = loader.batch_at(int(step))
+                else:
+                    last = int(step) + at_once if stop is None else min(int(step) + at_once, stop)
+                    batches = loader.batches_at(int(step), last - int(step))
             except Exception as error:
                 self.error = error
                 raise
-            if at_once == 1:
-                return [batches[0][name] for name in names]
-            return [np.stack([batch[name] for batch in batches]) for name in names]
+            return [aligned_copy(batches[name]) for name in names]
 
         def fetched(step: Any) -> dict[str, Any]:
             values = tf.numpy_function(read, [step], [spec.dtype for spec in specs], stateful=False)
@@ -141,7 +158,9 @@ class CacheSource:
         batches = steps.map(as_written(fetched))
         if at_once > 1:
             count = tf.data.INFINITE_CARDINALITY if stop is None else stop - loader.step
-            batches = batches.unbatch().apply(tf.data.experimental.assert_cardinality(count))
+            # Slices of what was prefetched: no copy.
+            batches = batches.prefetch(2).flat_map(as_written(tf.data.Dataset.from_tensor_slices))
+            batches = batches.apply(tf.data.experimental.assert_cardinality(count))
         batches = batches.prefetch(2)
         return self._records(batches) if self.by_record else batches
 
@@ -188,32 +207,6 @@ class CacheSource:
             return records
         count = (loader.rows_per_epoch or 0) * loader.epochs
         return records.apply(tf.data.experimental.assert_cardinality(count))
-
-
-class _StepReader:
-    """Batches by step number. Steps in a row come from an iterator of `walker`, which reads several at once."""
-
-    def __init__(self, loader: Loader, walker: Loader | None) -> None:
-        self._loader = loader
-        self._walker = walker if walker is not None and walker.state.segment is None else None
-        self._upcoming: Iterator[Any] = iter(())
-        self._step: int | None = None
-        self._lock = threading.Lock()
-
-    def read(self, first: int, last: int) -> list[Any]:
-        """The batches of steps `first` to `last`, without `last`."""
-        if self._walker is None:
-            return [self._loader.batch_at(step) for step in range(first, last)]
-        with self._lock:
-            if self._step != first:
-                epoch, step = divmod(first, self._walker.steps_per_epoch or 1)
-                position = step * self._walker.batch_size
-                self._walker.restore(dataclasses.replace(self._walker.state, epoch=epoch, position=position))
-                self._upcoming = iter(self._walker)
-            self._step = None  # unless all goes well
-            batches = list(itertools.islice(self._upcoming, last - first))
-            self._step = last
-            return batches
 
 
 def _batches_at_once(batch: Mapping[str, Any]) -> int:

@@ -51,6 +51,9 @@ class JaxDataLoader(ConvertedLoader):
     def _place(self, host: Any) -> Any:
         return map_leaves(self._to_array, host)
 
+    def _arrived(self, element: Any) -> None:
+        jax.block_until_ready(element)  # type: ignore[no-untyped-call]
+
     def _placement(self) -> Callable[[Any], Any]:
         # These two settings are local to a thread: the placing thread takes over the consumer's.
         settings: Any = jax.config

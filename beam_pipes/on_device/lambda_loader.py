@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -110,6 +112,28 @@ class ConvertedLoader(LambdaDataLoader):
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._handed_out: dict[str, Any] | None = None
+        self._placed: weakref.ref[Stage[Any]] | None = None
+
+    @property
+    def stateful_loader(self) -> Any:
+        """The native loader whose cursor moves with iterating over this one; None where there is none."""
+        return self._native()
+
+    @property
+    def cursor(self) -> tuple[int, int] | None:
+        """(epoch, position) of the native loader behind the last element handed out; None where there is none."""
+        native = self._native()
+        if native is None:
+            return None
+        if self._handed_out is not None:
+            return self._handed_out["epoch"], self._handed_out["position"]
+        return native.epoch, native.position
+
+    @property
+    def ready_elements(self) -> int | None:
+        """Elements that wait on the device; None while nothing is prefetched."""
+        placed = None if self._placed is None else self._placed()
+        return None if placed is None else placed.ready
 
     def lambda_transformation(self, sample: Any) -> Any:
         return self._receive(self._place(self._host(sample)))
@@ -132,13 +156,31 @@ class ConvertedLoader(LambdaDataLoader):
     def _receive(self, placed: Any) -> Any:
         return placed
 
+    def _arrived(self, element: Any) -> None:
+        """Waits until the arrays of an element are where they were sent."""
+
+    def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
+        """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
+        place, clock = self._placement(), time.perf_counter
+        for element in elements:
+            began = clock()
+            host = self._host(skipping(element, self.skip_keys))
+            converted = clock()
+            received = unskipped(self._receive(place(host)))
+            self._arrived(received)
+            yield converted - began, clock() - converted
+
+    def source_elements(self) -> Any:
+        """What is converted: a native loader, or another iterable."""
+        own_elements = getattr(self._loader, "conversion_elements", None)
+        return self._loader if own_elements is None else own_elements()
+
     def _placement(self) -> Callable[[Any], Any]:
         """`_place` for another thread: what is local to the consumer's thread is bound here."""
         return self._place
 
     def _elements(self) -> Iterator[Any]:
-        own_elements = getattr(self._loader, "conversion_elements", None)
-        return iter(self._loader if own_elements is None else own_elements())
+        return iter(self.source_elements())
 
     def _native(self) -> Any:
         """The native loader whose cursor moves with this iteration, if there is one."""
@@ -164,7 +206,7 @@ class ConvertedLoader(LambdaDataLoader):
         ended = False
         try:
             with self._prefetching(native) as placed:
-                self._handed_out = start
+                self._handed_out, self._placed = start, weakref.ref(placed)
                 for element, state in placed:
                     self._handed_out = state
                     yield unskipped(self._receive(element))
@@ -173,7 +215,7 @@ class ConvertedLoader(LambdaDataLoader):
             # The threads have read ahead: the next iteration goes on behind the last element handed out.
             if native is not None and not ended:
                 native.load_state_dict(self._handed_out)
-            self._handed_out = None
+            self._handed_out = self._placed = None
 
     def _prefetching(self, native: Any) -> Stage[tuple[Any, dict[str, Any] | None]]:
         assert self._prefetch is not None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from beam_pipes.errors import LoaderError
+from beam_pipes.loader.waiting import Waiting, thread_place
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,7 +55,7 @@ class _Buffer(Generic[T]):
         """False when nobody wants items any more."""
         with self.changed:
             while len(self.items) >= self.size and not self.closed:
-                self.changed.wait()
+                self.changed.wait(LOOK_SECONDS)  # for as long as the consumer does something else
             if self.closed:
                 return False
             self.items.append(item)
@@ -95,6 +96,7 @@ class Stage(Generic[T]):
 
     def __next__(self) -> T:
         buffer = self._buffer
+        waiting: Waiting | None = None
         with buffer.changed:
             while not buffer.items:
                 if buffer.closed:
@@ -104,7 +106,11 @@ class Stage(Generic[T]):
                     if error is not None:
                         raise error
                     raise StopIteration
-                if not buffer.changed.wait(LOOK_SECONDS) and not self._thread.is_alive() and not buffer.ended:
+                waiting = waiting or Waiting(lambda: thread_place(self._thread))
+                if buffer.changed.wait(LOOK_SECONDS):
+                    continue
+                waiting.look()
+                if not self._thread.is_alive() and not buffer.ended:
                     buffer.closed = True
                     raise LoaderError(
                         "the prefetching thread is gone without having ended or failed; was this process forked while "
@@ -113,6 +119,11 @@ class Stage(Generic[T]):
             item = buffer.items.popleft()
             buffer.changed.notify_all()
             return item
+
+    @property
+    def ready(self) -> int:
+        """Elements that wait to be taken."""
+        return len(self._buffer.items)
 
     def map(self, function: Callable[[T], U], size: int, *, name: str) -> Stage[U]:
         """A second stage that applies `function` on a thread of its own; closing it closes this one."""

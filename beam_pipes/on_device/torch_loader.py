@@ -54,6 +54,10 @@ class TorchDataLoader(ConvertedLoader):
     def _receive(self, placed: Any) -> Any:
         return placed.received() if isinstance(placed, _Copying) else placed
 
+    def _arrived(self, element: Any) -> None:
+        if self._device is not None and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
     def _placement(self) -> Callable[[Any], Any]:
         if self._device is None or self._device.type != "cuda":
             return self._place

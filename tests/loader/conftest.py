@@ -51,11 +51,13 @@ def no_thread_is_left_behind() -> Iterator[None]:
     import threading
     import time
 
+    before = set(threading.enumerate())
     yield
     gc.collect()
     deadline = time.monotonic() + 5
     while True:
-        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("beam_pipes")]
+        begun = set(threading.enumerate()) - before
+        left = [thread.name for thread in begun if thread.name.startswith("beam_pipes")]
         if not left or time.monotonic() > deadline:
             break
         time.sleep(0.01)

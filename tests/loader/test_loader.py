@@ -132,6 +132,21 @@ def test_batch_at_reads_any_step_and_leaves_the_cursor_alone(row_split):
         loader.batch_at(-1)
 
 
+@pytest.mark.parametrize("last", ["drop", "pad"])
+def test_batches_at_stacks_what_batch_at_gives_across_epochs(row_split, last):
+    loader = Loader(row_split, batch_size=16, epochs=3, seed=5, last=last)
+    expected = [loader.batch_at(step) for step in range(len(loader))]
+
+    for first, taken in ((0, 1), (3, 4), (0, len(loader))):
+        stacked = loader.batches_at(first, taken)
+        for name, array in stacked.items():
+            assert np.array_equal(array, np.stack([batch[name] for batch in expected[first : first + taken]]))
+    with pytest.raises(LoaderError, match="step 30 is outside the run of"):
+        loader.batches_at(5, 26)
+    with pytest.raises(LoaderError, match="count should be at least 1, got 0"):
+        loader.batches_at(5, 0)
+
+
 def test_every_epoch_has_its_own_order_and_seeds_differ(row_split):
     loader = Loader(row_split, batch_size=100, epochs=2)
     first, second = (batch["id"].tolist() for batch in loader)

@@ -9,9 +9,18 @@ import pytest
 
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 
+OLDER: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _count_from_here():
+    OLDER.clear()
+    OLDER.update(threading.enumerate())
+
 
 def _threads() -> int:
-    return sum(thread.name.startswith("beam_pipes-prefetch") for thread in threading.enumerate())
+    begun = set(threading.enumerate()) - OLDER
+    return sum(thread.name.startswith("beam_pipes-prefetch") for thread in begun)
 
 
 def _wait_until_no_threads() -> None:

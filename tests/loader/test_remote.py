@@ -10,9 +10,9 @@ import pytest
 from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import LocalStorage
+from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, ExampleIndexError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
-from beam_pipes.loader.shard_store import ShardStore
 
 SHARDS = 12
 
@@ -80,18 +80,19 @@ def test_a_block_shuffle_fetches_every_shard_once_an_epoch_within_the_bound(far,
     storage = FarStorage()
     max_bytes = 8 * largest
     remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=max_bytes, storage=storage)
+    directory = ShardStore(tmp_path, max_bytes=max_bytes, storage=storage)
     options = {"batch_size": 10, "shuffle": BlockShuffle(window=2), "seed": 3, "last": "partial"}
     expected = list(Loader(local, **options))
 
     used, found = [], []
     for batch in Loader(remote, workers=workers, **options):
         found.append(batch)
-        used.append(sum(file.stat().st_size for file in tmp_path.rglob("*tfrecord*") if file.exists()))
+        used.append(directory.used_bytes())
 
     assert all(map(same, expected, found)) and len(expected) == len(found)
     records = [name for name in storage.reads if not name.endswith(".index")]
     assert sorted(records) == sorted(set(records)) and len(records) == SHARDS
-    assert max(used) <= max_bytes
+    assert 0 < max(used) <= max_bytes
 
 
 def test_the_next_window_arrives_while_the_present_one_is_read(far, tmp_path):
@@ -220,10 +221,13 @@ def test_the_least_recently_used_file_goes_first(tmp_path):
         crcs[name] = google_crc32c.value(name.encode() * 100)
     store = ShardStore(tmp_path / "near", max_bytes=250, storage=LocalStorage())
 
+    locks = set()
     for name in ("a", "b", "a", "c"):
         store.fetch(str(far / name), name, size=100, crc32c=crcs[name])
+        locks.add((store.directory / ".lock").stat().st_ino)
         time.sleep(0.01)
 
+    assert len(locks) == 1  # a lock that went like other files would be held by two at once
     assert sorted(path.name for path in store.directory.iterdir() if path.name != ".lock") == ["a", "c"]
     assert store.used_bytes() == 200
     with pytest.raises(LoaderError, match="bounded to 250; raise max_bytes"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from beam_pipes.cache import (
 from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
+from beam_pipes.telemetry import Telemetry, diagnose_loader
 
 FIXED = ExampleSpec(
     {"x": FeatureSpec("int32", shape=(4,)), "id": FeatureSpec("int64"), "half": FeatureSpec("bfloat16")}
@@ -183,6 +185,33 @@ def test_an_endless_run_has_no_length(fixed):
         len(loader)
 
 
+@pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+def test_a_loop_over_the_loader_gives_the_tensors_of_its_dataset(fixed, tmp_path, last):
+    large = ExampleSpec({"big": FeatureSpec("float32", shape=(700,)), "flag": FeatureSpec("bool")})
+    made = [{"big": np.full(700, i, np.float32), "flag": i % 2 == 0} for i in range(21)]
+    for split in (fixed, write_cache(tmp_path / "large", made, large)["train"]):
+        loader = DataLoader.from_cache(split, batch_size=8, seed=4, epochs=2, last=last)
+
+        direct, through = list(loader), list(loader.dataset)
+
+        assert len(direct) == len(through) == len(loader)
+        for one, other in zip(direct, through, strict=True):
+            assert one.keys() == other.keys()
+            for name in one:
+                assert isinstance(one[name], tf.Tensor)
+                assert one[name].dtype == other[name].dtype
+                assert one[name].device == other[name].device
+                assert np.array_equal(one[name].numpy(), other[name].numpy())
+
+
+def test_texts_and_ragged_values_come_as_the_same_tensors_without_a_dataset(texts):
+    loader = DataLoader.from_cache(texts, batch_size=6, ragged="values")
+
+    for one, other in zip(loader, loader.dataset, strict=True):
+        assert {name: tensor.dtype for name, tensor in one.items()} == {n: t.dtype for n, t in other.items()}
+        assert all(np.array_equal(one[name].numpy(), other[name].numpy()) for name in one)
+
+
 def test_iterators_of_one_tf_dataset_do_not_disturb_each_other(fixed):
     dataset = DataLoader.from_cache(fixed, batch_size=2, seed=9, epochs=3).dataset
     expected = [batch["id"].tolist() for batch in Loader(fixed, batch_size=2, seed=9, epochs=3)]
@@ -299,3 +328,24 @@ assert loader.get_n_samples() == 10
     finished = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
 
     assert finished.returncode == 0, finished.stderr
+
+
+def test_a_slow_transformation_of_tf_data_is_named(fixed) -> None:
+    def slowly(ids):
+        time.sleep(0.05)
+        return ids
+
+    native = Loader(fixed, batch_size=4)
+    loader = DataLoader.from_cache(native).map(lambda batch: {"id": tf.py_function(slowly, [batch["id"]], tf.int64)})
+    found = diagnose_loader(loader, step_ms=1, batches=3)
+
+    assert found.stage == "transform" and found.input_bound is True
+    assert set(found.stage_ms) == {"storage read", "gather", "transform"} and native.step == 0
+
+
+def test_tensors_are_counted_as_arrays_are(texts) -> None:
+    expected = Telemetry(Loader(texts, batch_size=5, pad_to=4), tokens="tokens")
+    watched = Telemetry(DataLoader.from_cache(texts, batch_size=5, pad_to=4), tokens="tokens")
+    assert len(list(expected)) == len(list(watched)) == 8
+
+    assert watched.totals().rows == 40 and watched.totals().tokens == expected.totals().tokens

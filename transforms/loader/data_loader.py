@@ -50,7 +50,8 @@ class DataLoader:
         dataset has to be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
         through a pipe.
       prefetch: batches under way per worker, 2 by default: one in work, one waiting.
-      timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits for ever.
+      timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits on, and says every
+        five minutes on standard error which examples it waits for.
       return_list: hand out the fields of a batch as a list: a tuple becomes a list, a dict the list of its values, an
         array a list of one. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.

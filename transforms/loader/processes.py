@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import multiprocessing
 import pickle
+import signal
 from collections import deque
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
@@ -18,6 +19,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
+from beam_pipes.loader.waiting import LOOK_SECS, Waiting
 from transforms.datasets.base import MapStyle
 from transforms.loader.fetching import short
 from transforms.loader.threads import Loaded
@@ -56,7 +58,8 @@ class WorkerPool:
                 ours, theirs = context.Pipe()
                 process = context.Process(target=serve, args=(theirs,), name=f"transforms-loader-{number}", daemon=True)
                 try:
-                    process.start()
+                    with _interrupts_held_back():
+                        process.start()
                 finally:
                     theirs.close()
                 self._workers.append((process, ours))
@@ -95,8 +98,9 @@ class WorkerPool:
             process.join(JOIN_SECS)
             if process.is_alive():
                 process.kill()
-                process.join()
-            process.close()
+                process.join(JOIN_SECS)
+            if not process.is_alive():  # SIGKILL waits for the kernel, as for a disk that does not answer
+                process.close()
         self._workers.clear()
 
     def _request(self, number: int, epoch: int, indices: list[int]) -> tuple[int, list[int]]:
@@ -107,7 +111,16 @@ class WorkerPool:
 
     def _answer(self, number: int, indices: list[int], timeout: float | None) -> list[Any]:
         process, connection = self._workers[number]
-        if not wait([connection, process.sentinel], timeout):
+        if timeout is None:
+            waiting = Waiting(
+                lambda: (
+                    f"worker process {number} (pid {process.pid}) is at examples {short(indices)}; "
+                    "DataLoader(timeout=…) makes an error of it"
+                )
+            )
+            while not wait([connection, process.sentinel], LOOK_SECS):
+                waiting.look()
+        elif not wait([connection, process.sentinel], timeout):
             raise LoaderWorkerError(
                 f"worker process {number} (pid {process.pid}) gave no batch within timeout={timeout} s; it is at "
                 f"examples {short(indices)}",
@@ -132,6 +145,16 @@ class WorkerPool:
             exit_code=process.exitcode,
             indices=indices,
         )
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C waits, here for a moment and in a process that is started until it has decided not to hear it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _rebuilt(failure: Failure, number: int) -> ExampleError:

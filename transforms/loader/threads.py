@@ -6,11 +6,12 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from beam_pipes.loader.waiting import LOOK_SECS, Waiting
 from transforms.datasets.base import MapStyle
-from transforms.loader.fetching import load_examples
+from transforms.loader.fetching import load_examples, short
 
 Loaded = tuple[list[int], list[Any]]
 
@@ -42,10 +43,23 @@ def load_on_threads(
             pending.append((indices, executor.submit(load, indices)))
         while pending:
             indices, future = pending.popleft()
+            _await(future, indices, "a thread of the loader is at examples {}")
             examples = future.result()
             for following in itertools.islice(batches, 1):
                 pending.append((following, executor.submit(load, following)))
             yield indices, examples
     finally:
         stopped.set()
-        executor.shutdown(wait=True, cancel_futures=True)
+        executor.shutdown(wait=False, cancel_futures=True)
+        for indices, future in pending:
+            _await(future, indices, "a thread of the loader that was closed is still at one of the examples {}")
+        executor.shutdown(wait=True)
+
+
+def _await(future: Future[list[Any]], indices: list[int], where: str) -> None:
+    """Waits until a batch is there, and says which examples it is at where that takes long."""
+    if future.done():
+        return
+    waiting = Waiting(lambda: where.format(short(indices)))
+    while not wait([future], LOOK_SECS).done:
+        waiting.look()

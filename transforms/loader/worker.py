@@ -31,6 +31,7 @@ def serve(connection: Connection) -> None:
     """Runs in the worker process; the first message is the pickled dataset, later ones are (epoch, indices)."""
     # Ctrl-C reaches the whole group: only the parent acts on it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back since before this process began
     try:
         packed = connection.recv_bytes()
     except (EOFError, OSError):
@@ -47,7 +48,10 @@ def serve(connection: Connection) -> None:
         except Exception as error:
             words = f"examples {short(indices)} cannot be sent from a worker process: {type(error).__name__}: {error}"
             messages = encode(_failure(ExampleError(words, indices=indices), error))
-        send(connection, messages)
+        try:
+            send(connection, messages)
+        except ConnectionError:
+            return  # nobody waits for it any more
 
 
 def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int, list[int]]]) -> None:

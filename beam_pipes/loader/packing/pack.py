@@ -80,7 +80,8 @@ def pack(
     else:
         records, lengths = kept, np.minimum(whole[kept], capacities)
         starts = np.zeros_like(lengths)
-    if len(limits) == 1:
+    if len(set(limits.values())) == 1 and (lengths == lengths[:, :1]).all():
+        # One feature, or several that are always of one length: joined parts with their marks, aligned features.
         bins = ALGORITHMS[algorithm](lengths[:, 0], int(capacities[0]))
     else:
         bins = vector_fit(lengths, tuple(capacities.tolist()))

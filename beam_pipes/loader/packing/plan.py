@@ -30,6 +30,7 @@ from beam_pipes.loader.identity import Identity
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
 _ARRAYS = ("bin_offsets", "records", "starts", "lengths")
+_DTYPES = ("|u1", "<u2", "<u4", "<u8")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,7 +193,9 @@ class PackingPlan:
                 **arrays,
             )
             object.__setattr__(plan, "_digest", header["digest"])
-        except (ValueError, KeyError, TypeError) as error:
+            if verify:
+                _check_entries(plan)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise CorruptIndexError(
                 f"packing plan {path} is damaged: {error}. Delete it and pack the split again.", path=str(path)
             ) from error
@@ -224,9 +227,34 @@ def _padded(array: npt.NDArray[Any]) -> bytes:
     return raw + bytes(_aligned(len(raw)) - len(raw))
 
 
+def _check_entries(plan: PackingPlan) -> None:
+    """Raises `ValueError` unless the arrays describe rows of records of the source, within their lengths."""
+    features, entries = len(plan.totals), len(plan.records)
+    offsets = plan.bin_offsets
+    shapes = (offsets.ndim, plan.records.ndim, plan.starts.shape, plan.lengths.shape)
+    if shapes != (1, 1, (entries, features), (entries, features)) or not len(offsets) or not features:
+        raise ValueError(f"the arrays of {features} features and {entries} entries have other shapes: {shapes}")
+    if int(offsets[0]) != 0 or int(offsets[-1]) != entries or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("the rows do not follow each other")
+    if not isinstance(plan.source.rows, int) or (entries and int(plan.records.max()) >= plan.source.rows):
+        raise ValueError(f"there are entries of records beyond the {plan.source.rows!r:.40} of the split")
+    for column, (name, totals) in enumerate(plan.totals.items()):
+        limit = totals.sequence_length
+        if type(limit) is not int or not 0 < limit < 1 << 31:
+            raise ValueError(f"sequence_length of {name!r:.80} is {limit!r:.40}")
+        placed = np.concatenate([np.zeros(1, np.int64), np.cumsum(plan.lengths[:, column], dtype=np.int64)])
+        taken = placed[offsets[1:].astype(np.int64)] - placed[offsets[:-1].astype(np.int64)]
+        if (taken > limit).any() or (taken < 0).any():
+            raise ValueError(f"row {int(np.argmax(taken))} holds more than {limit} values of {name!r:.80}")
+
+
 def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> npt.NDArray[Any]:
+    if where["dtype"] not in _DTYPES:
+        raise ValueError(f"an array should be of one of {', '.join(_DTYPES)}, found {where['dtype']!r:.40}")
     dtype = np.dtype(where["dtype"])
     shape = tuple(where["shape"])
+    if any(type(size) is not int or not 0 <= size <= len(data) for size in (*shape, where["offset"])) or len(shape) > 2:
+        raise ValueError(f"an array of shape {shape!r:.80} does not fit into {len(data)} bytes")
     first = begin + int(where["offset"])
     last = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if last > len(data) - 4:

@@ -1,0 +1,179 @@
+"""Which source records a step delivers, and at which steps a source record is delivered.
+
+Both are computed from the order, which is a function that can be inverted, and from the lineage of the cache: nothing
+is read of the data, and nothing is kept of earlier steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_pipes.cache.takedown import is_removed
+from beam_pipes.errors import LoaderError, UnknownRecordError
+from beam_pipes.loader.order import Indices
+from beam_pipes.loader.packed_rows import PackedRows
+from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.stream import MixtureStream
+from beam_pipes.loader.taken_down import stored_split
+
+if TYPE_CHECKING:
+    from beam_pipes.loader.loader import Loader, RowPlace
+
+# Entries of a packing plan that are searched at a time.
+_CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """A source record in a global batch.
+
+    `host_index` and `index` say whose batch, and which row of it. `source` counts the sources of a mixture (0 without
+    one), `row` the rows of that source: a record, or a bin of a packing plan, in which the record is segment `segment`
+    (None without packing). `record` is its index in the split and `record_id` the source record that it was made of,
+    `file@position`. `taken_down`: it is not delivered: its place holds another record (`stands_in`), or nothing in a
+    packed row.
+    """
+
+    epoch: int
+    step: int
+    position: int
+    host_index: int
+    index: int
+    source: int
+    split: str
+    row: int
+    segment: int | None
+    record: int
+    record_id: str
+    taken_down: bool
+    stands_in: str | None
+
+
+def deliveries(loader: Loader, step: int) -> list[Delivery]:
+    """The source records of global batch number `step`, all hosts, in order of rows and of segments.
+
+    Raises `LoaderError` for a step outside the run, `CacheNotFoundError` for a cache that was built without lineage.
+    """
+    steps = loader._next_step(loader._cursor_at(step))
+    if steps is None or (loader.epochs is not None and loader.steps_per_epoch and step >= len(loader)):
+        raise LoaderError(f"step {step} is outside the run of {len(loader)} steps", step=step)
+    stream = loader._reader.stream
+    positions = steps.position + np.arange(steps.rows)
+    places = stream.locate(steps.epoch, positions)
+    sources = places[:, 0] if places.ndim == 2 else np.zeros(len(places), np.int64)
+    rows = places[:, 1] if places.ndim == 2 else places
+    found: list[Delivery] = []
+    for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
+        rows_of_source = _rows_of(stream, source)
+        split = split_of(rows_of_source)
+        row %= max(1, rows_of_source.size)  # rows that are drawn anew are numbered on from epoch to epoch
+        host, index = loader._steps.host_of(place, steps.rows)
+        segments, records = _records_of(rows_of_source, row)
+        ids = split.record_ids(records)
+        removed = is_removed(records, split.removed_rows)
+        for segment, record, record_id, gone in zip(segments, records.tolist(), ids, removed.tolist(), strict=True):
+            stand_in = split.record_ids(split.stand_ins([record]))[0] if gone and segment is None else None
+            found.append(
+                Delivery(
+                    epoch=steps.epoch,
+                    step=step,
+                    position=steps.position + place,
+                    host_index=host,
+                    index=index,
+                    source=source,
+                    split=str(split.name),
+                    row=row,
+                    segment=segment,
+                    record=record,
+                    record_id=record_id,
+                    taken_down=gone,
+                    stands_in=stand_in,
+                )
+            )
+    return found
+
+
+def places_of(
+    loader: Loader, record_id: str, *, first_epoch: int = 0, epochs: int = 1, last_step: int | None = None
+) -> list[RowPlace]:
+    """When the rows that hold anything of a source record come, in order of steps.
+
+    `epochs` from `first_epoch` on; in a mixture without end (one epoch) every time up to `last_step`, or once each
+    where it is left out. A record that is in no row (dropped, left out by the packing plan) has no places.
+
+    Raises `UnknownRecordError` where no source of the loader has read such a record.
+    """
+    stream = loader._reader.stream
+    found: list[RowPlace] = []
+    unknown: list[UnknownRecordError] = []
+    sources = range(len(stream.sources)) if isinstance(stream, MixtureStream) else range(1)
+    for source in sources:
+        rows_of_source = _rows_of(stream, source)
+        try:
+            records = split_of(rows_of_source).find_rows(record_id)
+        except UnknownRecordError as error:
+            unknown.append(error)
+            continue
+        for row in _rows_with(rows_of_source, records):
+            for epoch in range(first_epoch, first_epoch + epochs):
+                found += _occurrences(loader, epoch, source, row, last_step)
+    if len(unknown) == len(sources):
+        raise unknown[0]
+    return sorted(found, key=lambda place: (place.step, place.position))
+
+
+def splits_of(stream: Any) -> list[Any]:
+    """The splits that a stream reads."""
+    return [split_of(rows) for rows in (stream.sources if isinstance(stream, MixtureStream) else [stream.rows])]
+
+
+def split_of(rows: Any) -> Any:
+    """The split of a cache behind the rows of one source."""
+    return stored_split(rows.split)
+
+
+def _rows_of(stream: Any, source: int) -> Any:
+    return stream.sources[source] if isinstance(stream, MixtureStream) else stream.rows
+
+
+def _records_of(rows: Any, row: int) -> tuple[list[int | None], Indices]:
+    """The records that make up a row, and the segment of each in it."""
+    if not isinstance(rows, PackedRows):
+        return [None], np.array([row], np.int64)
+    plan: PackingPlan = rows.plan
+    first, last = int(plan.bin_offsets[row]), int(plan.bin_offsets[row + 1])
+    return list(range(1, last - first + 1)), plan.records[first:last].astype(np.int64)
+
+
+def _rows_with(rows: Any, records: Indices) -> Iterator[int]:
+    """The rows that hold any of these records (ascending), each once."""
+    if not isinstance(rows, PackedRows):
+        yield from records.tolist()
+        return
+    plan: PackingPlan = rows.plan
+    last = -1
+    for start in range(0, len(plan.records), _CHUNK):
+        entries = start + np.flatnonzero(is_removed(plan.records[start : start + _CHUNK], records))
+        for row in (np.searchsorted(plan.bin_offsets, entries, side="right") - 1).tolist():
+            if row != last:
+                yield row
+            last = row
+
+
+def _occurrences(loader: Loader, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
+    stream = loader._reader.stream
+    if stream.size is not None or last_step is None:
+        place = loader.when(row, epoch=epoch, source=source)
+        if place is not None and (last_step is None or place.step <= last_step):
+            yield place
+        return
+    assert isinstance(stream, MixtureStream)
+    for position in stream.positions_of(epoch, source, row):
+        place = loader.place_at(epoch, position)
+        if place is None or place.step > last_step:
+            return
+        yield place

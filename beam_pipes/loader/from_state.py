@@ -1,0 +1,117 @@
+"""A loader that is made from a state: what the state says of its sequence, over caches that are at hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from beam_pipes.cache import Cache, Manifest, storage_for
+from beam_pipes.cache.publish import SNAPSHOTS
+from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.loader.block_order import BlockShuffle
+from beam_pipes.loader.loader import Loader
+from beam_pipes.loader.mixture import Mixture
+from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.state import LoaderState
+from beam_pipes.loader.stream import Shuffle
+
+
+def loader_from_state(
+    state: LoaderState,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    batch_size: int,
+    host_count: int = 1,
+    last: str = "drop",
+    plans: Sequence[str | os.PathLike[str]] = (),
+) -> Loader:
+    """The loader of a state, standing where the state stands, over the caches at `paths`.
+
+    `paths` are the directories of the caches, one for each source of a mixture, in its order; of each, the snapshot
+    that the state names is opened. `plans` are the files of packing plans, likewise. `batch_size` and `last` are not
+    part of a state, because they may change between saving and restoring: pass those of the run.
+
+    Raises `LoaderError` where paths or plans are missing, `CacheNotFoundError` where a snapshot is gone, and
+    `StateMismatchError` where anything else is not what the state was saved with.
+    """
+    named = dict(state.source)
+    if "num_sources" not in named:
+        if len(paths) != 1:
+            raise LoaderError(f"this state is of one source: pass the directory of its cache, got {len(paths)} paths.")
+        source = _source(paths[0], named.get("split"), named.get("manifest"), plans[0] if plans else None, named)
+    else:
+        listed = named.get("sources")
+        if not isinstance(listed, list) or not isinstance(named.get("rates"), list):
+            raise LoaderError(
+                f"this state is of a mixture of {named['num_sources']} sources, too many to be listed in it: make the "
+                "loader as the run does, and restore the state into it."
+            )
+        if len(paths) != len(listed) or (plans and len(plans) != len(listed)):
+            raise LoaderError(
+                f"this state is of a mixture of {len(listed)} sources ({', '.join(map(str, listed))}): pass the "
+                f"directory of each, in this order; got {len(paths)} paths and {len(plans)} plans."
+            )
+        pairs = []
+        for index, (path, text) in enumerate(zip(paths, listed, strict=True)):
+            split, _, rest = str(text).partition("@")
+            manifest, *more = rest.split("/")
+            plan = plans[index] if plans and len(more) == 2 else None
+            where = {"plan": more[1]} if len(more) == 2 else {}
+            pairs.append((_source(path, split, manifest, plan, where), named["rates"][index]))
+        source = Mixture(pairs, exhausted=str(named.get("exhausted")))
+    loader = Loader(
+        source,
+        batch_size=batch_size,
+        seed=state.seed,
+        epochs=None,
+        shuffle=_shuffle(state.shuffle),
+        host_count=host_count,
+        last=last,
+    )
+    loader.restore(state)
+    return loader
+
+
+def shuffle_of_label(label: str) -> Shuffle:
+    """The inverse of how a state names an order: "global", "stored" or "blocks/8"."""
+    return _shuffle(label)
+
+
+def _shuffle(label: str) -> Shuffle:
+    if label in ("global", "stored"):
+        return label == "global"
+    kind, _, window = label.partition("/")
+    if kind == "blocks" and window.isdecimal() and len(window) < 10:
+        return BlockShuffle(window=int(window))
+    raise LoaderError(f"a shuffle is named 'global', 'stored' or 'blocks/<window>', got {label!r}")
+
+
+def _source(
+    path: str | os.PathLike[str], split: Any, manifest: Any, plan: str | os.PathLike[str] | None, named: Any
+) -> Any:
+    found = _open_snapshot(path, str(manifest))[str(split)]
+    if "plan" not in named:
+        return found
+    if plan is None:
+        raise LoaderError("this state is of packed rows: pass the file of the packing plan that the run used.")
+    return PackingPlan.load(plan, found)
+
+
+def _open_snapshot(path: str | os.PathLike[str], manifest_id: str) -> Cache:
+    """The snapshot with this manifest, the current one or an older one."""
+    root = os.fspath(path)
+    cache = Cache.open(root)
+    if cache.manifest.id.startswith(manifest_id):
+        return cache
+    storage = storage_for(root)
+    for snapshot in storage.list(os.path.join(root, SNAPSHOTS)):
+        file = os.path.join(root, SNAPSHOTS, snapshot, "manifest.json")
+        if storage.exists(file) and Manifest.from_bytes(storage.read_bytes(file), path=file).id.startswith(manifest_id):
+            return Cache.open(root, snapshot=snapshot)
+    raise CacheNotFoundError(
+        f"{root}: expected the snapshot with manifest {manifest_id[:16]}…, which the state was saved with, and it is "
+        f"not there; the published one is {cache.manifest.id[:16]}….",
+        path=root,
+        manifest=manifest_id,
+    )

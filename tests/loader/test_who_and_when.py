@@ -1,0 +1,187 @@
+"""Which source records a step delivers, and the inverse: at which steps a source record comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from origin_caches import build_origins
+
+from beam_pipes.cache import Cache
+from beam_pipes.errors import CacheNotFoundError, LoaderError, StateMismatchError, UnknownRecordError
+from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
+from beam_pipes.loader.from_state import loader_from_state
+from beam_pipes.offline.takedown import take_down
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    return build_origins(tmp_path_factory.mktemp("train"), "text", 60)["train"]
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    return build_origins(tmp_path_factory.mktemp("other"), "jsonl", 25)["train"]
+
+
+def loader_of(train, other, kind, exhausted, **options):
+    packed = pack(train, sequence_length=24, feature="tokens")
+    source = {
+        "split": train,
+        "packed": packed,
+        "mixture": Mixture([(train, 2), (other, 1)], exhausted=exhausted),
+        "packed mixture": Mixture(
+            [(packed, 3), (pack(other, sequence_length=24, feature="tokens"), 1)], exhausted=exhausted
+        ),
+    }[kind]
+    if kind.endswith("mixture") and exhausted == "repeat":
+        options["epochs"] = None
+    return Loader(source, **options)
+
+
+@given(
+    kind=st.sampled_from(["split", "packed", "mixture", "packed mixture"]),
+    exhausted=st.sampled_from(["repeat", "stop", "drop"]),
+    batch_size=st.integers(2, 9),
+    seed=st.integers(0, 3),
+    hosts=st.integers(1, 2),
+    last=st.sampled_from(["drop", "pad", "partial"]),
+    blocks=st.booleans(),
+    at=st.integers(0, 10**6),
+)
+@settings(max_examples=60, deadline=None)
+def test_when_of_who_contains_the_step(train, other, kind, exhausted, batch_size, seed, hosts, last, blocks, at):
+    shuffle = BlockShuffle(window=3) if blocks and kind in ("split", "mixture") else True
+    loader = loader_of(
+        train, other, kind, exhausted, batch_size=batch_size, seed=seed, epochs=2, last=last, shuffle=shuffle,
+        host_count=hosts,
+    )  # fmt: skip
+    endless = loader.steps_per_epoch is None
+    if not endless and not len(loader):
+        return
+    step = at % (50 if endless else len(loader))
+
+    for each in loader.who(step):
+        places = loader.when_record(each.record_id, epochs=1 if endless else 2, last_step=step if endless else None)
+        assert (each.step, each.epoch, each.host_index, each.index) in {
+            (place.step, place.epoch, place.host_index, place.index) for place in places
+        }
+
+
+@given(batch_size=st.integers(2, 9), seed=st.integers(0, 3), hosts=st.integers(1, 2), at=st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_who_says_what_the_batches_of_all_hosts_hold(train, other, batch_size, seed, hosts, at):
+    options = {"batch_size": batch_size, "seed": seed, "last": "partial", "host_count": hosts}
+    loaders = [Loader(train, host_index=host, **options) for host in range(hosts)]
+    step = at % len(loaders[0])
+
+    found = {(each.host_index, each.index): each for each in loaders[0].who(step)}
+    batches = [loader.batch_at(step)["number"].tolist() for loader in loaders]
+
+    assert len(found) == sum(map(len, batches))
+    for (host, index), each in found.items():
+        assert batches[host][index] == train[each.record]["number"]
+        assert each.record in train.find_rows(each.record_id)
+
+
+def test_segments_of_packed_rows_are_named(train):
+    loader = Loader(pack(train, sequence_length=24, feature="tokens"), batch_size=3, seed=5)
+
+    for each in loader.who(1):
+        batch = loader.batch_at(1)
+        segment = batch["tokens"][each.index][batch["segment_ids"][each.index] == each.segment]
+        assert segment.tolist() == train[each.record]["tokens"].tolist()
+
+
+def test_a_record_that_is_in_no_row_never_comes(train):
+    loader = Loader(train, batch_size=4, seed=1)
+
+    assert loader.when_record("a.txt@0") == []  # dropped
+    with pytest.raises(UnknownRecordError, match="Did you mean a.txt@0"):
+        loader.when_record("a.txt@1")
+    with pytest.raises(LoaderError, match="step 1000 is outside the run of"):
+        loader.who(1000)
+
+
+def test_taken_down_records_are_marked_with_what_stands_in(tmp_path):
+    train = build_origins(tmp_path)["train"]
+    loader = Loader(train, batch_size=4, seed=1)
+    packed = Loader(pack(train, sequence_length=24, feature="tokens"), batch_size=4, seed=1, last="partial")
+    take_down(tmp_path / "cache", ["a.txt@4"])
+
+    gone = [each for step in range(len(loader)) for each in loader.who(step) if each.taken_down]
+    assert [(each.record_id, each.stands_in) for each in gone] == [("a.txt@4", "a.txt@8")] * len(gone)
+    assert len(gone)
+    assert [each.stands_in for step in range(len(packed)) for each in packed.who(step) if each.taken_down] == [None] * 2
+
+
+class TestFromAState:
+    def test_the_loader_of_a_state_stands_where_it_stood(self, train, other):
+        loader = Loader(Mixture([(train, 2), (other, 1)]), batch_size=4, seed=3, epochs=None)
+        iterator = iter(loader)
+        for _ in range(5):
+            next(iterator)
+        paths = [train._root, other._root]
+
+        made = loader_from_state(loader.state, paths, batch_size=4)
+
+        assert made.state == loader.state
+        assert np.array_equal(next(iter(made))["number"], next(iterator)["number"])
+        assert made.who(7) == loader.who(7)
+
+    def test_an_older_snapshot_is_found(self, tmp_path):
+        old = build_origins(tmp_path, count=30)["train"]
+        state = Loader(old, batch_size=4, seed=3).state
+        new = build_origins(tmp_path, count=40)
+        assert new.manifest.id != old.manifest_id
+
+        made = loader_from_state(state, [new.path], batch_size=4)
+
+        assert made.who(2) == Loader(old, batch_size=4, seed=3).who(2)
+
+    def test_packed_rows_need_their_plan(self, train, tmp_path):
+        plan = pack(train, sequence_length=24, feature="tokens")
+        plan.save(tmp_path / "plan")
+        state = Loader(plan, batch_size=2, seed=3).state
+
+        with pytest.raises(LoaderError, match="pass the file of the packing plan"):
+            loader_from_state(state, [train._root], batch_size=2)
+        made = loader_from_state(state, [train._root], batch_size=2, plans=[tmp_path / "plan"])
+        assert made.who(1) == Loader(plan, batch_size=2, seed=3).who(1)
+
+    @pytest.mark.parametrize(
+        ("changes", "paths", "error", "words"),
+        [
+            ({"source": {"manifest": "00", "split": "train", "rows": 1}}, 1, CacheNotFoundError, "saved with, and it"),
+            (
+                {"shuffle": "blocks/x"},
+                1,
+                LoaderError,
+                "is named 'global', 'stored' or 'blocks/<window>', got 'blocks/x'",
+            ),
+            ({}, 2, LoaderError, "of one source: pass the directory of its cache, got 2 paths"),
+            (
+                {"source": {"num_sources": 2, "sources": ["a", "b"], "rates": [1, 1]}},
+                1,
+                LoaderError,
+                "directory of each",
+            ),
+            ({"source": {"num_sources": 90}}, 1, LoaderError, "too many to be listed"),
+            ({"order_version": 7}, 1, StateMismatchError, "order_version: 7"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, train, changes, paths, error, words):
+        saved = {**Loader(train, batch_size=2, seed=3).state.to_dict(), **changes}
+
+        with pytest.raises(error, match=words):
+            loader_from_state(LoaderState.from_dict(saved), [train._root] * paths, batch_size=2)
+
+
+def test_a_cache_without_lineage_says_so():
+    golden = Cache.open(Path(__file__).parents[1] / "golden" / "cache_v1")
+
+    with pytest.raises(CacheNotFoundError, match="was built without. Build the cache again"):
+        Loader(golden[golden.splits[0]], batch_size=1).who(0)
