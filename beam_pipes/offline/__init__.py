@@ -14,4 +14,5 @@ A runner only decides where shard jobs run.
 from __future__ import annotations
 
 from beam_pipes.offline.declaration import Declaration as Declaration
+from beam_pipes.offline.expectation import expect as expect
 from beam_pipes.offline.reference import load_declaration as load_declaration

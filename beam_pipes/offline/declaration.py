@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from google.protobuf.message import Message
 
+from beam_pipes.analysis.analyzer import Analyzer
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import Graph, Stage, graph_of
 from beam_pipes.engine.signature import describe
 from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.offline.analysis.declared_analyzers import check_analyzers
+from beam_pipes.offline.expectation import Expectation
+from beam_pipes.offline.record_limits import record_limits
 from beam_pipes.sources.source import Source
 
 RecordKind = Literal["example", "proto", "bytes"]
@@ -43,13 +47,23 @@ class Declaration:
         features: the features of the examples, one mapping for all splits, or split → mapping. Left out, dtypes and
             ranks are inferred from the first examples and every dimension is taken to vary; a later example that does
             not fit is an error, so declare what is not obvious.
+        analyzers: what has to be found out about all records before the first one is transformed; stages of `pipeline`
+            hold `analyzer.result`. The results are assets of the cache. See docs/analysis.md.
         split: the name of the split of a pipeline with a single output.
         seed: what the randomness of stages is keyed by, together with stage and record.
         on_error: what happens to a record that fails: "fail" stops the build (the default: nothing is lost silently),
             "dead_letter" keeps it with its bytes and its error, "drop" counts it. A stage's own `on_error` goes first.
         max_bad: how many records may fail before the build stops: a count (int) or a fraction of all records (float).
             None allows any number.
+        record_timeout_secs, record_memory_bytes: how long one stage may work on one record, and by how much memory its
+            process may grow meanwhile. A record that goes beyond fails, as `on_error` says, and the worker that hung on
+            it is replaced; None (the default) sets no limit and costs nothing. A stage's own attribute of the same
+            name goes first; `math.inf` there is no limit. See docs/dead-letters.md.
         target_shard_bytes: input bytes of one source shard; the same value gives the same shards on every runner.
+        fingerprints: name → digest of what else the data depends on. They are kept in the manifest as they are, for
+            readers that want to know what a cache was made of.
+        expectations: what has to hold of the snapshot, or it is not published: `expect("dead <= 1% of read")`. They are
+            no part of fingerprints.
 
     Raises:
         DeclarationError: a name or an option is malformed, or an output cannot be stored.
@@ -60,11 +74,16 @@ class Declaration:
     source: Source
     pipeline: Stage
     features: Mapping[str, Any] | None = None
+    analyzers: Sequence[Analyzer] = ()
     split: str = "train"
     seed: int = 0
     on_error: OnError = "fail"
     max_bad: int | float | None = None
+    record_timeout_secs: float | None = None
+    record_memory_bytes: int | None = None
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES
+    fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    expectations: Sequence[Expectation] = ()
 
     def __post_init__(self) -> None:
         for option, value in (("name", self.name), ("split", self.split)):
@@ -103,7 +122,15 @@ class Declaration:
                     "letters, digits, '_', '.', '-' only."
                 )
             self.kind(split)
+        for expectation in self.expectations:
+            if not isinstance(expectation, Expectation):
+                raise DeclarationError(
+                    f"declaration {self.name!r}: expectations are made by expect('...'), got {expectation!r}. "
+                    "Example: expectations=(expect('dead <= 1% of read'),)."
+                )
         self._check_features()
+        record_limits(self)
+        check_analyzers(self)
 
     @property
     def graph(self) -> Graph:

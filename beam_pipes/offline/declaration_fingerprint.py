@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,12 @@ FILE_NAME = "fingerprint.json"
 
 # The group of what belongs to no stage: seed, source options, outputs and their features.
 DECLARATION = "declaration"
+
+# The end of a line of `explain` about a constant that stands for the content of a file, before and after.
+_OTHER_CONTENT = re.compile(r': \{"\$asset":"[0-9a-f]+"\} → \{"\$asset":"[0-9a-f]+"\}$')
+
+# What stands before the names of the stages that a source runs while it reads.
+SOURCE = "source"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,9 +56,12 @@ def fingerprint_declaration(declaration: Declaration, specs: Mapping[str, Exampl
     options: dict[str, str] = {
         "seed": str(declaration.seed),
         "on_error": declaration.on_error,
-        "source": canonical_text([type(declaration.source).__name__, declaration.source.fingerprint_config()]),
+        "source": canonical_text([declaration.source.fingerprint_class(), declaration.source.fingerprint_config()]),
     }
-    stages: dict[str, Fingerprint] = {}
+    options |= {f"fingerprint {name}": digest for name, digest in declaration.fingerprints.items()}
+    stages: dict[str, Fingerprint] = {
+        f"{SOURCE}.{name}": fingerprint(stage) for name, stage in declaration.source.stages().items()
+    }
     for unit in graph.units:
         inputs = list(unit.inputs) if isinstance(unit.inputs, Ref) else {k: list(v) for k, v in unit.inputs.items()}
         options[f"{unit.name}.inputs"] = canonical_text([unit.join, inputs])
@@ -78,7 +88,7 @@ def read_fingerprint(directory: str) -> DeclarationFingerprint | None:
     try:
         data = storage_for(directory).read_bytes(f"{directory}/{FILE_NAME}")
         return DeclarationFingerprint.from_json(json.loads(data))
-    except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -134,7 +144,12 @@ def _versions(stage: Fingerprint) -> list[tuple[str, str]]:
 
 
 def _is_code(line: str) -> bool:
-    """Whether a line of `explain` tells of code: `code:m.f: …`, `const:m.X: …` or `Tokenize.code: …`."""
+    """Whether a line of `explain` tells of code: `code:m.f: …`, `const:m.X: …` or `Tokenize.code: …`.
+
+    A constant that is an asset, or an analyzer, has other content and the same code.
+    """
+    if _OTHER_CONTENT.search(line):
+        return False
     return line.startswith(("code:", "const:")) or line.split(": ", 1)[0].endswith(".code")
 
 

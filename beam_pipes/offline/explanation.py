@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from beam_pipes.cache.in_parallel import in_parallel
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.offline.completion import find_completion, read_completion
+from beam_pipes.offline.completion import find_completions, read_completion
 from beam_pipes.offline.declaration_fingerprint import DECLARATION, code_changes, explain_change
 from beam_pipes.offline.plan import BuildPlan
 from beam_pipes.offline.reuse import find_reusable
@@ -16,6 +17,7 @@ from beam_pipes.sources.source import Slice, SourceShard
 FIRST_BUILD = "nothing is published yet"
 DECLARATION_CHANGED = "the declaration changed"
 REGROUPED = "its input is cut or grouped differently"
+OVERWRITTEN = "everything is to be built anew"
 
 # A plan of 100,000 shards should still be read: of each group of misses this many are told one by one.
 MISSES_SHOWN = 20
@@ -74,15 +76,18 @@ def explain_plan(plan: BuildPlan) -> Explanation:
     same = previous is not None and previous.digest == plan.fingerprint.digest
     before = _slices_before(plan) if same else {}
     reusable = {found.task.index: found.directory for found in find_reusable(plan.header, plan.tasks)}
+    done = find_completions(plan.header, plan.tasks)
     verdicts = []
     for task in plan.tasks:
         reasons: tuple[str, ...]
-        if hit := find_completion(plan.header, task) is not None:
+        if hit := task.index in done:
             reasons = ("it is built",)
         elif hit := task.index in reusable:
             reasons = (f"snapshot {reusable[task.index].rpartition('/')[2]} has it",)
         elif previous is None:
             reasons = (FIRST_BUILD,)
+        elif plan.overwrite:
+            reasons = (OVERWRITTEN,)
         elif not same:
             changed = [name for name, lines in (stages or {}).items() if lines and name != DECLARATION]
             reasons = (DECLARATION_CHANGED + (f" ({', '.join(changed)})" if changed else ""),)
@@ -101,8 +106,9 @@ def _slices_before(plan: BuildPlan) -> dict[str, list[Slice]]:
     """What the published snapshot has read: file → slices."""
     found: dict[str, list[Slice]] = {}
     assert plan.previous is not None
-    for name in storage_for(plan.path).list(f"{plan.previous}/completions"):
-        completion = read_completion(f"{plan.previous}/completions/{name}")
+    storage = storage_for(plan.path)
+    names = storage.list(f"{plan.previous}/completions")
+    for completion in in_parallel(storage, read_completion, [f"{plan.previous}/completions/{name}" for name in names]):
         for piece in completion.source if completion is not None else ():
             found.setdefault(piece.file, []).append(piece)
     return found

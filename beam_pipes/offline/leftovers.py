@@ -8,100 +8,90 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
-from beam_pipes.cache.publish import SNAPSHOTS
+from beam_pipes.cache.manifest import FILE_NAME
+from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import TEMPORARY_PREFIX
+from beam_pipes.cache.storage import Storage, directory_path, storage_for
 from beam_pipes.errors import CacheNotFoundError, DeclarationError
+from beam_pipes.offline.analysis.analysis_plan import DIRECTORY as ANALYSIS
+from beam_pipes.offline.analysis.stored import discard
+from beam_pipes.offline.analysis.uses import Uses, unfinished_uses, unused_places, uses_of
 from beam_pipes.offline.lock import build_lock
+
+# accumulators/<analyzer>/<source shard>/content, and the directories that an analyzer may have made in it.
+_DEEPEST_CONTENT = 8
 
 
 def remove_temporaries(root: str | os.PathLike[str]) -> None:
     """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock."""
-    for directory in (str(root), os.path.join(root, SNAPSHOTS), *_snapshot_directories(root)):
-        for entry in _entries(directory):
-            if entry.name.startswith(TEMPORARY_PREFIX):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    Path(entry.path).unlink(missing_ok=True)
+    storage, path = storage_for(root), directory_path(root)
+    storage.sweep(path, depth=1)
+    storage.sweep(f"{path}/{SNAPSHOTS}", depth=3)  # snapshots, their files, and those in their directories
+    storage.sweep(f"{path}/{ANALYSIS}", depth=_DEEPEST_CONTENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collected:
     """What `collect` removed (or would remove) and kept: ids of snapshots, and the bytes that this frees.
 
-    A shard that a kept snapshot shares (a hard link) frees nothing and is not counted.
+    A shard that a kept snapshot shares (a hard link) frees nothing and is not counted. `unused` counts the accumulators
+    and results of analyzers that no kept snapshot was built with.
     """
 
     published: str | None
     kept: tuple[str, ...]
     removed: tuple[str, ...]
     bytes: int
+    unused: int = 0
 
 
 def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = False) -> Collected:
     """Removes the snapshots of a cache directory except the published one and the `keep` most recent others.
 
     Unfinished snapshots count as others: what an interrupted build has done is kept while it is among the recent ones.
-    A reader that has a removed snapshot open keeps the files it has mapped, and finds the others gone.
+    What analyzers have left behind is kept for the snapshots that are kept, and for an analysis that is unfinished,
+    unless `keep` is 0. A reader that has a removed snapshot open keeps the files it has mapped, and finds the others
+    gone.
 
     Raises `CacheNotFoundError` where there is no directory, `CacheBusyError` while a build is writing there.
     """
     if keep < 0:
         raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
-    if not os.path.isdir(path):
+    storage, root = storage_for(path), directory_path(path)
+    if not storage.is_directory(root):
         raise CacheNotFoundError(f"there is no directory {str(path)!r}: nothing was built there.", path=str(path))
-    with build_lock(path):
+    with build_lock(root):
         if not dry_run:
-            remove_temporaries(path)
+            remove_temporaries(root)
         published = None
         with contextlib.suppress(CacheNotFoundError):
-            published = Cache.open(path).manifest.snapshot
-        snapshots = [
-            entry
-            for entry in _entries(os.path.join(path, SNAPSHOTS))
-            if entry.name != published and not entry.name.startswith(TEMPORARY_PREFIX)
-        ]
-        snapshots.sort(key=lambda entry: (_last_written(entry.path), entry.name), reverse=True)
-        removed = snapshots[keep:]
-        freed = sum(map(_freed_bytes, removed))
+            published = Cache.open(root).manifest.snapshot
+        names = [name for name in storage.list(f"{root}/{SNAPSHOTS}") if name != published]
+        written = {name: storage.modified_ns(snapshot_directory(root, name)) for name in names}
+        names.sort(key=lambda name: (written[name], name), reverse=True)
+        removed = names[keep:]
+        freed = sum(_freed_bytes(storage, snapshot_directory(root, name)) for name in removed)
+        kept = [name for name in (published, *names[:keep]) if name is not None]
+        uses = [uses_of(snapshot_directory(root, name)) for name in kept] + [unfinished_uses(root) if keep else None]
+        unused = unused_places(root, [each for each in uses if isinstance(each, Uses)])
+        freed += sum(_freed_bytes(storage, place) for place in unused)
         if not dry_run:
-            for entry in removed:
-                # Renamed first: a snapshot is there as a whole, or not at all.
-                doomed = os.path.join(path, SNAPSHOTS, TEMPORARY_PREFIX + entry.name)
-                os.rename(entry.path, doomed)
-                shutil.rmtree(doomed)
+            for name in removed:
+                remove_snapshot(root, name)
+            for place in unused:
+                discard(place)
     return Collected(
-        published=published,
-        kept=tuple(entry.name for entry in snapshots[:keep]),
-        removed=tuple(entry.name for entry in removed),
-        bytes=freed,
+        published=published, kept=tuple(names[:keep]), removed=tuple(removed), bytes=freed, unused=len(unused)
     )
 
 
-def _snapshot_directories(root: str | os.PathLike[str]) -> Iterator[str]:
-    for entry in _entries(os.path.join(root, SNAPSHOTS)):
-        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(TEMPORARY_PREFIX):
-            yield entry.path
-            yield from (inner.path for inner in _entries(entry.path) if inner.is_dir(follow_symlinks=False))
+def remove_snapshot(root: str | os.PathLike[str], snapshot: str) -> None:
+    """Removes a snapshot that nobody was told of; for the holder of the build lock."""
+    with contextlib.suppress(FileNotFoundError):
+        # Where this is not one step, its manifest goes first: what is there without one is not published.
+        storage_for(root).delete_tree(snapshot_directory(directory_path(root), snapshot), first=[FILE_NAME])
 
 
-def _entries(directory: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(os.fspath(directory)) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _last_written(directory: str) -> int:
-    return max(os.stat(each).st_mtime_ns for each in (directory, *(e.path for e in _entries(directory) if e.is_dir())))
-
-
-def _freed_bytes(snapshot: os.DirEntry[str]) -> int:
-    files = (Path(parent, name) for parent, _, names in os.walk(snapshot.path) for name in names)
-    return sum(status.st_size for file in files if (status := file.stat()).st_nlink == 1)
+def _freed_bytes(storage: Storage, directory: str) -> int:
+    return sum(file.size for file in storage.tree(directory).values() if not file.shared)

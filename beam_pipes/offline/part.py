@@ -6,6 +6,7 @@ import dataclasses
 
 from beam_pipes.cache.codec import IndexRow
 from beam_pipes.cache.dead_letters import DeadLetter
+from beam_pipes.cache.lineage import LineageWriter
 from beam_pipes.engine.account import Account
 
 
@@ -13,7 +14,8 @@ from beam_pipes.engine.account import Account
 class Part:
     """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
 
-    `records` maps each split to (payload, source ordinal, index row) in order.
+    `records` maps each split to (payload, source ordinal, index row) in order. `lineage` says where each source record
+    was, and what became of it.
     """
 
     first_sequence: int
@@ -21,3 +23,4 @@ class Part:
     records: dict[str, list[tuple[bytes, int, IndexRow]]]
     dead_letters: list[DeadLetter]
     account: Account
+    lineage: LineageWriter

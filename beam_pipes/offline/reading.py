@@ -37,30 +37,36 @@ def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Sourc
     Raises `StageError` for a bad row where the declaration's `on_error` is "fail", `SourceError` for input that is
     gone, damaged, or not what was planned.
     """
-    for records in _read(declaration, shard):
-        batch = SourceBatch(records)
-        batch.account.read = len(records.values) + len(records.bad)
-        account = batch.account.unit(SOURCE)
-        account.inputs = batch.account.read
-        account.kept = account.outputs = len(records.values)
-        for row in records.bad:
-            if declaration.on_error == "fail":
-                raise StageError(
-                    f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
-                    "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
-                    stage=SOURCE,
-                    record=row.record_id,
-                ) from row.error
-            if declaration.on_error == "drop":
-                reason = f"error/{type(row.error).__name__}"
-                account.dropped[reason] = account.dropped.get(reason, 0) + 1
-                batch.account.dropped += 1
-            else:
-                account.dead += 1
-        yield batch
+    for records in shard_records(declaration, shard):
+        yield source_batch(declaration, records)
 
 
-def _read(declaration: Declaration, shard: SourceShard) -> Iterator[RecordBatch]:
+def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
+    """Records as a batch that units can run over, its bad rows booked; raises what `read_batches` does for those."""
+    batch = SourceBatch(records)
+    batch.account.read = len(records.values) + len(records.bad)
+    account = batch.account.unit(SOURCE)
+    account.inputs = batch.account.read
+    account.kept = account.outputs = len(records.values)
+    for row in records.bad:
+        if declaration.on_error == "fail":
+            raise StageError(
+                f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
+                "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+                stage=SOURCE,
+                record=row.record_id,
+            ) from row.error
+        if declaration.on_error == "drop":
+            reason = f"error/{type(row.error).__name__}"
+            account.dropped[reason] = account.dropped.get(reason, 0) + 1
+            batch.account.dropped += 1
+        else:
+            account.dead += 1
+    return batch
+
+
+def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[RecordBatch]:
+    """The records of a source shard; raises `SourceError`, naming the shard, where they cannot be read."""
     try:
         yield from declaration.source.read(shard)
     except SourceError as error:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import Any
 
+from beam_pipes.analysis.result import BoundResult
 from beam_pipes.errors import DeclarationError
+from beam_pipes.offline.analysis.declared_analyzers import bind_results, bound_results
 from beam_pipes.offline.declaration import Declaration
 
 
@@ -72,18 +75,21 @@ def reference_of(declaration: Declaration) -> str | None:
 class DeclarationHandle:
     """A declaration on its way to workers: by reference where it has one, else as the object itself.
 
-    The object travels only where everything it consists of can be imported there; what lives in `__main__` cannot.
+    The object travels only where everything it consists of can be imported there; what lives in `__main__` cannot. The
+    results of its analyzers travel with it, as places and digests, and are bound where it arrives.
     """
 
     def __init__(self, declaration: Declaration, reference: str | None = None) -> None:
         self.reference = reference if reference is not None else reference_of(declaration)
         self._declaration: Declaration | None = declaration
+        self._results: Mapping[str, BoundResult] = {}
 
     def get(self) -> Declaration:
         """The declaration, imported when it is first asked for."""
         if self._declaration is None:
             assert self.reference is not None
             self._declaration = load_declaration(self.reference)
+            bind_results(self._declaration, self._results)
         return self._declaration
 
     def require_portable(self) -> None:
@@ -92,7 +98,7 @@ class DeclarationHandle:
             return
         declaration = self.get()
         stages = [unit.stage for unit in declaration.graph.units]
-        for part in (declaration.source, *stages):
+        for part in (declaration.source, *stages, *declaration.analyzers):
             if type(part).__module__ == "__main__":
                 raise DeclarationError(
                     f"declaration {declaration.name!r}: {type(part).__name__} lives in __main__, which workers cannot "
@@ -103,4 +109,9 @@ class DeclarationHandle:
 
     def __getstate__(self) -> dict[str, Any]:
         self.require_portable()
-        return {"reference": self.reference, "_declaration": None if self.reference else self._declaration}
+        declaration = self._declaration
+        return {
+            "reference": self.reference,
+            "_declaration": None if self.reference else declaration,
+            "_results": self._results if declaration is None else bound_results(declaration),
+        }

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from beam_pipes.engine.account import Account
 from beam_pipes.offline.completion import find_completion
 from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.reading import graph_runner, read_batches
-from beam_pipes.offline.shard_output import ShardOutput
+from beam_pipes.offline.reading import graph_runner, source_batch
+from beam_pipes.offline.replay_output import CannotReplayError, task_output, task_records
+from beam_pipes.offline.shard_figures import READ
+from beam_pipes.offline.shard_output import WRITE
 from beam_pipes.offline.shard_task import BuildHeader, ShardReport, ShardTask
+from beam_pipes.offline.stage_clock import StageClock
 
-# (records read, dropped, dead) since it was last told.
-Tell = Callable[[int, int, int], None]
+# What has been done since it was last told: an account, and the seconds of each stage.
+Tell = Callable[[Account, Mapping[str, float]], None]
 
 
 class ShardJob:
@@ -23,44 +28,40 @@ class ShardJob:
         self._header = header
         self._runner = graph_runner(declaration)
 
-    def run(self, task: ShardTask, *, tell: Tell = lambda records, dropped, dead: None) -> ShardReport:
+    def run(self, task: ShardTask, *, tell: Tell = lambda account, secs: None) -> ShardReport:
         """Reads, transforms and writes one source shard, and commits it; a committed one is left as it is.
 
         Raises what the source or a stage raised; nothing of the shard is left then.
         """
+        try:
+            return self._run(task, tell)
+        except CannotReplayError:
+            return self._run(dataclasses.replace(task, prior=None), tell)
+
+    def _run(self, task: ShardTask, tell: Tell) -> ShardReport:
         started = time.monotonic()
+        replayed = 0
         done = find_completion(self._header, task)
-        stage_secs = dict.fromkeys(["read", *(unit.name for unit in self._runner.units), "write"], 0.0)
+        clock = StageClock([READ, *(unit.name for unit in self._runner.units), WRITE])
         if done is None:
-            output = ShardOutput(self._declaration, self._header, task)
+            output = task_output(self._declaration, self._header, task)
             try:
-                last = time.perf_counter()
-                for sequence, batch in enumerate(read_batches(self._declaration, task.shard)):
-                    last = _spend(stage_secs, "read", last)
+                for sequence, records in enumerate(task_records(self._declaration, task)):
+                    batch = source_batch(self._declaration, records)
+                    replayed += 1
+                    clock.mark(READ)
                     for position, unit in enumerate(self._runner.units):
                         self._runner.run_unit(position, batch)
-                        last = _spend(stage_secs, unit.name, last)
+                        clock.mark(unit.name)
                     part = output.encode(batch, sequence)
                     output.write(part)
-                    last = _spend(stage_secs, "write", last)
-                    tell(part.account.read, part.account.dropped, part.account.dead)
+                    clock.mark(WRITE)
+                    tell(part.account, clock.lap())
                 done = output.commit()
-                _spend(stage_secs, "write", last)
+                clock.mark(WRITE)
+                tell(Account(), clock.lap())
             except BaseException:
                 output.abort()
                 raise
-        return ShardReport(
-            index=task.index,
-            records=done.account.read,
-            written=done.account.written,
-            dropped=done.account.dropped,
-            dead=done.account.dead,
-            secs=time.monotonic() - started,
-            stage_secs=stage_secs,
-        )
-
-
-def _spend(stage_secs: dict[str, float], name: str, since: float) -> float:
-    now = time.perf_counter()
-    stage_secs[name] += now - since
-    return now
+        secs = time.monotonic() - started
+        return ShardReport.of(task, done.account, secs=secs, replayed=replayed, stage_secs=clock.secs)

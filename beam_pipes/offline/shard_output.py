@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from beam_pipes.cache.codec import IndexRow, codec_for
 from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.lineage import Fate, LineageWriter
 from beam_pipes.cache.shard_entry import ShardEntry
 from beam_pipes.cache.shard_writer import ShardWriter
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.engine.account import Account
+from beam_pipes.engine.account import NO_OUTPUT, Account
 from beam_pipes.engine.failure import Failure
 from beam_pipes.errors import StageError
 from beam_pipes.offline.commit import num_bad, too_many_bad
-from beam_pipes.offline.completion import DEAD_LETTERS, Completion, write_completion
+from beam_pipes.offline.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.part import Part
 from beam_pipes.offline.reading import SOURCE, SourceBatch
@@ -36,7 +39,8 @@ class ShardOutput:
         self._declaration = declaration
         self._header = header
         graph = declaration.graph
-        self._outputs = dict(graph.outputs)
+        splits = declaration.source.splits_of(task.shard)
+        self._outputs = {split: ref for split, ref in graph.outputs.items() if splits is None or split in splits}
         self._codecs = {
             split: codec_for(declaration.kind(split), spec=header.specs.get(split), proto=graph.output_type[split])
             for split in self._outputs
@@ -44,6 +48,7 @@ class ShardOutput:
         self._writers: dict[str, ShardWriter] = {}
         self._account = Account()
         self._dead_letters: list[DeadLetter] = []
+        self._lineage = LineageWriter()
 
     def encode(self, batch: SourceBatch, sequence: int) -> Part:
         """What a batch that went through all units adds to the shard, encoded; books what is written and what fails.
@@ -55,7 +60,7 @@ class ShardOutput:
         account = batch.account
         booked = account.unit(WRITE)
         ordinals, failures = batch.records.ordinals, batch.failures
-        written = 0
+        written_ordinals: set[int] = set()
         for index in range(batch.size):
             if index in failures:
                 continue
@@ -71,9 +76,10 @@ class ShardOutput:
                 self._fail(batch, index, error)
                 continue
             if count:
-                written += 1
+                written_ordinals.add(ordinals[index])
                 for split, (payload, row) in encoded:
                     records[split].append((payload, ordinals[index], row))
+        written = len(written_ordinals)
         booked.kept += written
         booked.inputs += written
         for split, encoded_records in records.items():
@@ -91,6 +97,7 @@ class ShardOutput:
             records=records,
             dead_letters=sorted(dead_letters, key=lambda letter: letter.ordinal),
             account=account,
+            lineage=self._lineage_of(batch, written_ordinals),
         )
 
     def write(self, part: Part) -> None:
@@ -100,10 +107,9 @@ class ShardOutput:
             if not self._writers:
                 self._open()
             for split, records in part.records.items():
-                write = self._writers[split].write_encoded
-                for payload, ordinal, row in records:
-                    write(payload, ordinal, row)
+                self._append(split, records)
         self._dead_letters += part.dead_letters
+        self._lineage.merge_from(part.lineage)
         self._account.merge_from(part.account)
         self.next_sequence = part.next_sequence
         self._check_max_bad()
@@ -116,6 +122,7 @@ class ShardOutput:
             records={split: writer.read_back() for split, writer in self._writers.items()},
             dead_letters=self._dead_letters,
             account=self._account,
+            lineage=self._lineage,
         )
 
     def commit(self) -> Completion:
@@ -126,6 +133,7 @@ class ShardOutput:
                 self._open()
             entries = {split: writer.commit() for split, writer in self._writers.items()}
             dead_letters = self._commit_dead_letters() if self._dead_letters else None
+            lineage = write_lineage(self._header, self.task.index, self._lineage.to_bytes())
             reached("shard/dead-letters-renamed")
             completion = Completion(
                 index=self.task.index,
@@ -133,7 +141,9 @@ class ShardOutput:
                 source=self.task.shard.slices,
                 entries=entries,
                 dead_letters=dead_letters,
+                lineage=lineage,
                 account=self._account,
+                quarantined=self.task.quarantined,
             )
             write_completion(self._header, completion)
         reached("shard/completed")
@@ -143,6 +153,13 @@ class ShardOutput:
         """Removes what was written and has no final name."""
         for writer in self._writers.values():
             writer.abort()
+
+    def _append(self, split: str, records: Iterable[tuple[bytes, int, IndexRow]]) -> None:
+        if not self._writers:
+            self._open()
+        write = self._writers[split].write_encoded
+        for payload, ordinal, row in records:
+            write(payload, ordinal, row)
 
     def _open(self) -> None:
         header = self._header
@@ -159,6 +176,27 @@ class ShardOutput:
             for letter in self._dead_letters:
                 writer.write(letter.to_example(), letter.ordinal)
             return writer.commit()
+
+    def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
+        """Where each record of the batch was, and what became of it."""
+        records, fates = batch.records, {}
+        for index, ordinal in enumerate(records.ordinals):
+            if ordinal not in written:
+                failure = batch.failures.get(index)
+                drops = batch.drops.get(index) or [(WRITE, NO_OUTPUT)]
+                if failure is not None:
+                    fate = _fate_of_error(failure.stage, failure.error_type, dropped=failure.dropped)
+                else:
+                    fate = Fate(status="dropped", drops=tuple(dict.fromkeys(drops)))
+                fates[ordinal - records.first_ordinal] = fate
+        for row in records.bad:
+            dropped = self._declaration.on_error == "drop"
+            fates[row.ordinal - records.first_ordinal] = _fate_of_error(
+                SOURCE, type(row.error).__name__, dropped=dropped
+            )
+        lineage = LineageWriter()
+        lineage.add(records.places(), fates)
+        return lineage
 
     def _fail(self, batch: SourceBatch, index: int, error: Exception) -> None:
         """A record whose outputs cannot be stored: booked under `write`, as the declaration says."""
@@ -185,6 +223,12 @@ class ShardOutput:
             raise too_many_bad(self._declaration, self._account, where=f"source shard {self.task.index}")
 
 
+def _fate_of_error(stage: str, error: str, *, dropped: bool) -> Fate:
+    if dropped:
+        return Fate(status="dropped", drops=((stage, f"error/{error}"),))
+    return Fate(status="dead", stage=stage, error=error)
+
+
 def _letter_of_row(row: BadRecord) -> DeadLetter:
     return DeadLetter(
         record=row.raw,
@@ -209,4 +253,5 @@ def _letter_of_failure(batch: SourceBatch, index: int, failure: Failure) -> Dead
         error_type=failure.error_type,
         message=failure.message,
         traceback=failure.traceback,
+        item=failure.item,
     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from beam_pipes.cache.publish import ANYTHING
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.split_manifest import shard_file_name
+from beam_pipes.engine.account import Account
+from beam_pipes.offline.analysis.stored import Stored
+from beam_pipes.offline.quarantine import Quarantined, quarantined_fingerprint
 from beam_pipes.sources.source import SourceShard
 
 
@@ -15,8 +19,10 @@ from beam_pipes.sources.source import SourceShard
 class BuildHeader:
     """Where a build writes and how its records are stored; picklable.
 
+    `replaces` is the id of the manifest that readers saw when the build was planned (None: none), which it replaces.
     `root` is the cache's directory, `snapshot` the id of the snapshot being built, `specs` the features of each split
-    of examples, `fingerprints` the digests of declaration and source.
+    of examples, `fingerprints` the digests of declaration and source, `assets` the results of analyzers by their names.
+    `plain_snapshot` is what the id would be without any record in quarantine.
     """
 
     name: str
@@ -25,6 +31,13 @@ class BuildHeader:
     num_shards: int
     specs: Mapping[str, ExampleSpec]
     fingerprints: Mapping[str, str]
+    assets: Mapping[str, Stored] = dataclasses.field(default_factory=dict)
+    plain_snapshot: str = ""
+    replaces: str | None = ANYTHING
+
+    def __post_init__(self) -> None:
+        if not self.plain_snapshot:
+            object.__setattr__(self, "plain_snapshot", self.snapshot)
 
     @property
     def directory(self) -> str:
@@ -37,11 +50,42 @@ class BuildHeader:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Prior:
+    """A source shard as it was built before: the snapshot's directory, and the shard's index among `num_shards` there.
+
+    `changed` are the units that were not then what they are now.
+    """
+
+    directory: str
+    index: int
+    num_shards: int
+    changed: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """One source shard to be built; `fingerprint` covers its input and the declaration."""
+    """One source shard to be built.
+
+    `plain_fingerprint` covers its input and the declaration, `fingerprint` also the records that are in quarantine.
+    `prior` is what of it is to be kept, where only its dead letters are to be run again.
+    """
 
     shard: SourceShard
     fingerprint: str
+    plain_fingerprint: str = ""
+    quarantined: tuple[Quarantined, ...] = ()
+    prior: Prior | None = None
+
+    def __post_init__(self) -> None:
+        if not self.plain_fingerprint:
+            object.__setattr__(self, "plain_fingerprint", self.fingerprint)
+
+    def quarantining(self, records: Iterable[Quarantined]) -> ShardTask:
+        """The same task with these records in quarantine, besides those that are already."""
+        quarantined = tuple(sorted({*self.quarantined, *records}))
+        return dataclasses.replace(
+            self, quarantined=quarantined, fingerprint=quarantined_fingerprint(self.plain_fingerprint, quarantined)
+        )
 
     @property
     def index(self) -> int:
@@ -50,7 +94,10 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """What a worker tells about a shard job that is done; never part of the cache (it holds times)."""
+    """What a worker tells about a shard job that is done; never part of the cache (it holds times).
+
+    `replayed` is how many dead letters were run again, where nothing else was.
+    """
 
     index: int
     records: int
@@ -59,6 +106,30 @@ class ShardReport:
     dead: int
     secs: float
     stage_secs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    quarantined: tuple[Mapping[str, Any], ...] = ()
+    replayed: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        task: ShardTask,
+        account: Account,
+        *,
+        secs: float,
+        replayed: int,
+        stage_secs: Mapping[str, float] | None = None,
+    ) -> ShardReport:
+        """Of a task that is done; `replayed` is how many of its source records were run."""
+        return cls(
+            index=task.index,
+            records=account.read,
+            written=account.written,
+            dropped=account.dropped,
+            dead=account.dead,
+            secs=secs,
+            stage_secs=stage_secs or {},
+            replayed=None if task.prior is None else replayed,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

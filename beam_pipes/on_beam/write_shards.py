@@ -94,15 +94,10 @@ class MergeParts(beam.DoFn):  # type: ignore[misc]
 
     def process(self, keyed: tuple[int, Iterable[PartOrEnd]]) -> Iterator[int]:
         index, grouped = keyed
-        parts: list[Part] = []
-        task: ShardTask | None = None
-        end: int | None = None
-        for task, part, sequence in grouped:  # noqa: B007
-            if part is None:
-                end = sequence
-            else:
-                parts.append(part)
-        assert task is not None
+        elements = list(grouped)
+        task = elements[0][0]
+        parts = [part for _, part, _ in elements if part is not None]
+        end = next((sequence for _, part, sequence in elements if part is None), None)
         output = ShardOutput(self._handle.get(), self._header, task)
         try:
             for part in sorted(parts, key=lambda part: part.first_sequence):

@@ -17,7 +17,9 @@ from built_files import built_files
 from beam_pipes.cache import Cache
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.errors import CacheBusyError, StageError, TooManyDeadLettersError, WorkerDiedError
+from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.lock import build_lock
+from beam_pipes.offline.plan import make_plan
 from beam_pipes.offline.reading import graph_runner, read_batches
 from runners.build import build
 from runners.options import LocalOptions
@@ -93,6 +95,26 @@ def test_a_second_build_is_up_to_date_and_writes_nothing(text_input: Path, tmp_p
     assert second.manifest_id == first.manifest_id
     assert second.account.to_json() == first.account.to_json()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.tfrecord-*")} == before
+
+
+def test_overwriting_builds_every_shard_anew_and_the_next_build_finds_it_up_to_date(
+    text_input: Path, tmp_path: Path
+) -> None:
+    declaration = sample_declarations.words()
+    first = build(declaration, tmp_path / "cache", options=LocalOptions(workers=1))
+    before = Cache.open(tmp_path / "cache")
+
+    again = build(declaration, tmp_path / "cache", options=LocalOptions(workers=1), overwrite=True)
+
+    assert not again.up_to_date and again.reused_shards == 0 and again.snapshot != first.snapshot
+    after = Cache.open(tmp_path / "cache")
+    assert {name: split.crc32c for name, split in after.manifest.splits.items()} == {
+        name: split.crc32c for name, split in before.manifest.splits.items()
+    }
+    assert len(before[before.splits[0]]) == len(after[after.splits[0]])  # the old snapshot can still be read
+    assert build(declaration, tmp_path / "cache").up_to_date
+    explained = explain_plan(make_plan(declaration, tmp_path / "cache", overwrite=True)).lines()
+    assert explained[-1].startswith("0 of ") and any("everything is to be built anew" in line for line in explained)
 
 
 def test_a_changed_file_rebuilds_its_shards_only_and_equals_a_cold_build(text_input: Path, tmp_path: Path) -> None:

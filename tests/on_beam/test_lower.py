@@ -9,7 +9,7 @@ from sample_declarations import CountLetters, Initials, SplitWords
 
 from beam_pipes.on_beam import lower
 from beam_pipes.typed import DAGPipeline, Input, Output, RandomPartition, load_pipeline
-from runners.direct import IN_PROCESS_RUNNER
+from runners.beam_pipeline import IN_PROCESS_RUNNER
 
 LINES = ["to be or not", "", "to be", "that is the question", "to be"]
 

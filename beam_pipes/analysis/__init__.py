@@ -1,0 +1,19 @@
+"""Analysis passes: what needs all records before the first of them can be transformed.
+
+| word | meaning |
+| --- | --- |
+| analyzer | what is to be found out: a vocabulary, moments, duplicates; plain data, declared beside the pipeline |
+| accumulator | what an analyzer knows of one source shard; a small file that later builds take up again |
+| result | the accumulators of all source shards, merged: a file or a directory, an asset of the cache |
+| round | analyzers that need no result of each other; they read the input together, once |
+
+`Declaration(analyzers=(...))` runs them before its pipeline; stages of the pipeline hold `analyzer.result`.
+"""
+
+from __future__ import annotations
+
+from beam_pipes.analysis.accumulator import Accumulator as Accumulator
+from beam_pipes.analysis.analyzer import Analyzer as Analyzer
+from beam_pipes.analysis.result import BoundResult as BoundResult
+from beam_pipes.analysis.result import Result as Result
+from beam_pipes.errors import AnalysisError as AnalysisError

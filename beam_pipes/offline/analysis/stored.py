@@ -1,0 +1,158 @@
+"""`Stored`: a file or a directory that an analysis has made, and the record beside it that says it is whole.
+
+| below `DIR/analysis` | what |
+| --- | --- |
+| `accumulators/<analyzer>/<source shard>/content` | what `Accumulator.save` wrote |
+| `accumulators/<analyzer>/<source shard>/record.json` | sizes, checksums, counts |
+| `results/<digest>/content` | what `Analyzer.merge` wrote |
+| `results/<digest>/record.json` | sizes, checksums, counts, the digest of the content |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import google_crc32c
+
+from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.manifest import FileEntry
+from beam_pipes.cache.storage import TEMPORARY_PREFIX, FileStatus, is_remote, storage_for
+from beam_pipes.errors import CacheNotFoundError
+
+CONTENT = "content"
+RECORD = "record.json"
+_CHECKSUM = "crc32c"
+_CHUNK_BYTES = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored:
+    """`files` lie below `place`, and are named relative to it; `facts` are what their maker says of them."""
+
+    place: str
+    files: tuple[FileEntry, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The file, or the directory."""
+        return f"{self.place}/{CONTENT}"
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.bytes for entry in self.files)
+
+    def is_undamaged(self) -> bool:
+        """Reads everything, and compares it with its checksums."""
+        storage = storage_for(self.place)
+        try:
+            for entry in self.files:
+                crc = 0
+                with storage.open_read(f"{self.place}/{entry.file}") as file:
+                    while data := file.read(_CHUNK_BYTES):
+                        crc = google_crc32c.extend(crc, data)
+                if crc != entry.crc32c:
+                    return False
+        except OSError:
+            return False
+        return True
+
+
+def store(place: str, made: str, facts: Mapping[str, Any]) -> Stored:
+    """Stores the local file or directory `made`, then its record; each file appears whole, the record last."""
+    storage = storage_for(place)
+    entries = []
+    for name, path in _files(made):
+        target = f"{place}/{name}"
+        storage.makedirs(target.rpartition("/")[0])
+        staged = storage.stage(target)
+        try:
+            size = crc = 0
+            with open(path, "rb") as file:
+                while data := file.read(_CHUNK_BYTES):
+                    staged.write(data)
+                    size += len(data)
+                    crc = google_crc32c.extend(crc, data)
+            staged.commit()
+        finally:
+            staged.abort()
+        entries.append(FileEntry(file=name, bytes=size, crc32c=crc))
+    reached("analysis/content-stored")
+    stored = Stored(place=place, files=tuple(entries), facts=facts)
+    value = {"facts": dict(facts), "files": [entry.to_json() for entry in entries]}
+    storage.replace(f"{place}/{RECORD}", _text({**value, _CHECKSUM: google_crc32c.value(_text(value))}))
+    reached("analysis/recorded")
+    return stored
+
+
+def find_stored(place: str, files: Mapping[str, FileStatus] | None = None) -> Stored | None:
+    """What is stored at `place`, its files there in full; None where it is to be made.
+
+    `files` is a listing of `place`, where the caller has one. What cannot be read counts as not there.
+    """
+    storage = storage_for(place)
+    if files is not None and RECORD not in files:
+        return None
+    try:
+        data = storage.read_bytes(f"{place}/{RECORD}")
+        value = json.loads(data)
+        del value[_CHECKSUM]
+        if _text({**value, _CHECKSUM: google_crc32c.value(_text(value))}) != data:
+            return None
+        entries = tuple(FileEntry.from_json(each) for each in value["files"])
+        found = storage.tree(place) if files is None else files
+        if any(entry.file not in found or found[entry.file].size != entry.bytes for entry in entries):
+            return None
+        return Stored(place=place, files=entries, facts=value["facts"])
+    except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def discard(place: str) -> None:
+    """Removes what is stored at `place`, the record first."""
+    storage = storage_for(place)
+    storage.delete(f"{place}/{RECORD}")
+    if storage.is_directory(place):
+        storage.delete_tree(place)
+
+
+@contextlib.contextmanager
+def scratch(root: str) -> Iterator[str]:
+    """A directory for what is being made: beside the cache, where there is room; goes with the block.
+
+    What a process that dies leaves there has a temporary name, and is swept by the next build.
+    """
+    if is_remote(root):
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-analysis-") as directory:
+            yield directory
+        return
+    directory = os.path.join(root, f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}-analysis")
+    os.makedirs(directory)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _files(made: str) -> Iterator[tuple[str, str]]:
+    """(name in the store, local path) of a file, or of all files of a directory, sorted."""
+    if not os.path.isdir(made):
+        yield CONTENT, made
+        return
+    for directory, subdirectories, names in os.walk(made):
+        subdirectories.sort()
+        for name in sorted(names):
+            path = os.path.join(directory, name)
+            yield f"{CONTENT}/{os.path.relpath(path, made)}".replace(os.sep, "/"), path
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

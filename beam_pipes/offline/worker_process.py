@@ -1,0 +1,204 @@
+"""A worker process: a fresh interpreter, told over a socket which shard jobs to run.
+
+Not `multiprocessing`: its spawned children import the parent's `__main__`, which a script without a guard does not
+survive, and its forked children deadlock with tokenizers and frameworks that have threads. A worker here imports the
+declaration by its reference and nothing else, so it starts in about 0.3 s and needs no Beam.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import itertools
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
+
+from beam_pipes.errors import BuildError
+from beam_pipes.offline.process_figures import ProcessFigures
+from beam_pipes.offline.worker_cell import WorkerCell, new_cell
+
+# Where the interpreter writes where it is when the process gets the signal, also in the middle of a C call.
+_WHERE_SIGNAL = signal.SIGUSR1
+_WHERE_SECS = 0.5
+
+# From this file on down, a traceback tells nothing about a stage.
+_CALLER = "/beam_pipes/engine/execute.py"
+
+# Not `-m`: the package may have imported this module before it would be run.
+_START = "from beam_pipes.offline.worker_process import main; main()"
+
+# How long a killed process is waited for.
+_KILLED_SECS = 60.0
+
+
+def python_path() -> str:
+    """This process's import path, for the environment of workers, so that they find what is found here."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+
+
+class WorkerProcess:
+    """The parent's end. Messages are pickled; `connection` can be waited for together with others."""
+
+    def __init__(self) -> None:
+        self.cell, cell = new_cell()
+        self._where = tempfile.TemporaryFile()
+        ours, theirs = socket.socketpair()
+        # The child sees the end of this pipe when we die, however we die, and then ends itself.
+        lifeline_read, lifeline_write = os.pipe()
+        passed = (theirs.fileno(), lifeline_read, cell, self._where.fileno())
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _START, *map(str, passed)],
+                pass_fds=passed,
+                env={**os.environ, "PYTHONPATH": python_path()},
+                stdin=subprocess.DEVNULL,
+            )
+        finally:
+            theirs.close()
+            os.close(lifeline_read)
+            os.close(cell)
+        self._lifeline = lifeline_write
+        self.connection: Connection = Connection(ours.detach())
+
+    def send(self, message: Any) -> None:
+        """Sends one message; a worker that is gone is noticed when it is waited for."""
+        try:
+            self.connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def send_file(self, file: int) -> None:
+        """Sends a file descriptor; `receive_file` gets it in the worker."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            send_handle(self.connection, file, self.process.pid)
+
+    def stand_still(self, *, most_secs: float = 0.2) -> None:
+        """Stops the worker where it is; `go_on` is the opposite."""
+        self.process.send_signal(signal.SIGSTOP)
+        figures = ProcessFigures(self.process.pid)
+        deadline = time.monotonic() + most_secs
+        while not figures.is_stopped() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        figures.close()
+
+    def go_on(self) -> None:
+        """After `stand_still`."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def where(self) -> str:
+        """The calls that a worker that stands still was at in a stage, the last one first; empty where it cannot tell.
+
+        It goes on meanwhile, and the signal may end what it waits for: only for one that is about to be killed.
+        """
+        self._where.seek(0)
+        self._where.truncate()
+        self.process.send_signal(_WHERE_SIGNAL)
+        self.process.send_signal(signal.SIGCONT)
+        size, deadline = 0, time.monotonic() + _WHERE_SECS
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+            before, size = size, os.fstat(self._where.fileno()).st_size
+            if size and size == before:
+                break
+        self._where.seek(0)
+        threads = self._where.read().decode("utf-8", "replace").split("\n\n")
+        told = next((thread for thread in threads if _CALLER in thread), "").splitlines()[1:]
+        return "\n".join(itertools.takewhile(lambda line: _CALLER not in line, told))
+
+    def kill(self) -> None:
+        """Ends the worker at once, whatever it is doing."""
+        self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the worker: by closing its lifeline, and by SIGKILL where that is not enough."""
+        if self.connection.closed:
+            return
+        os.close(self._lifeline)
+        self.connection.close()
+        self.wait()
+        self._where.close()
+        self.cell.close()
+
+    def wait(self, *, timeout_secs: float = 5.0) -> int:
+        """The exit code of a worker that should be ending; one that does not is killed."""
+        try:
+            return self.process.wait(timeout_secs)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        try:
+            return self.process.wait(_KILLED_SECS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL  # it is on its way: the kernel waits for a disk that does not answer
+
+
+def portable(error: BaseException) -> BaseException:
+    """`error` where it survives pickling, else a `BuildError` with its words."""
+    try:
+        return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
+    except Exception:
+        return BuildError(f"{type(error).__name__}: {error}")
+
+
+def receive_file() -> int:
+    """In the worker: a file descriptor that `send_file` has sent behind the call that is running."""
+    assert _connection is not None
+    return recv_handle(_connection)
+
+
+def worker_cell() -> WorkerCell:
+    """In the worker: the cell that the parent looks at."""
+    assert _cell is not None
+    return _cell
+
+
+_connection: Connection | None = None
+_cell: WorkerCell | None = None
+
+
+def _serve(connection: Connection) -> None:
+    """Runs calls: each message is (function, arguments); generators send what they yield, then their result."""
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            result = "result", function(connection.send, *arguments)
+        except BaseException as error:
+            result = "error", portable(error)
+        try:
+            connection.send(result)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # nobody is interested any more: the build has ended for another reason
+        if result[0] == "error" and not isinstance(result[1], Exception):
+            return
+
+
+def _follow(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os._exit(1)
+
+
+def main() -> None:
+    """The child's end."""
+    global _connection, _cell
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    connection, lifeline, cell, where = map(int, sys.argv[1:])
+    threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
+    # All threads: the signal may reach one that is none of Python's.
+    faulthandler.register(_WHERE_SIGNAL, file=where, all_threads=True)
+    _cell = WorkerCell(cell)
+    os.close(cell)
+    _connection = Connection(connection)
+    _serve(_connection)

@@ -1,0 +1,188 @@
+"""`Telemetry`: a loader, watched while it is iterated over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader import Loader, LoaderIterator
+from beam_pipes.loader.source_rows import SourceRows
+from beam_pipes.on_device.lambda_loader import ConvertedLoader
+from beam_pipes.telemetry.token_counter import TokenCounter
+from beam_pipes.telemetry.totals import Totals
+
+
+class Telemetry:
+    """Iterates over a loader and measures what the training loop waits for it.
+
+        telemetry = Telemetry(loader)
+        for step, batch in enumerate(telemetry):
+            train(batch)
+        telemetry.metrics()  →  {'data/wait_ms': 0.04, 'data/wait_frac': 0.002, 'data/tokens_per_s': 812003.1, …}
+
+    Args:
+      loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
+        `transforms.loader.DataLoader`, or any iterable of batches. It is not touched: without a wrapper around it
+        nothing is measured, and nothing is paid.
+      tokens: features whose tokens are counted. By default those that say by themselves what is no padding: ragged ones
+        as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not
+        the pad value is a token.
+      pad_value: of the padded features in `tokens`; the one of a native loader by default, else 0.
+      source_names: names of a mixture's sources in `data/mix/<source>`; the names of their directories by default.
+      clock: what tells the time, in seconds.
+
+    A batch costs three readings of the clock and the counting of its tokens. Arrays on a device are counted there, and
+    the counts fetched when they are asked for. What the wrapper says is of this host, but for `data/mix`, which is of
+    all. Metrics may be read from another thread.
+
+    Raises `LoaderError` where `tokens` names a feature that batches do not have, or `source_names` are too few or many.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        *,
+        tokens: str | Sequence[str] | None = None,
+        pad_value: Any = None,
+        source_names: Sequence[str] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.loader = loader
+        self._clock = clock
+        native = _native_of(loader)
+        if pad_value is None:
+            pad_value = getattr(native, "_pad_value", 0)
+        self._tokens = TokenCounter((tokens,) if isinstance(tokens, str) else tokens, pad_value)
+        self._native: Loader | None = native
+        self._sources = SourceRows(native) if native is not None and SourceRows.are_known(native) else None
+        self._names = self._named(source_names)
+        self._lock = threading.Lock()
+        self._batches = self._rows = 0
+        self._queued: int | None = None
+        self._wait_secs = self._busy_secs = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        clock, iterator = self._clock, iter(self.loader)
+        left: float | None = None  # when the consumer got its last batch
+        try:
+            while True:
+                depth = self._ready(iterator)
+                asked = clock()
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    with self._lock:
+                        self._wait_secs += clock() - asked
+                        self._busy_secs += 0.0 if left is None else asked - left
+                    return
+                came = clock()
+                self._took(batch, waited=came - asked, busy=0.0 if left is None else asked - left, depth=depth)
+                left = clock()
+                yield batch
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's."""
+        state: dict[str, Any] = self.loader.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """The loader's."""
+        self.loader.load_state_dict(state_dict)
+
+    def totals(self) -> Totals:
+        """The sums so far; `telemetry.totals().since(earlier).metrics()` is what happened in between."""
+        with self._lock:
+            by_source = None
+            if self._sources is not None:
+                by_source = dict(zip(self._names, self._sources.counts(), strict=True))
+            return Totals(
+                batches=self._batches,
+                rows=self._rows,
+                tokens=self._tokens.total(),
+                wait_secs=self._wait_secs,
+                busy_secs=self._busy_secs,
+                queued=self._queued,
+                rows_by_source=by_source,
+            )
+
+    def metrics(self, since: Totals | None = None) -> dict[str, float]:
+        """Means and rates since `since`, or since the beginning; empty before the first batch.
+
+        `data/wait_ms` (a batch), `data/wait_frac` (of the time), `data/batches_per_s`, `data/rows_per_s`,
+        `data/tokens_per_s` where tokens are known, `data/queue_depth` (batches that were ready when one was asked for)
+        where something prefetches, `data/mix/<source>` for a native loader of a mixture.
+        """
+        totals = self.totals()
+        return (totals if since is None else totals.since(since)).metrics()
+
+    def _took(self, batch: Any, *, waited: float, busy: float, depth: int | None) -> None:
+        with self._lock:
+            self._batches += 1
+            self._rows += _rows_of(batch)
+            self._wait_secs += waited
+            self._busy_secs += busy
+            if depth is not None:
+                self._queued = (self._queued or 0) + depth
+            self._tokens.add(batch)
+            if self._sources is not None:
+                assert self._native is not None
+                cursor = self.loader.cursor if isinstance(self.loader, ConvertedLoader) else None
+                epoch, position = (self._native.epoch, self._native.position) if cursor is None else cursor
+                self._sources.moved_to(epoch, position)
+
+    def _ready(self, iterator: Any) -> int | None:
+        """How many batches wait to be taken; None where nothing is made ahead."""
+        if isinstance(iterator, LoaderIterator):
+            return iterator.ready_batches
+        return self.loader.ready_elements if isinstance(self.loader, ConvertedLoader) else None
+
+    def _named(self, names: Sequence[str] | None) -> list[str]:
+        if self._sources is None:
+            return []
+        found = self._sources.names()
+        if names is None:
+            return found
+        if isinstance(names, str) or len(names) != len(found) or len(set(names)) != len(found):
+            raise LoaderError(f"source_names should be {len(found)} different names, one a source, got {names!r}.")
+        return list(names)
+
+
+def _native_of(loader: Any) -> Loader | None:
+    """The native loader whose cursor moves with an iteration over `loader`, if there is one."""
+    if isinstance(loader, ConvertedLoader):
+        loader = loader.stateful_loader
+    return loader if isinstance(loader, Loader) else None
+
+
+def _rows_of(batch: Any) -> int:
+    """Rows of a batch: the marked ones of its column `valid`, else the first dimension of its first array."""
+    if isinstance(batch, Mapping):
+        valid = batch.get("valid")
+        if isinstance(valid, np.ndarray):
+            return int(np.count_nonzero(valid))
+        lengths = (value for name, value in batch.items() if str(name).endswith("/lengths"))
+        first = next(lengths, None)
+        if first is None:
+            first = next(iter(batch.values()), None)
+    elif isinstance(batch, list | tuple):
+        first = batch[0] if batch else None
+    else:
+        first = batch
+    if isinstance(first, Mapping | tuple):
+        return _rows_of(first)
+    shape = getattr(first, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    return len(first) if isinstance(first, Sized) else 0

@@ -1,0 +1,264 @@
+"""`TransformFn`: tensorflow-transform's analyzers as an analysis pass of a build."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.analysis import Accumulator, AnalysisError, Analyzer
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError
+from beam_pipes.extras import require
+from beam_pipes.tft.canonical_saved_model import make_canonical
+from beam_pipes.tft.raw_features import RawFeatures, Varying
+from beam_pipes.tft.transform_function import FEATURES_NAME, TransformFunction
+
+PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+# Examples in a batch of tensors. Batches are cut anew, so that results do not depend on how a source cuts them.
+BATCH_EXAMPLES = 1024
+
+# What besides the function decides what analyzers find and what the SavedModel holds.
+_LIBRARIES = ("tensorflow", "tensorflow-transform")
+_PURPOSE = "a TransformFn"
+
+# What Beam and TensorFlow put around the words of an error.
+_RUNNING = re.compile(r" \[while running '.*'\]")
+_NOISE = ("Graph execution error", "Detected at node", "<stack traces")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TransformFn(Analyzer):
+    """Learns the transform function of a preprocessing_fn, tensorflow-transform's own signature:
+
+        def preprocess(inputs):
+            return {
+                "stars_z": tft.scale_to_z_score(inputs["stars"]),
+                "word_ids": tft.compute_and_apply_vocabulary(inputs["words"], top_k=30_000),
+            }
+
+        learned = TransformFn(
+            "tft",
+            of=ParseReview(),
+            preprocessing_fn=preprocess,
+            features={"stars": FeatureSpec("float32"), "words": FeatureSpec("str", shape=(None,))},
+        )
+        Declaration(..., analyzers=(learned,))
+
+    The result is the directory that `tft.TFTransformOutput` reads, an asset of the cache. Apply it behind a loader or
+    at serving (`TransformFunction`), or in the build itself (`ApplyTransformFn`).
+
+    Analyzers run on Beam, source shard by source shard. What they found is kept for each, so that a later build
+    analyses new source shards only. Analyzers that need others' results first (a mean of something that was scaled)
+    need the inputs again when all is merged: their batches are kept too, and take as much space as the inputs do.
+
+    Args:
+        name, of: see `Analyzer`; `of` ends in examples (`dict`).
+        preprocessing_fn: a function from inputs to outputs, name → tensors, or its reference `package.module:name`,
+            which is imported only where it is needed: its module may then import TensorFlow at its top.
+        features: the features of the examples that the function takes; others are left out.
+        varying: how the function is given features of shape `(None,)`: "sparse" as SparseTensors, which is what
+            `tf.io.VarLenFeature` gives and most functions expect, or "ragged" as RaggedTensors.
+
+    A fingerprint covers the code of the function and all the code it refers to, the features, and the versions of
+    TensorFlow and tensorflow-transform.
+
+    Raises `DeclarationError` where the function is none, `SpecError` for features that tensorflow-transform cannot
+    take. What fails while it is analysed raises `AnalysisError`; a library that is missing, `MissingExtraError`.
+    """
+
+    input_type = dict
+
+    _: dataclasses.KW_ONLY
+    preprocessing_fn: PreprocessingFn | str
+    features: Mapping[str, FeatureSpec]
+    varying: Varying = "sparse"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        function = self.preprocessing_fn
+        if not callable(function) and not (isinstance(function, str) and ":" in function):
+            raise DeclarationError(
+                f"analyzer {self.name!r}: preprocessing_fn should be a function of a dict of tensors, or its reference "
+                f"'package.module:name', got {function!r}.",
+                analyzer=self.name,
+            )
+        try:
+            spec = self.features if isinstance(self.features, ExampleSpec) else ExampleSpec(self.features)
+            RawFeatures.of(spec, varying=self.varying)
+        except SpecError as error:
+            raise SpecError(f"analyzer {self.name!r}: {error}", **error.attributes) from error
+        object.__setattr__(self, "features", spec)
+
+    @property
+    def raw_features(self) -> RawFeatures:
+        """The features as tensorflow-transform knows them."""
+        return RawFeatures.of(self.features, varying=self.varying)
+
+    @functools.cached_property
+    def function(self) -> PreprocessingFn:
+        """The preprocessing_fn itself, imported where it was given by reference."""
+        if not isinstance(self.preprocessing_fn, str):
+            return self.preprocessing_fn
+        module, _, name = self.preprocessing_fn.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise DeclarationError(
+                f"analyzer {self.name!r}: the preprocessing_fn {self.preprocessing_fn!r} cannot be imported: {error}. "
+                "Name a function at the top of a module that workers can import.",
+                analyzer=self.name,
+            ) from error
+        function: PreprocessingFn = found
+        return function
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {
+            "preprocessing_fn": self.function,
+            "features": self.raw_features.to_json(),
+            "libraries": {library: _version_of(library) for library in _LIBRARIES},
+        }
+
+    def accumulator(self) -> Accumulator:
+        return _ShardInputs(self)
+
+    def merge(self, accumulators: Sequence[str], target: str) -> None:
+        beam_passes = _beam_passes()
+        os.makedirs(target)
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-tft-") as scratch, self.blaming("merging source shards"):
+            beam_passes.merge(self.function, self._inputs(), accumulators, target, scratch=scratch)
+            make_canonical(os.path.join(target, "transform_fn"), scratch=scratch)
+        self._write_raw_metadata(os.path.join(target, "metadata"))
+        with open(os.path.join(target, FEATURES_NAME), "w", encoding="utf-8") as file:
+            file.write(json.dumps(self.raw_features.to_json(), indent=1, sort_keys=True) + "\n")
+
+    def read(self, path: str) -> TransformFunction:
+        return TransformFunction(path)
+
+    def analyze(self, batches: str, target: str) -> None:
+        """Writes what the analyzers find in the Arrow stream at the path `batches`."""
+        beam_passes = _beam_passes()
+        with self.blaming("analysing a source shard"):
+            beam_passes.analyze(self.function, self._inputs(), batches, target)
+
+    @contextlib.contextmanager
+    def blaming(self, what: str) -> Iterator[None]:
+        """Raises what goes wrong in the preprocessing_fn, while it is traced or on data, as an `AnalysisError`."""
+        try:
+            yield
+        except BeamPipesError:
+            raise
+        except Exception as error:
+            function = self.preprocessing_fn if isinstance(self.preprocessing_fn, str) else _name_of(self.function)
+            raise AnalysisError(
+                f"analyzer {self.name!r}: the preprocessing_fn {function} failed while {what}: {_words_of(error)} It "
+                f"was given {self._described()}. Repair the function, or the features of the TransformFn.",
+                analyzer=self.name,
+            ) from error
+
+    def _described(self) -> str:
+        forms = {
+            raw.name: f"{raw.dtype} of shape {(None, *raw.shape)}"
+            if raw.shape is not None
+            else f"{self.varying} {raw.dtype}"
+            for raw in self.raw_features
+        }
+        return ", ".join(f"{name} ({form})" for name, form in forms.items())
+
+    def _inputs(self) -> Any:
+        raw = self.raw_features
+        return _beam_passes().Inputs(raw.feature_spec(), raw.arrow_schema)
+
+    def _write_raw_metadata(self, directory: str) -> None:
+        """The schema of what the function takes: `tft.TFTransformOutput.raw_feature_spec()`."""
+        metadata = require("tensorflow_transform.tf_metadata.dataset_metadata", purpose=_PURPOSE)
+        metadata_io = require("tensorflow_transform.tf_metadata.metadata_io", purpose=_PURPOSE)
+        made = metadata.DatasetMetadata.from_feature_spec(self.raw_features.feature_spec())
+        metadata_io.write_metadata(made, directory)
+
+
+class _ShardInputs(Accumulator):
+    """The examples of one source shard as an Arrow stream on disk, in batches of `BATCH_EXAMPLES`."""
+
+    def __init__(self, learned: TransformFn) -> None:
+        self._learned = learned
+        self._raw = learned.raw_features
+        self._examples: list[Mapping[str, Any]] = []
+        self._places: list[tuple[Sequence[str], int]] = []
+        self._directory = tempfile.TemporaryDirectory(prefix="beam-pipes-tft-")
+        self._path = os.path.join(self._directory.name, "examples.arrow")
+        ipc = require("pyarrow.ipc", purpose=_PURPOSE)
+        self._stream = ipc.new_stream(self._path, self._raw.arrow_schema)
+
+    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+        for at, example in enumerate(values):
+            self._examples.append(example)
+            self._places.append((record_ids, at))
+            if len(self._examples) == BATCH_EXAMPLES:
+                self._flush()
+
+    def save(self, path: str) -> None:
+        if self._examples:
+            self._flush()
+        self._stream.close()
+        self._learned.analyze(self._path, path)
+        self._directory.cleanup()
+
+    def _flush(self) -> None:
+        try:
+            batch = self._raw.record_batch(self._examples)
+        except SpecError:
+            self._blame_record()
+            raise
+        self._stream.write_batch(batch)
+        self._examples, self._places = [], []
+
+    def _blame_record(self) -> None:
+        """Raises the error of the first example that does not fit, by the name of its record."""
+        for example, (record_ids, at) in zip(self._examples, self._places, strict=True):
+            try:
+                self._raw.columns([example])
+            except SpecError as error:
+                raise AnalysisError(
+                    f"analyzer {self._learned.name!r}: record {record_ids[at]!r} does not fit the features of the "
+                    f"TransformFn: {error}",
+                    analyzer=self._learned.name,
+                    record=record_ids[at],
+                ) from error
+
+
+def _beam_passes() -> Any:
+    """The module of that name; raises `MissingExtraError` where a library of it is not installed."""
+    for module in ("apache_beam", "tensorflow", "tensorflow_transform"):
+        require(module, purpose=_PURPOSE)
+    return importlib.import_module("beam_pipes.tft.beam_passes")
+
+
+def _version_of(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        require(library.replace("-", "_"), purpose=_PURPOSE)
+        raise
+
+
+def _name_of(function: Any) -> str:
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', function)}"
+
+
+def _words_of(error: BaseException) -> str:
+    """The innermost cause in one line: Beam and TensorFlow wrap what a user's function raised, and quote its trace."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in _RUNNING.sub("", str(error)).splitlines()]
+    told = [line for line in lines if line and not any(noise in line for noise in _NOISE)]
+    return f"{type(error).__name__}: {told[0].rstrip('.') if told else 'no message'}."

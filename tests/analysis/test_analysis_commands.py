@@ -1,0 +1,100 @@
+"""What the command line says of analyzers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from beam_pipes.cache import Cache
+from beam_pipes.errors import DeclarationError
+from runners.build import build
+from runners.commands import app
+from runners.options import LocalOptions
+
+REFERENCE = "analysis_declarations:analysed"
+
+
+def beam_pipes(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def test_a_plan_says_what_is_to_be_analysed_and_what_is_known_after_that(text_input: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+
+    first = beam_pipes("plan", REFERENCE, "--to", cache)
+    as_json = json.loads(beam_pipes("plan", REFERENCE, "--to", cache, "--json"))
+    build(REFERENCE, cache, options=LocalOptions(workers=1))
+    explained = beam_pipes("plan", REFERENCE, "--to", cache, "--explain", "--no-forecast")
+    (text_input / "zzz.txt").write_text("more words here\n" * 40, encoding="utf-8")
+    after = beam_pipes("plan", REFERENCE, "--to", cache)
+
+    assert "MISS analyzer words: " in first and "source shards to be analysed" in first
+    assert "MISS analyzer means: it waits for the result of words" in first
+    assert "Which of them the pipeline has to build is known once that has run." in first
+    assert as_json["snapshot"] is None
+    assert {row["name"]: row["waits_for"] for row in as_json["analysis"]} == {
+        "words": None,
+        "lengths": None,
+        "means": "words",
+        "ranks": "words",
+    }
+    assert "HIT  analyzer words: its result is there" in explained and "is published: up to date." in explained
+    [line] = [line for line in after.splitlines() if "analyzer lengths" in line]
+    assert line.startswith("MISS analyzer lengths: 1 of ") and line.endswith("/small-7.txt, zzz.txt")
+
+
+def test_a_plan_names_what_changed_of_an_analyzer(text_input: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    build("analysis_declarations:analysed_lengths_only", cache, options=LocalOptions(workers=1))
+    module = tmp_path / "changed_analysis.py"
+    module.write_text(
+        "import dataclasses\n"
+        "from analysis_declarations import analysed_lengths_only, lengths\n"
+        "from transforms.analyzers import Quantiles, TopK\n"
+        "declaration = dataclasses.replace(\n"
+        "    analysed_lengths_only(), analyzers=(dataclasses.replace(lengths), TopK('top', k=2)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
+    command = [sys.executable, "-m", "runners", "plan", "changed_analysis:declaration", "--to", cache, "--explain"]
+
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "HIT  analyzer lengths: its result is there" in told
+    [line] = [line for line in told.splitlines() if "analyzer top" in line]
+    assert "source shards to be analysed; it was not there before" in line
+
+
+def test_a_plan_cannot_be_saved_before_the_analysis_has_run(text_input: Path, tmp_path: Path) -> None:
+    arguments = ["plan", REFERENCE, "--to", str(tmp_path / "cache"), "--save", str(tmp_path / "plan.json")]
+
+    with pytest.raises(DeclarationError, match="cannot be saved: what its pipeline makes depends on the results of"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
+
+
+def test_inspect_lists_results_and_gc_tells_what_it_removes(text_input: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    build(REFERENCE, cache, options=LocalOptions(workers=1))
+    size = os.path.getsize(Cache.open(cache).asset_path("words"))
+    (text_input / "large.txt").write_text("other words\n" * 300, encoding="utf-8")
+    build(REFERENCE, cache, options=LocalOptions(workers=1))
+
+    inspected = beam_pipes("inspect", cache, "-n", "0")
+    would = beam_pipes("gc", cache, "--keep", "0", "--dry-run")
+    removed = beam_pipes("gc", cache, "--keep", "0")
+
+    assert "assets/lengths: " in inspected and "assets/words: " in inspected and size > 0
+    assert "results and accumulators of analyzers: would be removed." in would
+    assert "results and accumulators of analyzers: removed." in removed
