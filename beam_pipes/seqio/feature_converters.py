@@ -16,6 +16,7 @@ HOMES = {
     "PrePackedPrefixLMFeatureConverter": "transforms.converters",
     "PrefixLMFeatureConverter": "transforms.converters",
     "PrefixSuffixLMFeatureConverter": "transforms.converters",
+    "autoregressive_inputs": "transforms.converters",
     "non_padding_position": "transforms.converters",
 }
 

@@ -10,6 +10,7 @@ HOMES = {
     "PyLoggingLogger": "beam_pipes.evaluation.loggers",
     "TensorAndNumpyEncoder": "beam_pipes.evaluation.loggers",
     "TensorBoardLogger": "beam_pipes.evaluation.loggers",
+    "TensorBoardLoggerV1": "beam_pipes.evaluation.loggers",
 }
 
 __all__ = sorted(HOMES)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.features import ContinuousFeature as ContinuousFeature
     from beam_pipes.tasks.features import Feature as Feature
     from beam_pipes.tasks.features import PassThroughFeature as PassThroughFeature
+    from beam_pipes.tasks.loading.loading_plan import LoadingPlan as LoadingPlan
+    from beam_pipes.tasks.loading.plan_loading import get_loader as get_loader
+    from beam_pipes.tasks.loading.plan_loading import plan_loading as plan_loading
     from beam_pipes.tasks.lookup import get_mixture_or_task as get_mixture_or_task
     from beam_pipes.tasks.lookup import get_subtasks as get_subtasks
     from beam_pipes.tasks.lookup import maybe_get_mixture_or_task as maybe_get_mixture_or_task
@@ -67,6 +70,7 @@ _MODULE_OF = {
     "FileDataSource": "sources.file_source",
     "FullCodepointVocabulary": "vocabularies",
     "FunctionDataSource": "sources.function_source",
+    "LoadingPlan": "loading.loading_plan",
     "Mixture": "mixture",
     "MixtureRegistry": "registry",
     "PartialCodepointVocabulary": "vocabularies",
@@ -87,12 +91,14 @@ _MODULE_OF = {
     "add_global_cache_dirs": "cache_dirs",
     "get_dataset": "model_dataset",
     "get_global_cache_dirs": "cache_dirs",
+    "get_loader": "loading.plan_loading",
     "get_mixture_or_task": "lookup",
     "get_subtasks": "lookup",
     "map_over_dataset": "dataset_map",
     "maybe_get_mixture_or_task": "lookup",
     "mixing_rate_num_characters": "mixing_rates",
     "mixing_rate_num_examples": "mixing_rates",
+    "plan_loading": "loading.plan_loading",
     "python_map": "python_step",
     "set_global_cache_dirs": "cache_dirs",
     "task_declaration_parts": "offline",

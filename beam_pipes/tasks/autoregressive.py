@@ -1,50 +1,76 @@
-"""Targets shifted right: what a decoder sees when it predicts them. Needs TensorFlow."""
+"""Decoder inputs from decoder targets: shifted right by one, starting anew at every packed sequence."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.tensorflow_import import tensorflow
+from beam_pipes.tasks.array_ops import ops_of
+from beam_pipes.tasks.dtypes import DType
 
 
-def make_autoregressive_inputs(targets: Any, sequence_id: Any = None, output_dtype: Any = None, bos_id: int = 0) -> Any:
-    """Shifts along the first axis by one and puts `bos_id` in front: `[3, 9, 1]` → `[0, 3, 9]`.
+def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
+    """Moves every value one step along `axis`; `bos_id` enters, the last value leaves.
 
-    In a packed row every sequence begins anew: targets `[3, 9, 1, 4, 1, 0, 0]` with sequence ids `[1, 1, 1, 2,
-    2, 0, 0]`
-    → `[0, 3, 9, 0, 4, 0, 0]`.
-
-    Args:
-        targets: numbers, `[length, ...]`.
-        sequence_id: integers, `[length]`, for a packed row.
-        output_dtype: dtype of the result; None for that of the targets.
-        bos_id: what stands at the beginning of each sequence.
-
-    Raises:
-        TaskError: targets are not numbers, sequence ids are not integers, or a packed row is not rank 1.
+    `[3, 9, 1]` → `[0, 3, 9]`. Takes NumPy arrays, lists and TensorFlow tensors of any numeric dtype, and returns
+    the same kind. `axis=-1` shifts each row of a batch.
     """
-    tf = tensorflow("make_autoregressive_inputs")
-    targets = tf.convert_to_tensor(targets)
-    if targets.dtype in (tf.string, tf.bool):
-        raise TaskError(f"Only numeric types are supported. Got: {targets.dtype}", dtype=targets.dtype.name)
-    dtype = targets.dtype if output_dtype is None else tf.as_dtype(output_dtype)
+    ops = ops_of(tensor)
+    tensor = ops.asarray(tensor)
+    _check_numeric(ops.dtype_of(tensor))
+    return ops.shift_right(tensor, bos_id, axis=axis)
+
+
+def make_autoregressive_inputs(
+    targets: Any,
+    sequence_id: Any = None,
+    output_dtype: Any = None,
+    bos_id: int = 0,
+    *,
+    axis: int = 0,
+) -> Any:
+    """The tokens a decoder reads while it is trained to produce `targets`.
+
+    One sequence: `[3, 9, 1, 0]` → `[bos, 3, 9, 1]`. Packed, with `sequence_id` `[1, 1, 2, 2, 0]`:
+    `[3, 1, 4, 1, 0]` → `[bos, 3, bos, 4, bos]`: each sequence, and the padding behind the last, starts with
+    `bos_id` and never sees its neighbour.
+
+    `sequence_id`: integers, one a step along `axis`; targets of a higher rank (`(steps, features)`) are welcome.
+    `output_dtype`: the dtype of the result, by default that of `targets`.
+
+    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are no numbers.
+    """
+    ops = ops_of(targets, sequence_id)
+    targets = ops.asarray(targets)
+    inputs = shift_right_by_one(targets, bos_id, axis=axis)
     if sequence_id is not None:
-        sequence_id = tf.convert_to_tensor(sequence_id)
-        if not sequence_id.dtype.is_integer:
+        sequence_id = ops.asarray(sequence_id)
+        found = ops.dtype_of(sequence_id)
+        if not found.startswith(("int", "uint")):
             raise TaskError(
-                f"The sequence_id should be integer-valued tensors for a packed dataset. Got: {sequence_id.dtype}",
-                dtype=sequence_id.dtype.name,
+                "The sequence_id should be integer-valued tensors for a packed dataset. "
+                f"Got: {found}; cast it to int32.",
+                dtype=found,
             )
-        if targets.shape.rank != 1:
-            raise TaskError(
-                f"Only 1-D sequences are supported with packing. Got a packed {targets.shape.rank}-D sequence.",
-                rank=targets.shape.rank,
-            )
-    begin = tf.fill(tf.shape(targets[:1]), tf.cast(bos_id, targets.dtype))
-    shifted = tf.concat([begin, targets[:-1]], axis=0)
-    if sequence_id is not None:
-        is_first = tf.concat([[True], tf.not_equal(sequence_id[1:], sequence_id[:-1])], axis=0)[: tf.size(targets)]
-        shifted = tf.where(is_first, tf.cast(bos_id, targets.dtype), shifted)
-    shifted = tf.ensure_shape(shifted, targets.shape)
-    return tf.cast(shifted, dtype)
+        begins = ops.not_equal(sequence_id, ops.shift_right(sequence_id, 0, axis=axis))
+        inputs = ops.fill_where(inputs, ops.expand_to_rank_of(begins, inputs), bos_id)
+    return inputs if output_dtype is None else ops.cast(inputs, DType(output_dtype))
+
+
+autoregressive_inputs = make_autoregressive_inputs
+
+
+def non_padding_position(tensor: Any, dtype: Any = "int32", pad_id: int = 0) -> Any:
+    """1 where `tensor` differs from `pad_id`, 0 elsewhere: `[3, 9, 0]` → `[1, 1, 0]`.
+
+    For custom converters whose ids exclude `pad_id`. The converters here do not use it: an id 0 inside a sequence
+    is data, so they ask the lengths.
+    """
+    ops = ops_of(tensor)
+    tensor = ops.asarray(tensor)
+    return 1 - ops.cast(ops.equal(tensor, ops.fill_like(tensor, pad_id)), DType(dtype))
+
+
+def _check_numeric(dtype: str) -> None:
+    if not dtype.startswith(("int", "uint", "float", "bfloat", "double", "half")):
+        raise TaskError(f"Only numeric types are supported. Got: {dtype}", dtype=dtype)

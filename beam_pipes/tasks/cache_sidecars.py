@@ -1,8 +1,8 @@
-"""Our caches, readable by readers of the layout `info.{split}.json`, `stats.{split}.json`, `{split}.tfrecord-...`,
-`COMPLETED`."""
+"""Our caches for readers of another layout: `info.{split}.json`, `stats.{split}.json`, `{split}.tfrecord-...`."""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import Cache, FeatureSpec, RecordWriter, Split, shard_file_name
+from beam_pipes.cache.storage import storage_for, temporary_path
+from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.tasks.cache_dirs import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.cache_statistics import split_statistics
 from beam_pipes.tasks.dtypes import DType
@@ -20,6 +22,9 @@ from beam_pipes.tasks.tfexample import tfexample_ragged_length_key
 #: Version of the layout that `info.{split}.json` names; readers show it, and do not compare it.
 LAYOUT_VERSION = "0.0.20"
 
+# In `info.{split}.json`: the snapshot that the files belong to. Other readers leave it alone.
+_MANIFEST_ID = "beam_pipes_manifest"
+
 
 def write_seqio_sidecars(
     cache_dir: str, *, token_features: Mapping[str, Iterable[str]] | Iterable[str] | None = None
@@ -27,33 +32,63 @@ def write_seqio_sidecars(
     """Writes what readers of the other layout look for beside a published cache. Returns the paths, `COMPLETED` last.
 
     Shards whose features are all lists of values (`encoding="list"`) and texts are linked, not copied; others are
-    written again
-    as such lists. A feature whose inner dimensions vary has its row lengths beside it, and is ragged to those readers.
+    written again as such lists. A feature whose inner dimensions vary has its row lengths beside it, and is ragged to
+    those readers. What belongs to the published snapshot already is left as it is; files of an older one are removed
+    once the new ones are there.
 
     Args:
         cache_dir: directory of a published cache of examples.
-        token_features: features to count tokens of; None for all integer features of rank 1.
+        token_features: features to count tokens of; None for those that the build has counted, or else for all integer
+            features of rank 1.
     """
     cache = Cache.open(cache_dir)
     written = []
     for name in cache.splits:
         split = cache[name]
-        written += _write_shards(cache, split, cache_dir)
-        info = {
-            "num_shards": split.num_shards,
-            "features": {feature: _info(spec) for feature, spec in split.spec.items()},
-            "seqio_version": LAYOUT_VERSION,
-        }
-        stats = split_statistics(split, list(token_features) if token_features is not None else None)
-        for path, content in (
-            (get_cached_info_path(cache_dir, name), info),
-            (get_cached_stats_path(cache_dir, name), stats),
-        ):
-            _replace(path, json.dumps(content, indent=2, sort_keys=True))
-            written.append(path)
+        info_path, stats_path = get_cached_info_path(cache_dir, name), get_cached_stats_path(cache_dir, name)
+        shards = _shard_paths(split, cache_dir)
+        if not _is_current(cache, info_path, [*shards, stats_path]):
+            _write_shards(cache, split, shards)
+            features = list(token_features) if token_features is not None else None
+            stats = split_statistics(split, features, statistics=cache.manifest.statistics)
+            _replace(stats_path, json.dumps(stats, indent=2, sort_keys=True))
+            info = {
+                "num_shards": split.num_shards,
+                "features": {feature: _info(spec) for feature, spec in split.spec.items()},
+                "seqio_version": LAYOUT_VERSION,
+                _MANIFEST_ID: cache.manifest.id,
+            }
+            _replace(info_path, json.dumps(info, indent=2, sort_keys=True))
+        written += [*shards, info_path, stats_path]
+    _remove_others(cache_dir, written)
     completed = os.path.join(cache_dir, COMPLETED)
-    _replace(completed, "tfrecord")
+    if not storage_for(completed).exists(completed):
+        _replace(completed, "tfrecord")
     return [*written, completed]
+
+
+def _shard_paths(split: Split, cache_dir: str) -> list[str]:
+    prefix = get_cached_tfrecord_prefix(cache_dir, split.name)
+    return [f"{prefix}-{index:05d}-of-{split.num_shards:05d}" for index in range(split.num_shards)]
+
+
+def _is_current(cache: Cache, info_path: str, others: Iterable[str]) -> bool:
+    storage = storage_for(info_path)
+    try:
+        known = json.loads(storage.read_bytes(info_path)).get(_MANIFEST_ID)
+    except (CacheNotFoundError, OSError, ValueError, AttributeError):
+        return False
+    return known == cache.manifest.id and all(map(storage.exists, others))
+
+
+def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
+    """Removes files of this layout that an older snapshot has left; what tells of them goes first."""
+    kept = set(map(os.path.basename, written))
+    storage = storage_for(cache_dir)
+    names = [name for name in storage.list(cache_dir) if name not in kept]
+    for pattern in ("info.*.json", "stats.*.json", "*.tfrecord-*-of-*"):
+        for name in fnmatch.filter(names, pattern):
+            storage.delete(os.path.join(cache_dir, name))
 
 
 def _info(spec: FeatureSpec) -> dict[str, Any]:
@@ -67,9 +102,7 @@ def _varies_inside(spec: FeatureSpec) -> bool:
     return None in spec.shape[1:]
 
 
-def _write_shards(cache: Cache, split: Split, cache_dir: str) -> list[str]:
-    prefix = get_cached_tfrecord_prefix(cache_dir, split.name)
-    paths = [f"{prefix}-{index:05d}-of-{split.num_shards:05d}" for index in range(split.num_shards)]
+def _write_shards(cache: Cache, split: Split, paths: list[str]) -> None:
     linkable = all(
         spec.is_text or (spec.encoding == "list" and not spec.has_shape_feature) for spec in split.spec.values()
     )
@@ -78,31 +111,19 @@ def _write_shards(cache: Cache, split: Split, cache_dir: str) -> list[str]:
     for index, path in enumerate(paths):
         if linkable:
             file = shard_file_name(cache.manifest.name, split.name, manifest.numbers[index], manifest.shard_count)
-            _link(os.path.join(cache.directory, file), path)
+            storage_for(path).link_or_copy(os.path.join(cache.directory, file), path)
         else:
             _write_lists(path, (split[i] for i in range(int(starts[index]), int(starts[index + 1]))), split)
-    return paths
-
-
-def _link(source: str, target: str) -> None:
-    temporary = f"{target}.tmp"
-    if os.path.exists(temporary):
-        os.unlink(temporary)
-    os.link(source, temporary)
-    os.replace(temporary, target)
 
 
 def _replace(path: str, text: str) -> None:
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    storage_for(path).replace(path, text.encode())
 
 
 def _write_lists(path: str, examples: Iterator[Mapping[str, Any]], split: Split) -> None:
     from beam_pipes.cache.messages import Example
 
-    temporary = f"{path}.tmp"
+    temporary = temporary_path(path)
     with RecordWriter(temporary) as writer:
         for values in examples:
             message = Example()

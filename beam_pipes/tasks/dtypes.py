@@ -53,8 +53,7 @@ class DType(str):
 
     @property
     def as_numpy_dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (comes with
-        TensorFlow, JAX)."""
+        """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (of TensorFlow or JAX)."""
         if self.is_string:
             return np.dtype(object)
         if self == "bfloat16":

@@ -1,8 +1,7 @@
 """Examples in plain Python: their values, and the way into tf.data and back.
 
-An *example* is a mapping of names to NumPy arrays, NumPy scalars and `bytes`, or a single such value (a line
-of text), as
-`Dataset.as_numpy_iterator` gives them.
+An *example* is a mapping of names to NumPy arrays, NumPy scalars and `bytes`, or a single such value (a line of text),
+as `Dataset.as_numpy_iterator` gives them.
 """
 
 from __future__ import annotations
@@ -104,9 +103,8 @@ def dataset_from_examples(
 ) -> Any:
     """A `tf.data.Dataset` of what an iterable of examples yields.
 
-    Types and ranks are those of the first example (looked at when the dataset is made), so every example must
-    have the same
-    names, dtypes and ranks. Without any example they are those of the output features.
+    Types and ranks are those of the first example (looked at when the dataset is made), so every example must have the
+    same names, dtypes and ranks. Without any example there is nothing to tell them from: `NoExamples` is raised.
     """
     first = next(iter(make_examples()), None)
     if first is None:
@@ -166,8 +164,7 @@ def _chunkable(spec: Any) -> bool:
 
 
 def _from_chunks(tf: Any, examples: Callable[[], Iterator[Any]], spec: dict[str, Any]) -> Any:
-    """Hands over many examples at a time, scalars stacked and vectors as values and lengths. The first chunks
-    are small."""
+    """Hands over many examples at a time, scalars stacked and vectors as values and lengths. First chunks are small."""
 
     def chunks() -> Iterator[Any]:
         iterator, size = examples(), 1

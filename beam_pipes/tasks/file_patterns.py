@@ -31,12 +31,10 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def list_files(file_patterns: str | Iterable[str]) -> list[str]:
-    """Files that match one pattern, a list of patterns, or a comma-separated string of them; sorted within
-    each pattern.
+    """Files that match one pattern, a list of patterns, or a comma-separated string of them; sorted within each one.
 
-    `["b*", "a.txt"]` → files of `b*`, sorted, then `a.txt`; a file that several patterns match is listed once.
-    A plain name that
-    does not exist is not listed.
+    `["b*", "a.txt"]` → files of `b*`, sorted, then `a.txt`; a file that several patterns match is listed once. A plain
+    name that does not exist is not listed.
     """
     patterns = file_patterns.split(",") if isinstance(file_patterns, str) else list(file_patterns)
     found: dict[str, None] = {}

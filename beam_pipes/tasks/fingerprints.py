@@ -1,19 +1,17 @@
-"""What the cache of a task depends on, as plain data: a cache is reused only when none of it has changed."""
+"""What the cache of a task depends on, as digests: a cache is reused only when none of it has changed."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import StaleCacheError
 from beam_pipes.tasks.python_step import PythonMap
-from beam_pipes.tasks.signatures import fully_qualified_class_name
 from beam_pipes.tasks.steps import Step
-from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
@@ -21,13 +19,19 @@ if TYPE_CHECKING:
 _PREFIX = "task/"
 
 
-def task_fingerprints(task: Task) -> dict[str, Any]:
-    """Part of a task → what it depends on: `features`, and `step 0: tokenize`, ... for each step before the cut.
+def task_fingerprints(task: Task) -> dict[str, str]:
+    """Part of a task → digest of what it depends on: `features`, and `step 0: tokenize`, ... for each offline step.
 
-    Made of names, bound arguments, the source code of functions and the content of vocabularies: never of
-    paths, times, line numbers or
-    pickles. The data of the source is not in it: that is fingerprinted shard by shard, by who reads it.
+    Made of names, bound arguments, the code of functions and of what they refer to, and the content of vocabularies:
+    never of paths, times, line numbers or comments. The data of the source is not in it: that is fingerprinted shard by
+    shard, by the build.
     """
+    steps = enumerate(task.offline_steps())
+    return {"features": features_digest(task), **{part_name(n, step): step_digest(step) for n, step in steps}}
+
+
+def features_digest(task: Task) -> str:
+    """Digest of the output features with their vocabularies."""
     features = {
         name: {
             "vocabulary": feature.vocabulary.fingerprint(),
@@ -38,18 +42,33 @@ def task_fingerprints(task: Task) -> dict[str, Any]:
         }
         for name, feature in task.output_features.items()
     }
-    parts: dict[str, Any] = {"features": features}
-    for number, step in enumerate(task.offline_steps()):
-        parts[f"step {number}: {step.name}"] = step_fingerprint(step)
-    return parts
+    return hashlib.sha256(json.dumps(features, sort_keys=True).encode()).hexdigest()
+
+
+def part_name(number: int, step: Step) -> str:
+    """What an offline step is called in messages, accounts and fingerprints: `step 0: tokenize`."""
+    return f"step {number}: {step.name}"
+
+
+def step_digest(step: Step) -> str:
+    """What one step depends on. Worked out once for each step: the code of a process does not change."""
+    if step.digest is None:
+        step.digest = fingerprint(plain_preprocessor(step.preprocessor)).digest
+    return step.digest
+
+
+def plain_preprocessor(preprocessor: Any) -> Any:
+    """The user's function or pipeline itself, with what is bound to it, out of the wrapper of `python_map`."""
+    if isinstance(preprocessor, PythonMap):
+        return preprocessor.fn
+    if isinstance(preprocessor, functools.partial):
+        return functools.partial(plain_preprocessor(preprocessor.func), *preprocessor.args, **preprocessor.keywords)
+    return preprocessor
 
 
 def fingerprint_digests(task: Task) -> dict[str, str]:
-    """`task_fingerprints` as digests, named `task/<part>`: what a build stores in the manifest."""
-    return {
-        _PREFIX + part: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        for part, content in task_fingerprints(task).items()
-    }
+    """`task_fingerprints`, named `task/<part>`: what a build stores in the manifest."""
+    return {_PREFIX + part: digest for part, digest in task_fingerprints(task).items()}
 
 
 def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> None:
@@ -65,65 +84,3 @@ def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> Non
         task=task.name,
         changed=changed,
     )
-
-
-def step_fingerprint(step: Step) -> Any:
-    """What one step depends on."""
-    return canonical(step.preprocessor)
-
-
-def canonical(value: Any) -> Any:
-    """A JSON-able stand-in of a value that is the same in every process."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, bytes):
-        return {"bytes": hashlib.sha256(value).hexdigest()}
-    if isinstance(value, Mapping):
-        return {str(key): canonical(value[key]) for key in sorted(value, key=str)}
-    if isinstance(value, (list, tuple)):
-        return [canonical(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(repr, map(canonical, value)))
-    if isinstance(value, Vocabulary):
-        return {"vocabulary": value.fingerprint()}
-    if isinstance(value, functools.partial):
-        return {"function": canonical(value.func), "args": canonical(value.args), "kwargs": canonical(value.keywords)}
-    if isinstance(value, PythonMap):
-        return canonical(value.fn)
-    if inspect.isfunction(value) or inspect.ismethod(value):
-        return _function(value)
-    if hasattr(value, "dtype") and hasattr(value, "tobytes"):
-        return {"array": hashlib.sha256(value.tobytes()).hexdigest(), "shape": list(value.shape)}
-    state = {k: v for k, v in getattr(value, "__dict__", {}).items() if not k.startswith("_stats")}
-    return {"class": fully_qualified_class_name(value), "source": _source(type(value)), "state": canonical(state)}
-
-
-def _function(function: Any) -> dict[str, Any]:
-    wrapped = inspect.unwrap(function)
-    closure = getattr(wrapped, "__closure__", None) or ()
-    names = wrapped.__code__.co_freevars if closure else ()
-    bound = {}
-    for name, cell in zip(names, closure, strict=True):
-        try:
-            bound[name] = canonical(cell.cell_contents)
-        except ValueError:  # a cell that is still empty: the function refers to itself
-            continue
-        except RecursionError:
-            bound[name] = "recursive"
-    return {
-        "name": f"{wrapped.__module__}.{wrapped.__qualname__}",
-        "source": _source(wrapped),
-        "defaults": canonical(wrapped.__defaults__),
-        "keyword_defaults": canonical(wrapped.__kwdefaults__),
-        "closure": bound,
-        "version": getattr(function, "version", None),
-    }
-
-
-def _source(thing: Any) -> str:
-    """Digest of the source code; of the byte code where there is no source."""
-    try:
-        code = inspect.cleandoc(inspect.getsource(thing)).encode()
-    except (OSError, TypeError):
-        code = getattr(getattr(thing, "__code__", None), "co_code", b"")
-    return hashlib.sha256(code).hexdigest()

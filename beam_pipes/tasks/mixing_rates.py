@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.task_cache import cached_stats_or_none
+from beam_pipes.tasks.task_cache import cached_num_examples, cached_stats_or_none
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
@@ -39,8 +39,7 @@ def mixing_rate_num_examples(
     Raises:
         TaskError: the number is not known.
     """
-    stats = cached_stats_or_none(task.name, split)
-    count = None if stats is None else stats.get("examples")
+    count = cached_num_examples(task.name, split)
     if count is None and fallback_to_num_input_examples:
         _log.warning(
             "Task '%s' not cached so using number of input examples instead of preprocessed examples to compute rate.",

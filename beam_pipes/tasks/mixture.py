@@ -62,14 +62,10 @@ class Mixture(DatasetProviderBase):
                 f"Mixture name '{name}' contains invalid characters. Must match regex: {_VALID_NAME.pattern}",
                 mixture=name,
             )
-        if exhaustion not in get_args(Exhaustion):
-            raise TaskError(
-                f"unknown exhaustion {exhaustion!r}; choose one of: {', '.join(get_args(Exhaustion))}", mixture=name
-            )
         self._name = name
         self._sample_fn = sample_fn
         self._source_info = source_info
-        self._exhaustion: Exhaustion = exhaustion
+        self._exhaustion = checked_exhaustion(exhaustion, name)
         self._entries: list[tuple[Task | Mixture, Rate]] = []
         for entry in tasks:
             task, rate = entry if isinstance(entry, (tuple, list)) else (entry, default_rate)
@@ -144,6 +140,17 @@ class Mixture(DatasetProviderBase):
                 total += self._rate_of(entry, rate)
         return total
 
+    def rates(self) -> dict[str, float]:
+        """`get_rate` of every task, by name. Each rate that is a function is called once."""
+        total: dict[str, float] = {}
+        for entry, rate in self._entries:
+            number = self._rate_of(entry, rate)
+            parts = entry.rates() if isinstance(entry, Mixture) else {entry.name: 1.0}
+            whole = sum(parts.values())
+            for name, part in parts.items():
+                total[name] = total.get(name, 0.0) + (number * part / whole if whole else 0.0)
+        return total
+
     def _rate_of(self, entry: Task | Mixture, rate: Rate) -> float:
         if isinstance(entry, Mixture) and callable(rate):
             raise TaskError(f"'rate' for sub-mixture {entry.name!r} must be a number.", mixture=self.name)
@@ -196,12 +203,17 @@ class Mixture(DatasetProviderBase):
     # Examples.
 
     def tasks_of_split(self, split: str, skip_missing: bool = False) -> list[Task]:
-        """The tasks with a positive rate, all of which have the split.
+        """The tasks with a positive rate, all of which have the split; see `rated_tasks`."""
+        return [task for task, _ in self.rated_tasks(split, skip_missing)]
+
+    def rated_tasks(self, split: str, skip_missing: bool = False) -> list[tuple[Task, float]]:
+        """The tasks with a positive rate, all of which have the split, and their rates.
 
         Raises:
             UnknownNameError: one of them has not, unless `skip_missing`; or none has.
         """
-        asked = [task for task in self.tasks if self.get_rate(task) > 0]
+        rates = self.rates()
+        asked = [task for task in self.tasks if rates[task.name] > 0]
         having = [task for task in asked if split in task.splits]
         if not having:
             raise UnknownNameError(
@@ -216,7 +228,7 @@ class Mixture(DatasetProviderBase):
                 split=split,
                 tasks=missing,
             )
-        return having
+        return [(task, rates[task.name]) for task in having]
 
     def get_dataset(
         self,
@@ -256,28 +268,15 @@ class Mixture(DatasetProviderBase):
         from beam_pipes.tasks.mixture_dataset import MixOptions, load_mixture
         from beam_pipes.tasks.task_dataset import LoadOptions
 
-        return load_mixture(
-            self,
-            LoadOptions(
-                sequence_length=sequence_length,
-                split=split,
-                use_cached=use_cached,
-                shuffle=shuffle,
-                seed=seed,
-                shard_info=shard_info,
-                num_epochs=num_epochs,
-                trim_output_features=trim_output_features,
-                try_in_mem_cache=try_in_mem_cache,
-            ),
-            MixOptions(
-                copy_pretokenized=copy_pretokenized,
-                compute_stats_empirically=compute_stats_empirically,
-                log_mixing_proportions=log_mixing_proportions,
-                passthrough_features=tuple(passthrough_features or ()),
-                skip_missing_splits=skip_missing_splits,
-                exhaustion=exhaustion or self._exhaustion,
-            ),
+        mix = MixOptions(
+            copy_pretokenized=copy_pretokenized,
+            compute_stats_empirically=compute_stats_empirically,
+            log_mixing_proportions=log_mixing_proportions,
+            passthrough_features=tuple(passthrough_features or ()),
+            skip_missing_splits=skip_missing_splits,
+            exhaustion=exhaustion or self._exhaustion,
         )
+        return load_mixture(self, LoadOptions.of(locals()), mix)
 
     def examples(
         self,
@@ -299,21 +298,21 @@ class Mixture(DatasetProviderBase):
         from beam_pipes.tasks.task_dataset import LoadOptions
         from beam_pipes.tasks.task_examples import iterate_examples
 
-        tasks = self.tasks_of_split(split, skip_missing_splits)
         policy = exhaustion or self._exhaustion
-        options = LoadOptions(
-            sequence_length=sequence_length,
-            split=split,
-            use_cached=use_cached,
-            shuffle=shuffle,
-            seed=seed,
-            shard_info=shard_info,
-            num_epochs=None if policy == "repeat" else num_epochs,
-            trim_output_features=trim_output_features,
-        )
-        makers = [functools.partial(iterate_examples, task, options) for task in tasks]
-        for example in take_turns(makers, exact_rates([self.get_rate(task) for task in tasks]), policy):
+        options = LoadOptions.of(locals(), num_epochs=None if policy == "repeat" else num_epochs)
+        rated = self.rated_tasks(split, skip_missing_splits)
+        makers = [functools.partial(iterate_examples, task, options) for task, _ in rated]
+        for example in take_turns(makers, exact_rates([rate for _, rate in rated]), policy):
             yield {name: value for name, value in example.items() if name in self.output_features}
+
+
+def checked_exhaustion(exhaustion: Any, mixture: str) -> Exhaustion:
+    """The policy, or `TaskError` for an unknown one."""
+    if exhaustion not in get_args(Exhaustion):
+        raise TaskError(
+            f"unknown exhaustion {exhaustion!r}; choose one of: {', '.join(get_args(Exhaustion))}", mixture=mixture
+        )
+    return exhaustion  # type: ignore[no-any-return]
 
 
 def _resolve(task: Any, mixture: str) -> Task | Mixture:

@@ -50,8 +50,8 @@ class MixOptions:
 def load_mixture(mixture: Mixture, options: LoadOptions, mix: MixOptions) -> Any:
     """`Mixture.get_dataset`."""
     tf = tensorflow("Mixture.get_dataset")
-    tasks = mixture.tasks_of_split(options.split, mix.skip_missing_splits)
-    rates = [mixture.get_rate(task) for task in tasks]
+    rated = mixture.rated_tasks(options.split, mix.skip_missing_splits)
+    tasks, rates = [task for task, _ in rated], [rate for _, rate in rated]
     if mix.exhaustion == "repeat":
         options = dataclasses.replace(options, num_epochs=None)
     if mix.log_mixing_proportions:

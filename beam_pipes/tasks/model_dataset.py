@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.errors import WrongConverterError
+from beam_pipes.tasks.converter_interface import check_converter
 from beam_pipes.tasks.lookup import maybe_get_mixture_or_task
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.tensorflow_import import tensorflow
@@ -47,11 +47,7 @@ def get_dataset(
     Raises:
         WrongConverterError: the converter is something else.
     """
-    if not callable(feature_converter) or not hasattr(feature_converter, "get_model_feature_lengths"):
-        raise WrongConverterError(
-            f"feature_converter should be an instance of FeatureConverter. Got {feature_converter!r}",
-            found=feature_converter,
-        )
+    check_converter(feature_converter)
     tf = tensorflow("get_dataset")
     provider = maybe_get_mixture_or_task(mixture_or_task_name)
     dataset = provider.get_dataset(

@@ -19,47 +19,43 @@ if TYPE_CHECKING:
 def run_offline(task: Task, examples: Iterable[Any], *, seed: int) -> Iterator[dict[str, Any]]:
     """Raw examples → cached examples, lazily and in order.
 
-    Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the
-    step and the content
-    of the example: not on how the source is divided. `examples` is read once.
+    Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
+    the content of the example: not on how the source is divided. `examples` is read once.
 
     Raises:
         TaskError: a step fails, or what comes out is no mapping of features.
     """
     with map_seed_manager(seed, keyed_by="content"):
         stream = run_over_examples(task.offline_steps(), examples, task.step_context())
-    return _as_mappings(task, stream)
+    return (as_mapping(task, example) for example in stream)
 
 
-def stream_shard(task: Task, split: str, shard: str, *, seed: int) -> Iterator[dict[str, Any]]:
-    """The cached examples of one shard of the source.
+def stream_shard(task: Task, split: str, shard: str, *, seed: int, num_steps: int | None = None) -> Iterator[Any]:
+    """The examples of one shard of the source, behind its first `num_steps` offline steps (None: all of them).
 
-    The same as `run_offline` over `source.read_shard`, and faster where source and steps are both tf.data:
-    then nothing passes
-    through Python before the end.
+    Where source and first steps are both tf.data, nothing passes through Python between them.
     """
-    steps = list(task.offline_steps())
+    steps = list(task.offline_steps()[:num_steps])
     native = getattr(task.source, "reads_without_tensorflow", False)
     leading = [] if native or not hasattr(task.source, "shard_dataset") else dataset_steps(steps)
-    if not leading:
-        return run_offline(task, task.source.read_shard(split, shard), seed=seed)
-    steps = steps[len(leading) :]
     with map_seed_manager(seed, keyed_by="content"):
-        dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
-        stream = run_over_examples(steps, examples_from_dataset(dataset), task.step_context())
-    return _as_mappings(task, stream)
+        if leading:
+            dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
+            examples: Iterable[Any] = examples_from_dataset(dataset)
+        else:
+            examples = task.source.read_shard(split, shard)
+        return run_over_examples(steps[len(leading) :], examples, task.step_context())
 
 
-def _as_mappings(task: Task, stream: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    for example in stream:
-        if type(example) is not dict and not isinstance(example, Mapping):
-            raise TaskError(
-                f"task '{task.name}': what is cached should be a dict of features, got "
-                f"{type(example).__name__}. Make one "
-                f"in a step before the CacheDatasetPlaceholder",
-                task=task.name,
-            )
-        yield normalised(example, task.output_features)
+def as_mapping(task: Task, example: Any) -> dict[str, Any]:
+    """What is cached of an example, normalised. Raises `TaskError` where it is no mapping of features."""
+    if type(example) is not dict and not isinstance(example, Mapping):
+        raise TaskError(
+            f"task '{task.name}': what is cached should be a dict of features, got {type(example).__name__}. Make one "
+            f"in a step before the CacheDatasetPlaceholder",
+            task=task.name,
+        )
+    return normalised(example, task.output_features)  # type: ignore[no-any-return]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +65,13 @@ class TaskDeclarationParts:
     Attributes:
         task: the task.
         shards: split → names of the shards of its source, in order: the units of work.
-        fingerprints: one entry a part of the task, name → what it depends on, as JSON-able values: source,
-        each offline step (its
-            name, bound arguments and code), features with their vocabularies.
+        fingerprints: part of the task → digest of what it depends on: features with their vocabularies, and each
+            offline step (its name, bound arguments and code, and the code that it refers to).
     """
 
     task: Task
     shards: Mapping[str, Sequence[str]]
-    fingerprints: Mapping[str, Any]
+    fingerprints: Mapping[str, str]
 
     def spec(self, split: str, *, seed: int, encoding: Encoding = "raw") -> ExampleSpec:
         """The spec of the cached examples of a split: reads until there is one."""
@@ -85,7 +80,7 @@ class TaskDeclarationParts:
 
     def stream(self, split: str, shard: str, *, seed: int) -> Iterator[dict[str, Any]]:
         """The cached examples of one shard."""
-        return stream_shard(self.task, split, shard, seed=seed)
+        return (as_mapping(self.task, example) for example in stream_shard(self.task, split, shard, seed=seed))
 
 
 def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> TaskDeclarationParts:
@@ -112,9 +107,8 @@ def cached_spec(task: Task, example: Mapping[str, Any] | None, *, encoding: Enco
     Args:
         task: the task.
         example: a cached example; None, for a split without any, takes the output features.
-        encoding: "list" for caches that readers of `tf.train.Example` lists are to open. Features that such lists
-        do not hold exactly
-            (float64, uint64) stay raw.
+        encoding: "list" for caches that readers of `tf.train.Example` lists are to open. Features that such lists do
+            not hold exactly (float64, uint64) stay raw.
     """
     if example is None:
         found = {name: (f.dtype.name, f.rank) for name, f in task.output_features.items()}

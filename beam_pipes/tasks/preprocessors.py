@@ -6,10 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.errors import TaskError
-from beam_pipes.tasks import python_forms
+from beam_pipes.tasks import column_forms, python_forms
+from beam_pipes.tasks.column_forms import with_column_form
 from beam_pipes.tasks.concurrency import map_parallelism
 from beam_pipes.tasks.dataset_map import map_over_dataset
+from beam_pipes.tasks.feature_steps import (
+    append_eos_to_features,
+    check_is_sequence,
+    eos_of,
+    length_before_eos,
+    tokenize_features,
+)
 from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.python_step import with_python_form
 from beam_pipes.tasks.tensorflow_import import tensorflow
@@ -63,19 +70,12 @@ def tokenize_impl(
     with_eos: bool = False,
 ) -> dict[str, Any]:
     """`tokenize` for one example of tensors."""
-    result: dict[str, Any] = {}
-    for name, value in features.items():
-        feature = output_features.get(name)
-        if feature is None:
-            result.setdefault(name, value)
-            continue
-        if copy_pretokenized:
-            result[f"{name}_pretokenized"] = value
+
+    def encode(name: str, feature: Feature, value: Any) -> Any:
         encoded = feature.vocabulary.encode_tf(value)
-        if with_eos and feature.add_eos:
-            encoded = _append_to_last_axis(encoded, eos_of(name, feature))
-        result[name] = encoded
-    return result
+        return _append_to_last_axis(encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
+
+    return tokenize_features(features, output_features, copy_pretokenized, encode)
 
 
 @with_python_form(python_forms.tokenize_and_append_eos)
@@ -94,6 +94,7 @@ def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[st
     return features
 
 
+@with_column_form(column_forms.append_eos)
 @with_python_form(python_forms.append_eos)
 def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
     """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is
@@ -105,16 +106,12 @@ def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
     _check_eos(dataset, output_features)
 
     def append(example: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: _append_to_last_axis(value, eos_of(name, output_features[name]))
-            if name in output_features and output_features[name].add_eos
-            else value
-            for name, value in example.items()
-        }
+        return append_eos_after_trim_impl(example, output_features)
 
     return dataset.map(append, num_parallel_calls=map_parallelism())
 
 
+@with_column_form(column_forms.append_eos_after_trim)
 @with_python_form(python_forms.append_eos_after_trim)
 def append_eos_after_trim(
     dataset: Any, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
@@ -136,40 +133,13 @@ def append_eos_after_trim_impl(
     features: Mapping[str, Any], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, Any]:
     """`append_eos_after_trim` for one example of tensors."""
-    result = dict(features)
-    for name, value in features.items():
-        feature = output_features.get(name)
-        if feature is None or not feature.add_eos:
-            continue
-        length = (sequence_length or {}).get(name)
-        if length is not None:
-            value = trim_tensor(value, length_before_eos(length, value.shape.rank))
-        result[name] = _append_to_last_axis(value, eos_of(name, feature))
-    return result
-
-
-def length_before_eos(length: Any, rank: int) -> list[int | None]:
-    """The lengths of the axes that leave room for one EOS on the last: `2` → `[1]`, `2` at rank 2 → `[None, 1]`."""
-    lengths = list(length) if isinstance(length, (list, tuple)) else [*[None] * (rank - 1), length]
-    last = lengths[-1]
-    return [*lengths[:-1], None if last is None else max(last - 1, 0)]
-
-
-def eos_of(name: str, feature: Feature) -> int:
-    """EOS id of a feature.
-
-    Raises:
-        TaskError: its vocabulary has none.
-    """
-    eos = feature.vocabulary.eos_id
-    if eos is None:
-        raise TaskError(
-            f"feature '{name}' has add_eos=True, but its vocabulary has no EOS: {feature.vocabulary!r}. Give it "
-            f"one, or "
-            f"declare the feature with add_eos=False",
-            feature=name,
-        )
-    return int(eos)
+    return append_eos_to_features(
+        features,
+        output_features,
+        sequence_length,
+        trim=lambda value, length: trim_tensor(value, length_before_eos(length, value.shape.rank)),
+        append=lambda name, value, eos: _append_to_last_axis(value, eos),
+    )
 
 
 def _check_eos(dataset: Any, output_features: OutputFeatures) -> None:
@@ -178,11 +148,7 @@ def _check_eos(dataset: Any, output_features: OutputFeatures) -> None:
     for name, feature in output_features.items():
         if feature.add_eos and name in spec:
             eos_of(name, feature)
-            if spec[name].shape.rank == 0:
-                raise TaskError(
-                    f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",
-                    feature=name,
-                )
+            check_is_sequence(name, spec[name].shape.rank)
 
 
 def _append_to_last_axis(value: Any, scalar: int) -> Any:
@@ -198,6 +164,7 @@ def _append_to_last_axis(value: Any, scalar: int) -> Any:
     return tf.ensure_shape(joined, [*value.shape[:-1], None])
 
 
+@with_column_form(column_forms.truncate_inputs_left)
 @with_python_form(python_forms.truncate_inputs_left)
 @map_over_dataset
 def truncate_inputs_left(example: Mapping[str, Any], sequence_length: SequenceLength | None) -> dict[str, Any]:

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.feature_steps import (
+    append_eos_to_features,
+    check_is_sequence,
+    eos_of,
+    length_before_eos,
+    tokenize_features,
+)
 from beam_pipes.tasks.features import Feature
 
 OutputFeatures = Mapping[str, Feature]
@@ -24,17 +31,11 @@ def rekey(x: Example, key_map: Mapping[str, str] | None = None) -> Example:
 def tokenize(
     example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
 ) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in example.items():
-        feature = output_features.get(name)
-        if feature is None:
-            result.setdefault(name, value)
-            continue
-        if copy_pretokenized:
-            result[f"{name}_pretokenized"] = value
+    def encode(name: str, feature: Feature, value: Any) -> Any:
         encoded = _encode(name, feature, value)
-        result[name] = _with_eos(name, encoded, feature) if with_eos and feature.add_eos else encoded
-    return result
+        return _with_eos(name, encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
+
+    return tokenize_features(example, output_features, copy_pretokenized, encode)
 
 
 def _encode(name: str, feature: Feature, value: Any) -> Any:
@@ -71,31 +72,19 @@ def append_eos(example: Example, output_features: OutputFeatures) -> dict[str, A
 def append_eos_after_trim(
     example: Example, output_features: OutputFeatures, sequence_length: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    from beam_pipes.tasks.preprocessors import length_before_eos
-
-    result = dict(example)
-    for name, value in example.items():
-        feature = output_features.get(name)
-        if feature is None or not feature.add_eos:
-            continue
-        length = (sequence_length or {}).get(name)
-        if length is not None:
-            value = trim_array(value, length_before_eos(length, np.ndim(value)))
-        result[name] = _with_eos(name, value, feature)
-    return result
+    return append_eos_to_features(
+        example,
+        output_features,
+        sequence_length,
+        trim=lambda value, length: trim_array(value, length_before_eos(length, np.ndim(value))),
+        append=_with_eos,
+    )
 
 
-def _with_eos(name: str, value: Any, feature: Feature) -> Any:
-    from beam_pipes.tasks.preprocessors import eos_of
-
+def _with_eos(name: str, value: Any, eos: int) -> Any:
     array = np.asarray(value)
-    if array.ndim == 0:
-        raise TaskError(
-            f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",
-            feature=name,
-        )
-    end = np.full((*array.shape[:-1], 1), eos_of(name, feature), array.dtype)
-    return np.concatenate([array, end], axis=-1)
+    check_is_sequence(name, array.ndim)
+    return np.concatenate([array, np.full((*array.shape[:-1], 1), eos, array.dtype)], axis=-1)
 
 
 def trim_array(value: Any, length: Any) -> Any:

@@ -34,11 +34,10 @@ def python_map(fn: Callable[..., Any]) -> PythonMap:
         return [{"targets": sentence} for sentence in example["text"].split(". ")]
     ```
 
-    The function takes an example (NumPy arrays, `bytes` for strings, numbers) and returns an example, a list
-    of examples, or None
-    to drop it. It may have the arguments `output_features` and `sequence_length`, which are injected, and
-    `rng`, a NumPy
-    generator keyed by seed and example. Lists and Python numbers take the dtype of the output feature of their name.
+    The function takes an example (NumPy arrays, `bytes` for strings, numbers) and returns an example, a list of
+    examples, or None to drop it. It may have the arguments `output_features` and `sequence_length`, which are injected,
+    and `rng`, a NumPy generator keyed by seed and example. Lists and Python numbers take the dtype of the output
+    feature of their name.
     """
     return PythonMap(fn)
 

@@ -1,11 +1,9 @@
 """Seeds of random preprocessors.
 
-A seed manager is active while preprocessors are applied; each of them takes the next *step seed* from it. A
-step draws for each
-example with a key made of its step seed and either the example's *position* (the default: new draws in every
-epoch, and none
-shared between hosts) or its *content* (for steps before the cut: the same draws however the data is sharded,
-cached or not).
+A seed manager is active while preprocessors are applied; each of them takes its *step seeds* from it. A step draws for
+each example with a key made of its step seed and either the example's *position* (the default: new draws in every
+epoch, and none shared between hosts) or its *content* (for steps before the cut: the same draws however the data is
+sharded, cached or not).
 """
 
 from __future__ import annotations
@@ -20,23 +18,32 @@ from typing import Any, Literal
 
 import numpy as np
 
+from beam_pipes.errors import TaskError
 from beam_pipes.tasks.provider import ShardInfo
 
-KeyedBy = Literal["position", "content"]
+KeyedBy = Literal["position", "content", "nothing"]
 
 
 @dataclasses.dataclass
 class SeedManager:
-    """Hands out step seeds, in the order in which steps ask."""
+    """Hands out step seeds: by the number of the step, and within a step in the order in which it asks.
+
+    So a step has the same seeds wherever it runs, alone or behind others.
+    """
 
     seed: int | None = None
     keyed_by: KeyedBy = "position"
     shard_info: ShardInfo | None = None
-    steps: int = 0
+    steps_begun: int = 0
+    taken: int = 0
+
+    def begin_step(self) -> None:
+        """The next step is applied from here on."""
+        self.steps_begun, self.taken = self.steps_begun + 1, 0
 
     def next_step(self, *, name: str = "") -> StepSeed:
-        number, self.steps = self.steps, self.steps + 1
-        seed = secrets.randbits(63) if self.seed is None else fold(self.seed, number, name)
+        number, self.taken = self.taken, self.taken + 1
+        seed = secrets.randbits(63) if self.seed is None else fold(self.seed, self.steps_begun, number, name)
         return StepSeed(seed, self.keyed_by, self.shard_info)
 
 
@@ -50,6 +57,11 @@ class StepSeed:
 
     def position_key(self, position: Any) -> Any:
         """Place of an example in the order of all hosts together: no two hosts have one in common."""
+        if self.keyed_by == "nothing":
+            raise TaskError(
+                "random numbers cannot be drawn after the CacheDatasetPlaceholder where rows are packed in advance, "
+                "which needs the lengths of all examples: draw before the cut, or use a converter with pack=False"
+            )
         if self.shard_info is None:
             return position
         return position * self.shard_info.num_shards + self.shard_info.index
@@ -70,17 +82,22 @@ def current_seed_manager() -> SeedManager:
 
 @contextlib.contextmanager
 def map_seed_manager(
-    initial_seed: int | None = None, *, keyed_by: KeyedBy = "position", shard_info: ShardInfo | None = None
+    initial_seed: int | None = None,
+    *,
+    keyed_by: KeyedBy = "position",
+    shard_info: ShardInfo | None = None,
+    steps_begun: int = 0,
 ) -> Iterator[SeedManager]:
     """Gives seeds to the preprocessors that are applied inside the `with` block.
 
     Args:
         initial_seed: same seed, same draws; None draws from the system.
-        keyed_by: "position" gives new draws to every epoch; "content" the same to the same example, wherever
-        it stands.
+        keyed_by: "position" gives new draws to every epoch; "content" the same to the same example, wherever it stands.
+            "nothing" refuses to draw.
         shard_info: the share of this host, so that no two hosts draw the same.
+        steps_begun: how many steps of the task were applied before, where they run elsewhere.
     """
-    manager = SeedManager(initial_seed, keyed_by, shard_info)
+    manager = SeedManager(initial_seed, keyed_by, shard_info, steps_begun)
     token = _manager.set(manager)
     try:
         yield manager

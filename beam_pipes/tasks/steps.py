@@ -19,6 +19,9 @@ from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.python_step import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, parameters
+from beam_pipes.tasks.token_column import TokenColumn
+
+BoundStep = Callable[[Any, int], Iterable[Any]]
 
 _NOTHING = object()
 
@@ -55,7 +58,10 @@ class Step:
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
         self._bound = frozenset(bound)
         self._python_form: Callable[..., Any] | None = form and functools.partial(form, **bound)
+        columns = getattr(function, "column_form", None)
+        self._column_form: Callable[..., Any] | None = columns and functools.partial(columns, **bound)
         self._function = function
+        self.digest: str | None = None  # of what it depends on; see `fingerprints.step_digest`
         if not callable(preprocessor) and not self.is_pipeline:
             raise TaskError(
                 f"a preprocessor is a function, a typed pipeline or a CacheDatasetPlaceholder, got {preprocessor!r}",
@@ -67,6 +73,11 @@ class Step:
     def has_python_form(self) -> bool:
         """It runs on Python examples, without TensorFlow."""
         return self.is_pipeline or self._python_form is not None
+
+    @property
+    def has_column_form(self) -> bool:
+        """It runs on columns of many examples, and says how long its results are."""
+        return self._column_form is not None
 
     @property
     def has_dataset_form(self) -> bool:
@@ -116,55 +127,65 @@ class Step:
     def over_dataset(self, dataset: Any, context: StepContext) -> Any:
         """The step applied to a `tf.data.Dataset`."""
         if self.has_dataset_form:
+            current_seed_manager().begin_step()
             return add_kwargs_to_transform(self.preprocessor, **self._injected(context))(dataset)
-        function = self._bind(context)
+        step = self.bind(context)
         return dataset_from_examples(
-            lambda: function(examples_from_dataset(dataset)),
+            lambda: _over(step, examples_from_dataset(dataset)),
             features=context.output_features,
             name=f"step '{self.name}' of task '{context.task}'",
         )
 
     def over_examples(self, examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
         """The step applied to Python examples, lazily."""
-        return self._bind(context)(examples)
+        return _over(self.bind(context), examples)
 
-    def _bind(self, context: StepContext) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        # The seed is taken now, in the order of the steps; examples come when they are asked for.
+    def bind_columns(self, context: StepContext) -> Callable[[Mapping[str, TokenColumn]], Mapping[str, TokenColumn]]:
+        """The step on columns of many examples."""
+        assert self._column_form is not None
+        return add_kwargs_to_transform(self._column_form, **self._injected(context))  # type: ignore[no-any-return]
+
+    def bind(self, context: StepContext) -> BoundStep:
+        """The step on single examples: called with one and its position, it gives what it makes of it.
+
+        It takes its seed from the active manager now, so that steps that are bound in their order draw in it.
+        """
+        current_seed_manager().begin_step()
+        # A pipeline may draw whenever it likes, so it always has a seed.
+        takes_seed = self.is_pipeline or self.takes_seeds
+        seed = current_seed_manager().next_step(name=self.name) if takes_seed else None
         if self.is_pipeline:
-            return functools.partial(self._run_pipeline, context, current_seed_manager().next_step(name=self.name))
-        seed = current_seed_manager().next_step(name=self.name) if self.takes_seeds else None
-        return functools.partial(self._run_function, context, seed)
-
-    def _run_function(self, context: StepContext, seed: StepSeed | None, examples: Iterable[Any]) -> Iterator[Any]:
+            assert seed is not None
+            return functools.partial(self._run_pipeline, context, seed, RecordContext(seed=seed.seed, unit=self.name))
         assert self._python_form is not None
         function = add_kwargs_to_transform(self._python_form, **self._injected(context))
-        features = context.output_features
-        for position, example in enumerate(examples):
-            try:
-                made = function(example) if seed is None else function(example, rng=seed.generator(example, position))
-            except Exception as error:
-                raise self._failure(context, position, example, error) from error
-            if type(made) is dict or isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
-                yield normalised(made, features)
-            else:
-                for one in made or ():
-                    yield normalised(one, features)
+        return functools.partial(self._run_function, context, function, seed)
 
-    def _run_pipeline(self, context: StepContext, seed: StepSeed, examples: Iterable[Any]) -> Iterator[Any]:
-        pipeline = self._function
-        record = RecordContext(seed=seed.seed, unit=self.name)
-        for position, example in enumerate(examples):
-            record.record_id_of = functools.partial(_record_id, seed, example)
-            record.index = position
-            previous = set_context(record)
-            try:
-                made = pipeline.transform(example)
-            except Exception as error:
-                raise self._failure(context, position, example, error) from error
-            finally:
-                set_context(previous)
-            for one in made:
-                yield normalised(one, context.output_features)
+    def _run_function(
+        self, context: StepContext, function: Callable[..., Any], seed: StepSeed | None, example: Any, position: int
+    ) -> Iterable[Any]:
+        try:
+            made = function(example) if seed is None else function(example, rng=seed.generator(example, position))
+        except Exception as error:
+            raise self._failure(context, position, example, error) from error
+        features = context.output_features
+        if type(made) is dict or isinstance(made, Mapping) or not isinstance(made, (list, tuple, type(None))):
+            return (normalised(made, features),)
+        return [normalised(one, features) for one in made or ()]
+
+    def _run_pipeline(
+        self, context: StepContext, seed: StepSeed, record: RecordContext, example: Any, position: int
+    ) -> Iterable[Any]:
+        record.record_id_of = functools.partial(_record_id, seed, example)
+        record.index = position
+        previous = set_context(record)
+        try:
+            made = self._function.transform(example)
+        except Exception as error:
+            raise self._failure(context, position, example, error) from error
+        finally:
+            set_context(previous)
+        return [normalised(one, context.output_features) for one in made]
 
     def _failure(self, context: StepContext, position: int, example: Any, error: Exception) -> TaskError:
         shown = repr(example)
@@ -178,6 +199,11 @@ class Step:
 
     def __repr__(self) -> str:
         return f"Step({self.name})"
+
+
+def _over(step: BoundStep, examples: Iterable[Any]) -> Iterator[Any]:
+    for position, example in enumerate(examples):
+        yield from step(example, position)
 
 
 def _record_id(seed: StepSeed, example: Any, position: int) -> str:
@@ -211,6 +237,11 @@ def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: S
         dataset = _once(itertools.chain([first], iterator), context)
         stream = examples_from_dataset(run_over_dataset(leading, dataset, context))
     return iter(stream)
+
+
+def num_streamed_steps(steps: Sequence[Step]) -> int:
+    """How many of the first steps have to run over a stream of examples: up to the last one without a Python form."""
+    return max((number + 1 for number, step in enumerate(steps) if not step.has_python_form), default=0)
 
 
 def dataset_steps(steps: Sequence[Step]) -> list[Step]:

@@ -10,6 +10,7 @@ from typing import Any
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
 from beam_pipes.tasks.features import Feature, feature_from
+from beam_pipes.tasks.learned_transform import apply_learned
 from beam_pipes.tasks.metric_functions import metric_kind, metrics_of_kind
 from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo
 from beam_pipes.tasks.seeds import map_seed_manager
@@ -27,6 +28,7 @@ _REPLACEABLE = (
     "metric_fns",
     "metric_objs",
     "shuffle_buffer_size",
+    "preprocessing_fn",
 )
 
 
@@ -44,6 +46,9 @@ class Task(DatasetProviderBase):
         metric_objs: metric objects.
         shuffle_buffer_size: size of the buffer that shuffles examples; None forbids shuffling.
         source_info: where the task was declared.
+        preprocessing_fn: a function of tensorflow-transform's kind, or its reference `package.module:name`. What it
+            asks of all data is learned from the cached examples of the split "train" when the cache is built; the
+            function is then the first step after the cut. See docs/tensorflow-transform.md.
 
     Raises:
         TaskError: a name, step, feature or metric is declared wrongly.
@@ -60,6 +65,7 @@ class Task(DatasetProviderBase):
         metric_objs: Sequence[Any] | None = None,
         shuffle_buffer_size: int | None = SHUFFLE_BUFFER_SIZE,
         source_info: SourceInfo | None = None,
+        preprocessing_fn: Callable[[dict[str, Any]], Mapping[str, Any]] | str | None = None,
     ) -> None:
         if not _VALID_NAME.match(name):
             raise TaskError(
@@ -74,6 +80,7 @@ class Task(DatasetProviderBase):
         self._metric_objs = tuple(metric_objs or ())
         self._shuffle_buffer_size = shuffle_buffer_size
         self._source_info = source_info
+        self._preprocessing_fn = preprocessing_fn
         for metric_fn in self._metric_fns:
             metric_kind(metric_fn)
         self._split_steps()
@@ -89,7 +96,16 @@ class Task(DatasetProviderBase):
         self._placeholder: CacheDatasetPlaceholder | None = self._preprocessors[cuts[0]] if cuts else None
         cut = cuts[0] if cuts else 0
         self._offline_steps = tuple(Step(p) for p in self._preprocessors[:cut])
-        self._online_steps = tuple(Step(p) for p in self._preprocessors[cut + 1 if cuts else 0 :])
+        online = self._preprocessors[cut + 1 if cuts else 0 :]
+        if self._preprocessing_fn is not None:
+            if not cuts:
+                raise TaskError(
+                    f"task '{self.name}' has a preprocessing_fn, which is learned when the task is cached: add a "
+                    "CacheDatasetPlaceholder to its preprocessors",
+                    task=self.name,
+                )
+            online = (functools.partial(apply_learned, task=self.name), *online)
+        self._online_steps = tuple(Step(p) for p in online)
         if self._placeholder is not None and not self._source.caching_permitted:
             raise TaskError(
                 f"Caching was requested for '{self.name}', but the underlying data source prohibits caching. Please "
@@ -133,6 +149,11 @@ class Task(DatasetProviderBase):
     @property
     def preprocessors(self) -> Sequence[Any]:
         return self._preprocessors
+
+    @property
+    def preprocessing_fn(self) -> Callable[[dict[str, Any]], Mapping[str, Any]] | str | None:
+        """What is learned when the task is cached, and applied to cached examples."""
+        return self._preprocessing_fn
 
     @property
     def postprocessor(self) -> Callable[..., Any] | None:
@@ -306,21 +327,7 @@ class Task(DatasetProviderBase):
         """
         from beam_pipes.tasks.task_dataset import LoadOptions, load_dataset
 
-        return load_dataset(
-            self,
-            LoadOptions(
-                sequence_length=sequence_length,
-                split=split,
-                use_cached=use_cached,
-                shuffle=shuffle,
-                shuffle_buffer_size=shuffle_buffer_size,
-                seed=seed,
-                shard_info=shard_info,
-                num_epochs=num_epochs,
-                trim_output_features=trim_output_features,
-                try_in_mem_cache=try_in_mem_cache,
-            ),
-        )
+        return load_dataset(self, LoadOptions.of(locals()))
 
     def examples(
         self,
@@ -342,16 +349,4 @@ class Task(DatasetProviderBase):
         from beam_pipes.tasks.task_dataset import LoadOptions
         from beam_pipes.tasks.task_examples import iterate_examples
 
-        return iterate_examples(
-            self,
-            LoadOptions(
-                sequence_length=sequence_length,
-                split=split,
-                use_cached=use_cached,
-                shuffle=shuffle,
-                seed=seed,
-                shard_info=shard_info,
-                num_epochs=num_epochs,
-                trim_output_features=trim_output_features,
-            ),
-        )
+        return iterate_examples(self, LoadOptions.of(locals()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import TaskError
@@ -38,6 +39,12 @@ class LoadOptions:
     num_epochs: int | None = 1
     trim_output_features: bool = True
     try_in_mem_cache: bool = True
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **changed: Any) -> LoadOptions:
+        """Those arguments of a call (its `locals()`) that are options, some of them changed."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name in arguments]
+        return cls(**{**{name: arguments[name] for name in names}, **changed})
 
 
 def load_dataset(task: Task, options: LoadOptions) -> Any:

@@ -12,6 +12,7 @@ from beam_pipes.tasks.concurrency import frugal, with_few_threads
 from beam_pipes.tasks.examples import dtype_name, examples_from_dataset, normalised, rank_of
 from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
+from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
 from beam_pipes.tasks.steps import Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
 from beam_pipes.tasks.task_cache import cached_source
 from beam_pipes.tasks.task_dataset import (
@@ -84,9 +85,15 @@ class _Stream:
 
 
 def _read_natively(source: Any, options: LoadOptions) -> Iterator[Any]:
-    generator = np.random.default_rng(options.seed)
     split, share = options.split, options.shard_info
-    for _ in itertools.count() if options.num_epochs is None else range(options.num_epochs):
+    epochs = itertools.count() if options.num_epochs is None else range(options.num_epochs)
+    if isinstance(source, BuiltCacheSource):  # shares by record, whatever the shards
+        for number in epochs:
+            indices = source.indices(shuffle=options.shuffle, seed=options.seed, epoch=number, shard_info=share)
+            yield from source.examples_at(indices)
+        return
+    generator = np.random.default_rng(options.seed)
+    for _ in epochs:
         shards = list(source.list_shards(split))
         by_shard = share is None or len(shards) % share.num_shards == 0
         if share is not None and by_shard:

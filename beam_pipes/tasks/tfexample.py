@@ -1,8 +1,7 @@
 """Examples of tensors as `tf.train.Example`, and back. Needs TensorFlow.
 
-What a list of values does not tell is kept in features of its own: `_sh:<name>` the shape, `_rl:<dim>:<name>`
-the row lengths of
-a ragged dimension, `_sp:<dim>:<name>` the indices of a sparse one.
+What a list of values does not tell is kept in features of its own: `_sh:<name>` the shape, `_rl:<dim>:<name>` the row
+lengths of a ragged dimension, `_sp:<dim>:<name>` the indices of a sparse one.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.tasks import python_forms
+from beam_pipes.tasks import column_forms, python_forms
+from beam_pipes.tasks.column_forms import with_column_form
 from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.python_step import with_python_form
 from beam_pipes.tasks.tensorflow_import import tensorflow
 
 
+@with_column_form(column_forms.trim_features)
 @with_python_form(python_forms.trim_features)
 def trim_dataset(
     dataset: Any, sequence_length: Mapping[str, Any] | None, output_features: Mapping[str, Feature]

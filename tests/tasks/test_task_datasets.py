@@ -439,3 +439,18 @@ def test_sources_name_what_is_wrong(tmp_path) -> None:
         NUMBERS.get_dataset("train", shard_info=ShardInfo(0, 2))
     with pytest.raises(TaskError, match=r"a shard index lies between 0 and num_shards - 1, got ShardInfo\(index=2"):
         ShardInfo(2, 2)
+
+
+def test_a_split_without_python_examples_is_a_dataset_of_what_the_other_splits_hold() -> None:
+    def rows(split, shuffle_files):
+        return [{"targets": [1, 2]}] if split == "train" else []
+
+    source = FunctionDataSource(rows, splits=["empty", "train"])
+
+    dataset = source.get_dataset("empty", shuffle=False)
+    assert list(dataset) == []
+    assert dataset.element_spec == source.get_dataset("train", shuffle=False).element_spec
+    task = Task("t", source, {"targets": Feature(PassThroughVocabulary(9))})
+    assert not task.needs_tensorflow
+    assert list(task.get_dataset(split="empty", shuffle=False)) == []
+    assert list(task.examples(split="empty")) == []

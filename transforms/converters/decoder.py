@@ -54,6 +54,9 @@ class DecoderFeatureConverter(FeatureConverter):
             return self._prefix_suffix_lm
         return self._prefix_lm if "inputs" in features else self._lm
 
+    def for_lengths(self, task_feature_lengths: Mapping[str, Any]) -> FeatureConverter:
+        return self.converter_for(task_feature_lengths)
+
     def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
         return self.converter_for(task_feature_lengths)(ds, task_feature_lengths)
 

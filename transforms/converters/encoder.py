@@ -9,8 +9,8 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.tasks.array_ops import ops_of
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.array_ops import ops_of
 from transforms.converters.feature_converter import Array, FeatureConverter, Features
 from transforms.converters.feature_spec import TOKENS, FeatureSpec
 from transforms.converters.loss_weights import data_positions
@@ -63,6 +63,33 @@ class EncoderFeatureConverter(FeatureConverter):
     @property
     def mask_id(self) -> int:
         return self._mask_id
+
+    def planned_split(self, split: Any) -> Any:
+        if self._apply_length_check and not getattr(split, "draws_anew", False):
+            inputs, targets = split.lengths("inputs"), split.lengths("targets")
+            apart = np.flatnonzero(inputs != targets)
+            if len(apart):
+                record = int(apart[0])
+                raise TaskError(
+                    f"inputs and targets of an encoder-only example should be aligned, but {len(apart)} of "
+                    f"{len(split)} records have different lengths, record {record} of split {split.name!r} first: "
+                    f"{inputs[record]} and {targets[record]}",
+                    converter=type(self).__name__,
+                    record=record,
+                )
+        return split
+
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        inputs_ids, targets_ids = rows.get("inputs_segment_ids"), rows.get("targets_segment_ids")
+        if inputs_ids is None or targets_ids is None:
+            return super().convert_rows(rows)  # which says what is missing
+        if self._apply_length_check and not np.array_equal(inputs_ids, targets_ids):
+            raise TaskError(
+                "inputs and targets of an encoder-only example should be aligned, but rows have other segment ids for "
+                "inputs than for targets",
+                converter=type(self).__name__,
+            )
+        return super().convert_rows(rows)
 
     def _convert_example(self, features: Features) -> dict[str, Array]:
         return encoder_features(features, mask_id=self.mask_id, pack=self.pack)

@@ -9,7 +9,7 @@ batches of rows. `__call__` runs it inside a `tf.data.Dataset`, `convert_example
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -73,6 +73,10 @@ class FeatureConverter:
         return self._pack
 
     @property
+    def apply_length_check(self) -> bool:
+        return self._apply_length_check
+
+    @property
     def bos_id(self) -> int:
         return self._bos_id
 
@@ -124,6 +128,47 @@ class FeatureConverter:
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
         """The length of every model feature, given those of the task features."""
         raise NotImplementedError(f"{type(self).__name__} should override get_model_feature_lengths")
+
+    # What a cached split has to give, for `beam_pipes.tasks.loading`.
+
+    def for_lengths(self, task_feature_lengths: Mapping[str, Length]) -> FeatureConverter:
+        """The converter that serves task features of these names: itself, unless it chooses among others."""
+        return self
+
+    def planned_features(self, output_features: Iterable[str]) -> Sequence[str]:
+        """The task features that are read, given those that the task has."""
+        return [*self.TASK_FEATURES, *self._passthrough_features]
+
+    def planned_split(self, split: Any) -> Any:
+        """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
+
+        Raises `TaskError` for a split that this converter cannot take.
+        """
+        return split
+
+    def planned_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, int | None]:
+        """Feature of the planned split → its length in a row; None for one that is taken as it is.
+
+        Raises `TaskError` for lengths that do not fit, and for a converter that works on tf.data only.
+        """
+        self._check_has_array_form()
+        limits = self._limits(self._concat_task_feature_lengths(self._checked_lengths(task_feature_lengths)))
+        lengths: dict[str, int | None] = {}
+        for name, sizes in limits.items():
+            if list(sizes) != [0]:
+                raise TaskError(
+                    f"{type(self).__name__}: rows of a cache are laid out along the first axis, and the length of "
+                    f"{name!r} limits the axes {sorted(sizes)}; convert it with convert_examples, or a tf.data.Dataset",
+                    feature=name,
+                )
+            lengths[name] = sizes[0]
+        unlimited = [name for name in self._passthrough_features if name not in lengths]
+        return {**lengths, **dict.fromkeys(unlimited)}
+
+    @property
+    def adds_segments(self) -> bool:
+        """Whether rows are given to `convert_rows` with segment ids and positions added, or as they are stored."""
+        return not self._ROWS_ARE_PACKED
 
     def _validate_dataset(
         self,

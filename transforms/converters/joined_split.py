@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
+from beam_pipes.loader.columns import Column, columns_of
 from transforms.converters.rows import parts_with_ends
 
 Array = npt.NDArray[Any]
@@ -28,11 +29,18 @@ class JoinedSplit:
     Planned over the joined length, rows have no more padding than those of one feature (0.1 % on ordinary lengths); the
     parts planned each by its own limit have more. Nothing is copied or rewritten: parts are joined as rows are read.
 
+    Args:
+        split: a split of a cache, or anything read like one.
+        parts: features to join, in order.
+        passthrough: further features, offered as they are.
+
     Raises:
         TaskError: the split lacks a part, or parts are no sequences of the same integers.
     """
 
-    def __init__(self, split: Any, parts: Sequence[str] = ("inputs", "targets")) -> None:
+    def __init__(
+        self, split: Any, parts: Sequence[str] = ("inputs", "targets"), *, passthrough: Sequence[str] = ()
+    ) -> None:
         self._split = split
         self._parts = tuple(parts)
         dtypes = {}
@@ -46,12 +54,18 @@ class JoinedSplit:
                 )
             dtypes[part] = np.dtype(spec.dtype)
         self._dtype = np.result_type(*dtypes.values())
-        self.features = ("targets", *(f"{part}_ends" for part in parts_with_ends(self._parts)))
+        self._ends = tuple(f"{part}_ends" for part in parts_with_ends(self._parts))
+        self.features = ("targets", *self._ends, *passthrough)
         ends = FeatureSpec("int32", shape=(None,))
         self.spec = ExampleSpec(
-            {"targets": FeatureSpec(self._dtype.name, shape=(None,)), **dict.fromkeys(self.features[1:], ends)}
+            {
+                "targets": FeatureSpec(self._dtype.name, shape=(None,)),
+                **dict.fromkeys(self._ends, ends),
+                **{name: split.spec[name] for name in passthrough},
+            }
         )
         self.name = split.name
+        self.draws_anew = bool(getattr(split, "draws_anew", False))
 
     def __len__(self) -> int:
         return len(self._split)
@@ -64,9 +78,25 @@ class JoinedSplit:
         """The id of the split's manifest with the parts, so that plans of other parts are told apart."""
         return f"{self._split.manifest_id}+{'+'.join(self._parts)}"
 
-    def lengths(self, feature: str) -> npt.NDArray[np.int64]:
-        """(n,) int64: the joined length of every record, the same for all features."""
+    @property
+    def shard_sizes(self) -> npt.NDArray[np.int64]:
+        """Records of each shard."""
+        sizes: npt.NDArray[np.int64] = self._split.shard_sizes
+        return sizes
+
+    def parts_of(self, feature: str) -> Sequence[str]:
+        """The features of the split whose tokens a feature holds: none for the marks of ends."""
         self._check(feature)
+        if not self._is_joined(feature):
+            return (feature,)
+        return self._parts if feature == "targets" else ()
+
+    def lengths(self, feature: str) -> npt.NDArray[np.int64]:
+        """(n,) int64: the joined length of every record, the same for all joined features."""
+        self._check(feature)
+        if not self._is_joined(feature):
+            own: npt.NDArray[np.int64] = self._split.lengths(feature)
+            return own
         total: npt.NDArray[np.int64] = np.sum(
             [self._split.lengths(part) for part in self._parts], axis=0, dtype=np.int64
         )
@@ -74,23 +104,42 @@ class JoinedSplit:
 
     def gather_values(self, feature: str, indices: Array) -> tuple[Array, npt.NDArray[np.int64]]:
         """The values of a feature for some records, concatenated, and their lengths."""
-        self._check(feature)
-        indices = np.asarray(indices, np.int64)
-        if feature != "targets":
-            lengths = np.stack([self._split.lengths(part)[indices] for part in self._parts])
-            last = self.features.index(feature)
-            return np.repeat(lengths[:last].sum(axis=0), lengths.sum(axis=0)).astype(np.int32), lengths.sum(axis=0)
-        gathered = [self._split.gather_values(part, indices) for part in self._parts]
-        lengths = np.stack([np.asarray(part_lengths, np.int64) for _, part_lengths in gathered])
+        values, lengths = self.columns_of([feature], np.asarray(indices, np.int64))[feature]
+        assert lengths is not None  # all features of a joined split are ragged, but those that are passed through
+        return values, lengths
+
+    def columns_of(self, features: Sequence[str], records: npt.NDArray[np.int64]) -> dict[str, Column]:
+        """Several features of some records; the parts are read once for all of them."""
+        for feature in features:
+            self._check(feature)
+        passed_on = [name for name in features if not self._is_joined(name)]
+        read = columns_of(self._split, [*self._parts, *passed_on], records)
+        lengths = np.stack([np.asarray(read[part].lengths, np.int64) for part in self._parts])
+        totals: npt.NDArray[np.int64] = lengths.sum(axis=0)
+        columns = {}
+        for name in features:
+            if name in passed_on:
+                columns[name] = read[name]
+            elif name in self._ends:
+                end = lengths[: self._ends.index(name) + 1].sum(axis=0)
+                columns[name] = Column(np.repeat(end, totals).astype(np.int32), totals)
+            else:
+                columns[name] = Column(self._joined([read[part].values for part in self._parts], lengths), totals)
+        return columns
+
+    def _joined(self, parts: Sequence[Array], lengths: npt.NDArray[np.int64]) -> Array:
         totals = lengths.sum(axis=0)
         joined = np.empty(int(totals.sum()), self._dtype)
         begins = np.cumsum(totals) - totals
-        for (values, _), part_lengths in zip(gathered, lengths, strict=True):
+        for values, part_lengths in zip(parts, lengths, strict=True):
             # Value k of the part belongs `begins - (values of the part before)` places further in the joined row.
             moved = begins - (np.cumsum(part_lengths) - part_lengths)
             joined[np.arange(len(values)) + np.repeat(moved, part_lengths)] = values
             begins = begins + part_lengths
-        return joined, totals
+        return joined
+
+    def _is_joined(self, feature: str) -> bool:
+        return feature == "targets" or feature in self._ends
 
     def _check(self, feature: str) -> None:
         if feature not in self.features:

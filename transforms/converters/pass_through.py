@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +41,18 @@ class PassThroughFeatureConverter(FeatureConverter):
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return dict(rows)
+
+    def planned_features(self, output_features: Iterable[str]) -> Sequence[str]:
+        """All of the task."""
+        return list(output_features)
+
+    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
+        """The lengths that were given; features without one are taken as they are."""
+        return dict(task_feature_lengths)
+
+    @property
+    def adds_segments(self) -> bool:
+        return False
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
         """The lengths that were given."""

@@ -58,6 +58,13 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
         self._check_present(rows)
         return {name: np.asarray(rows[name]) for name in self.BATCH_FEATURES}
 
+    def planned_features(self, output_features: Iterable[str]) -> Sequence[str]:
+        return self.BATCH_FEATURES
+
+    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
+        """Every kept feature has the length of the row."""
+        return dict(self.get_model_feature_lengths(task_feature_lengths))
+
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
         """Every kept feature has the length of the row."""
         return dict.fromkeys(self.BATCH_FEATURES, self._row_length(task_feature_lengths))

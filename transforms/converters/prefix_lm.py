@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from beam_pipes.tasks.array_ops import ops_of
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.array_ops import ops_of
 from transforms.converters.feature_converter import Array, Features
 from transforms.converters.feature_spec import TOKENS, FeatureSpec
 from transforms.converters.lm import LMFeatureConverter, language_model_features
@@ -92,6 +92,11 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         length = sum(task_feature_lengths[name] for name in self.PARTS)
         joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
+
+    def planned_split(self, split: Any) -> Any:
+        from transforms.converters.joined_split import JoinedSplit
+
+        return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))
 
     def _join_rows(self, rows: Features) -> Features:
         ends = [f"{name}_ends" for name in parts_with_ends(self.PARTS)]

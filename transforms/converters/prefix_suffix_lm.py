@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from transforms.converters.array_ops import ops_of
+from beam_pipes.tasks.array_ops import ops_of
 from transforms.converters.feature_converter import Array, Features
 from transforms.converters.feature_spec import TOKENS, FeatureSpec
 from transforms.converters.loss_weights import data_positions

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, Split
 from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.dtypes import DType
 from beam_pipes.tasks.examples import dataset_of
@@ -50,7 +51,7 @@ class BuiltCacheSource(DataSource):
     def read_shard(self, split: str, shard: str) -> Iterator[dict[str, Any]]:
         index = self._shard_index(split, shard)
         ends = np.cumsum(self._records.shard_sizes)
-        yield from self._read(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
+        yield from self.examples_at(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
 
     def get_dataset(  # type: ignore[override]
         self,
@@ -67,21 +68,33 @@ class BuiltCacheSource(DataSource):
         epochs = iter(range(1 << 62))
 
         def examples() -> Iterator[dict[str, Any]]:
-            return self._read(self.indices(shuffle=shuffle, seed=seed, epoch=next(epochs), shard_info=shard_info))
+            return self.examples_at(self.indices(shuffle=shuffle, seed=seed, epoch=next(epochs), shard_info=shard_info))
 
         return dataset_of(examples, self._element_spec(), name=repr(self))
 
     def indices(
         self, *, shuffle: bool, seed: int | None, epoch: int = 0, shard_info: ShardInfo | None = None
     ) -> np.ndarray[Any, Any]:
-        """The records of one epoch in order: this host's share of one order of all hosts."""
+        """The records of one epoch in order: this host's share of one order of all hosts.
+
+        Without a seed the order is another one every time; several hosts, who have to agree on one, have always the
+        same then.
+        """
+        if seed is None:
+            seed = secrets.randbits(63) if shard_info is None else 0
         share = shard_info or ShardInfo(0, 1)
         positions = np.arange(share.index, len(self._records), share.num_shards)
         if not shuffle or not len(positions):
             return positions
-        return KeyedPermutation(len(self._records), seed=seed or 0, epoch=epoch).records(positions)
+        return KeyedPermutation(len(self._records), seed=seed, epoch=epoch).records(positions)
 
-    def _read(self, indices: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
+    @property
+    def records(self) -> Split:
+        """The split itself."""
+        return self._records
+
+    def examples_at(self, indices: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
+        """The examples of some records, in the order asked for."""
         spec = self._records.spec
         plain = [n for n, f in spec.items() if not f.has_shape_feature and not (f.is_text and f.shape)]
         others = [name for name in spec if name not in plain]

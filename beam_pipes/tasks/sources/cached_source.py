@@ -24,11 +24,9 @@ from beam_pipes.tasks.tfexample import RAGGED_PREFIX, SHAPE_PREFIX
 class CachedDataSource(FileDataSource):
     """One split of a cache. Read natively, or through TensorFlow for a `tf.data.Dataset`.
 
-    Values are stored as int64, float32 or bytes and come back in the dtype of `info.{split}.json`: `uint8`,
-    `float16`, `bool` and all
-    others. A feature of rank 2 or more whose inner dimensions vary has its shape beside it, as `_sh:<name>`; a
-    ragged one its row
-    lengths, as `_rl:<dim>:<name>`.
+    Values are stored as int64, float32 or bytes and come back in the dtype of `info.{split}.json`: `uint8`, `float16`,
+    `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape beside it, as
+    `_sh:<name>`; a ragged one its row lengths, as `_rl:<dim>:<name>`.
 
     Args:
         cache_dir: directory of the cache.

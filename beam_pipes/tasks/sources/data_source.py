@@ -36,12 +36,28 @@ class DataSourceInterface(Protocol):
     ) -> Any: ...
 
 
+# Attributes of sources that decide which input is read, and in what order, but not what an example is.
+_NOT_CONTENT = frozenset(
+    {
+        "_block_length",
+        "_caching_permitted",
+        "_cycle_length",
+        "_file_shuffle_buffer_size",
+        "_num_input_examples",
+        "_performs_internal_shuffling",
+        "_split_to_filepattern",
+        "_splits",
+        "reads_without_tensorflow",
+    }
+)
+
+
 class DataSource(DatasetProviderBase):
     """Raw examples of a few splits, each in shards.
 
-    A subclass writes `get_dataset` and `list_shards`; one that can read without TensorFlow also writes
-    `read_shard` and sets
-    `reads_without_tensorflow`.
+    A subclass writes `get_dataset` and `list_shards`; one that can read without TensorFlow also writes `read_shard` and
+    sets `reads_without_tensorflow`. Builds fingerprint it by its class, its code and `fingerprint_config`, and shards
+    that are not files by their name, or by what `shard_identity(split, shard)` returns where there is such a method.
 
     Args:
         splits: names of the splits.
@@ -117,9 +133,12 @@ class DataSource(DatasetProviderBase):
         return self.get_dataset(split, shuffle=False, shard_info=ShardInfo(index, len(shards)))
 
     def read_shard(self, split: str, shard: str) -> Iterator[Any]:
-        """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows
-        better."""
+        """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows better."""
         return examples_from_dataset(self.shard_dataset(split, shard))
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        """The options that decide what examples the same input gives: what a subclass has set, but no file names."""
+        return {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
 
     def _shard_index(self, split: str, shard: str) -> int:
         try:

@@ -18,8 +18,8 @@ class FileDataSource(DataSource):
     """Files by pattern, and a function that reads them. A shard is a file.
 
     Args:
-        read_file_fn: takes a `tf.data.Dataset` of one file name, or the name as a tensor, and returns its
-        examples as a dataset.
+        read_file_fn: takes a `tf.data.Dataset` of one file name, or the name as a tensor, and returns its examples as a
+            dataset.
         split_to_filepattern: split → a path, a glob, or a list of them.
         num_input_examples: number of examples a split, where known.
         caching_permitted: a task over this source may be cached.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.examples import dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
 from beam_pipes.tasks.sources.data_source import DataSource
@@ -23,7 +24,8 @@ class FunctionDataSource(DataSource):
     FunctionDataSource(numbers, splits=["train"], num_input_examples={"train": 2})
     ```
 
-    It is read as one shard. A function that returns an iterator must return a new one every time.
+    It is read as one shard. A function that returns an iterator must return a new one every time. A split without
+    Python examples is a dataset of what the other splits hold, without any.
 
     Args:
         dataset_fn: takes `split`, `shuffle_files` and, if it has it, `seed`.
@@ -87,7 +89,14 @@ class FunctionDataSource(DataSource):
             yield from first.pop() if first else self._call(split, shuffle, seed)
 
         name = f"source function '{function_name(self._dataset_fn)}'"
-        return dataset_from_examples(examples, features={}, name=name)
+        try:
+            return dataset_from_examples(examples, features={}, name=name)
+        except NoExamples:
+            others = (example for other in self.splits for example in self._call(other, False, None))
+            known = list(itertools.islice(others, 1))
+            if not known:
+                raise
+            return dataset_from_examples(lambda: known, features={}, name=name).take(0)
 
     def _call(self, split: str, shuffle: bool, seed: int | None) -> Any:
         if "seed" in parameters(self._dataset_fn):

@@ -166,6 +166,14 @@ class LazyTfdsLoader:
     def _split_info(self, split: str) -> Any:
         return self._builder(split).info.splits[self._tfds_split(split)]
 
+    def config(self) -> dict[str, Any]:
+        """What decides how examples are read."""
+        return {"decoders": self._decoders, "builder_kwargs": self._builder_kwargs}
+
+    def identity(self, split: str) -> list[str]:
+        """`["mnist:3.0.1", "train[:80%]"]`: data set with its version, and the split as TFDS has it."""
+        return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
+
     def files(self, split: str) -> list[str]:
         """Names of the files of a split."""
         return sorted(self._split_info(split).filenames)

@@ -30,6 +30,9 @@ class ProtoDataSource(FileDataSource):
         cycle_length: int = 16,
         block_length: int = 16,
     ) -> None:
+        self._decode_proto_fn = decode_proto_fn
+        self._reader_cls = reader_cls
+
         def read_protos(path: Any) -> Any:
             tf = tensorflow("reading protocol buffers")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
@@ -44,3 +47,6 @@ class ProtoDataSource(FileDataSource):
             cycle_length,
             block_length,
         )
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        return {"decode_proto_fn": self._decode_proto_fn, "reader_cls": self._reader_cls}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -46,21 +48,45 @@ class TextLineDataSource(FileDataSource):
             block_length,
         )
 
+    @property
+    def skip_header_lines(self) -> int:
+        return self._skip_header_lines
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        return {"skip_header_lines": self._skip_header_lines}
+
     def read_shard(self, split: str, shard: str) -> Iterator[bytes]:
         self._shard_index(split, shard)
-        for number, line in enumerate(_lines(shard)):
-            if number >= self._skip_header_lines:
-                yield line
+        return read_lines(shard, skip=self._skip_header_lines)
 
 
-def _lines(path: str) -> Iterator[bytes]:
-    """Lines as tf.data gives them: split at \\n, every \\r left out."""
+def read_lines(path: str, start: int = 0, end: int | None = None, *, skip: int = 0) -> Iterator[bytes]:
+    """Lines as tf.data gives them: split at \\n, every \\r left out.
+
+    Args:
+        path: a file.
+        start: the first byte of a line.
+        end: where to stop, the first byte of another line; None for the end of the file.
+        skip: lines to leave out at the beginning.
+    """
+    lines: Iterable[bytes]
     if is_remote(path):
-        lines = read_bytes(path).split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        yield from (line.replace(b"\r", b"") for line in lines)
-        return
+        lines = io.BytesIO(read_bytes(path)[start:end])
+    else:
+        lines = _local_lines(path, start, end)
+    for line in itertools.islice(lines, skip, None):
+        yield (line[:-1] if line.endswith(b"\n") else line).replace(b"\r", b"")
+
+
+def _local_lines(path: str, start: int, end: int | None) -> Iterator[bytes]:
     with open(path, "rb") as file:
+        file.seek(start)
+        if end is None:
+            yield from file
+            return
+        left = end - start
         for line in file:
-            yield (line[:-1] if line.endswith(b"\n") else line).replace(b"\r", b"")
+            if left <= 0:
+                return
+            left -= len(line)
+            yield line

@@ -32,6 +32,7 @@ class TFExampleDataSource(FileDataSource):
         performs_internal_shuffling: bool = False,
     ) -> None:
         self._feature_description = dict(feature_description)
+        self._reader_cls = reader_cls
 
         def read_examples(path: Any) -> Any:
             tf = tensorflow("reading tf.train.Example")
@@ -52,6 +53,10 @@ class TFExampleDataSource(FileDataSource):
             block_length,
             performs_internal_shuffling,
         )
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        described = {name: repr(feature) for name, feature in self._feature_description.items()}
+        return {"feature_description": described, "reader_cls": self._reader_cls}
 
     def __repr__(self) -> str:
         return (

@@ -19,8 +19,7 @@ class TfdsDataSource(DataSource):
         tfds_name: `name/config:version`.
         tfds_data_dir: directory of the data; None for TFDS's own.
         splits: names of splits to offer, or a mapping: split → TFDS split (`{"validation": "train[90%:]"}`) or
-        → `TfdsSplit`.
-            None offers what the data set has.
+            → `TfdsSplit`. None offers what the data set has.
         caching_permitted: a task over this source may be cached.
         decoders: how features are decoded, as TFDS takes them.
         tfds_builder_kwargs: further arguments of the builder.
@@ -87,3 +86,10 @@ class TfdsDataSource(DataSource):
 
     def list_shards(self, split: str) -> Sequence[str]:
         return self._tfds_dataset.files(split)
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        return {"tfds": self._tfds_dataset.config()}
+
+    def shard_identity(self, split: str, shard: str) -> list[str]:
+        """What identifies the data of a shard: data set, version, the split as TFDS has it, the file."""
+        return [*self._tfds_dataset.identity(split), shard]

@@ -18,14 +18,12 @@ PAD_ID = 0
 class Vocabulary(abc.ABC):
     """Base of all vocabularies. `encode` and `decode` are plain Python; `encode_tf` and `decode_tf` need TensorFlow.
 
-    A subclass writes `_encode`, `_decode`, `_base_vocab_size`, `eos_id` and `unk_id`. The TensorFlow pair has
-    a default that
-    calls the Python pair through `tf.numpy_function`: it works for every vocabulary, in the process that made it;
+    A subclass writes `_encode`, `_decode`, `_base_vocab_size`, `eos_id` and `unk_id`. The TensorFlow pair has a default
+    that calls the Python pair through `tf.numpy_function`: it works for every vocabulary, in the process that made it;
     override `_encode_tf` and `_decode_tf` where TensorFlow operations exist.
 
-    Vocabularies compare equal, hash and fingerprint by content: class, configuration, and the bytes of their
-    files. They are
-    picklable; what cannot be pickled is made again from the content.
+    Vocabularies compare equal, hash and fingerprint by content: class, configuration, and the bytes of their files.
+    They are picklable; what cannot be pickled is made again from the content.
     """
 
     def __init__(self, extra_ids: int = 0) -> None:

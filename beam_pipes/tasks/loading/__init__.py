@@ -1,0 +1,7 @@
+"""Loading cached tasks and mixtures without TensorFlow: from caches to model batches of NumPy arrays.
+
+    cached split ──Python steps──▶ examples ──column steps, trimming──▶ task features ──plan──▶ rows ──convert──▶ batch
+
+What stands behind the cut runs when rows are read. The library's own steps run on columns of many examples, and say
+how long their results are before any is made. Python steps run on examples, one by one.
+"""

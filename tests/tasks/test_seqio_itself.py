@@ -1,0 +1,119 @@
+"""SeqIO itself, in an environment of its own, reads our caches; we read those that it builds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_pipes.tasks import TaskRegistry, get_global_cache_dirs, set_global_cache_dirs
+from runners import LocalOptions, cache_tasks
+
+ROOT = Path(__file__).parents[2]
+NAMES = ["plain:pairs", "plain:with_eos", "plain:everything"]
+
+
+def seqio_python() -> Path:
+    """The interpreter of the environment; made where it is missing, as `make test` does beforehand."""
+    if not (ROOT / ".venv-seqio/.installed").exists():
+        subprocess.run(["make", ".venv-seqio/.installed"], cwd=ROOT, check=True)
+    return ROOT / ".venv-seqio/bin/python"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory) -> Iterator[tuple[Path, dict]]:
+    """Caches of ours and of SeqIO, and what SeqIO has read from ours."""
+    root = tmp_path_factory.mktemp("both")
+    for number in range(3):
+        lines = "".join(f"to be {i} or é\tnicht {'x' * i}\n" for i in range(number, number + 5))
+        (root / f"train{number}.tsv").write_text(lines, encoding="utf-8")
+    (root / "valid.tsv").write_text("a\tb\n")
+    before = os.environ.get("TASKS_DATA"), get_global_cache_dirs()
+    os.environ["TASKS_DATA"] = str(root)
+    set_global_cache_dirs([])
+    import importlib
+
+    from tests.support import build_tasks
+
+    importlib.reload(build_tasks)
+    cache_tasks(
+        "plain:.*", root / "ours", modules_to_import=["tests.support.build_tasks"], options=LocalOptions(workers=1)
+    )
+    request = {
+        "tasks": NAMES,
+        "data": str(root),
+        "read": str(root / "ours"),
+        "write": str(root / "theirs"),
+        "answer": str(root / "answer.json"),
+    }
+    (root / "request.json").write_text(json.dumps(request))
+    ran = subprocess.run(
+        [seqio_python(), ROOT / "tests/support/seqio_side.py", root / "request.json"],
+        # Not what this process has set since: tensorflow_transform asks for a Keras that SeqIO's environment lacks.
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    yield root, json.loads((root / "answer.json").read_text())
+    set_global_cache_dirs(before[1])
+    os.environ["TASKS_DATA"] = before[0] or ""
+
+
+def comparable(example) -> dict:
+    """As `seqio_side` tells examples."""
+    told = {}
+    for name, value in example.items():
+        if isinstance(value, bytes):
+            told[name] = value.decode("latin-1")
+        elif np.ndim(value) == 2:
+            told[name] = {"ragged": np.asarray(value).tolist(), "dtype": np.asarray(value).dtype.name}
+        else:
+            told[name] = {"values": np.asarray(value).tolist(), "dtype": np.asarray(value).dtype.name}
+    return told
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seqio_reads_what_we_have_cached(both, name: str) -> None:
+    _, read = both
+    for split, count in (("train", 15), ("validation", 1)):
+        expected = [comparable(example) for example in TaskRegistry.get(name).examples(split=split)]
+        found = read[name][split]["examples"]
+        assert len(found) == count
+        assert sorted(map(repr, map(sorted_items, found))) == sorted(map(repr, map(sorted_items, expected)))
+
+
+def sorted_items(example: dict) -> list:
+    return sorted(example.items())
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_we_read_what_seqio_has_cached(both, name: str) -> None:
+    root, _ = both
+    task = TaskRegistry.get(name)
+    set_global_cache_dirs([str(root / "theirs")])
+    try:
+        for split, count in (("train", 15), ("validation", 1)):
+            cached = [comparable(example) for example in task.examples(split=split, use_cached=True)]
+            expected = [comparable(example) for example in task.examples(split=split)]
+            assert len(cached) == count
+            assert sorted(map(repr, map(sorted_items, cached))) == sorted(map(repr, map(sorted_items, expected)))
+    finally:
+        set_global_cache_dirs([])
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_we_count_what_seqio_counts(both, name: str) -> None:
+    root, read = both
+    for split in ("train", "validation"):
+        theirs = json.loads((root / "theirs" / name.replace(":", "/") / f"stats.{split}.json").read_text())
+        ours = read[name][split]["stats"]
+        assert {key: ours[key] for key in theirs} == theirs
+        assert ours.keys() - theirs.keys() == {"inputs_chars", "targets_chars"}
+    texts = [example["targets_pretokenized"] for example in TaskRegistry.get(name).examples(split="train")]
+    assert read[name]["train"]["stats"]["targets_chars"] == sum(len(text.decode()) for text in texts)
