@@ -44,6 +44,11 @@ class TransformDataset(Dataset):
         self._transform: Callable[..., Any] = function
         self._seed = seed
 
+    @property
+    def dataset(self) -> MapStyle:
+        """The dataset that is seen through the function."""
+        return self._dataset
+
     def __len__(self) -> int:
         return len(self._dataset)
 

@@ -1,0 +1,25 @@
+"""The functional builder: a graph of operators, declared by a function once, run batch by batch.
+
+| word | meaning |
+| --- | --- |
+| operator | what is done to samples; `fn.flip(images)` calls one |
+| data node | what an operator gives, before there is data |
+| place | where an operator runs: offline (before the cut), host, device |
+| cut | `cache(node)`: what lies before it is computed once, by a job, and stored |
+
+Operators are in `transforms`: `from transforms import fn, ops`.
+"""
+
+from __future__ import annotations
+
+from beam_pipes.graph import experimental as experimental
+from beam_pipes.graph import types as types
+from beam_pipes.graph.autograph import do_not_convert as do_not_convert
+from beam_pipes.graph.conditions import cond as cond
+from beam_pipes.graph.cut import cache as cache
+from beam_pipes.graph.data_node import DataNode as DataNode
+from beam_pipes.graph.iterator import GraphIterator as GraphIterator
+from beam_pipes.graph.outputs import Outputs as Outputs
+from beam_pipes.graph.pipeline import Pipeline as Pipeline
+from beam_pipes.graph.pipeline_def import pipeline_def as pipeline_def
+from beam_pipes.graph.tensor_list import TensorList as TensorList

@@ -1,0 +1,212 @@
+"""Rewriting `if`, `and`, `or`, `not` and early returns in functions that define graphs.
+
+The rewriting itself is AutoGraph's, as the library diastatic-malt maintains it: it turns each `if` into a call with the
+branches as functions. What such a call does with data nodes is said here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from beam_pipes.errors import ConditionError, GraphError
+from beam_pipes.extras import require
+from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.trace import call
+from beam_pipes.graph.user_frame import GENERATED, UserFrame, user_frame
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NOT_CONVERTED = "__beam_pipes_do_not_convert__"
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Code that is no user's: not rewritten. `transforms` and `beam_pipes` call operators, which know data nodes.
+_LIBRARIES = tuple(
+    path + os.sep
+    for path in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.join(_HERE, "beam_pipes"),
+        os.path.join(_HERE, "transforms"),
+    }
+)
+
+
+def do_not_convert(function: F) -> F:
+    """Keeps a function as it is where graphs are defined with `enable_conditionals=True`.
+
+    For helpers that look at data nodes without using them as conditions, or that rewriting does not understand.
+    """
+    setattr(function, _NOT_CONVERTED, True)
+    return function
+
+
+@functools.cache
+def _library() -> Any:
+    """Malt's transpiler, with the meaning of `if` and its like from here."""
+    require("malt", purpose="enable_conditionals=True")
+    from malt.core import converter
+    from malt.impl import api
+    from malt.operators import variables
+
+    class Transpiler(api.PyToPy):  # type: ignore[misc]
+        """Malt's, but for what the rewritten code calls."""
+
+        def get_extra_locals(self) -> dict[str, Any]:
+            if not hasattr(self, "_ours"):
+                original = super().get_extra_locals()["ag__"]
+                module = types.ModuleType("beam_pipes_autograph")
+                module.__dict__.update(original.__dict__)
+                module.__dict__.update(
+                    if_stmt=functools.partial(_if_statement, variables),
+                    if_exp=_if_expression,
+                    and_=lambda first, second: logical("and", first(), second),
+                    or_=lambda first, second: logical("or", first(), second),
+                    not_=negation,
+                    converted_call=_converted_call,
+                )
+                self._ours = {"ag__": module}
+            return self._ours
+
+    options = converter.ConversionOptions(recursive=True, user_requested=True, optional_features=())
+    return types.SimpleNamespace(transpiler=Transpiler(), converter=converter, options=options, api=api)
+
+
+def convert(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with `if`, ternaries, `and`, `or`, `not` and early returns working on data nodes.
+
+    Functions that it calls are converted too, unless they belong to a library or are marked with `do_not_convert`.
+    """
+    return functools.wraps(function)(lambda *args, **keywords: _converted_call(function, args, keywords))
+
+
+# Functions that are defined anew for each pipeline go when their pipeline does.
+_converted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
+    """The rewritten form of one function; made once for each function object."""
+    known = _converted.get(function)
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    library = _library()
+    try:
+        context = library.converter.ProgramContext(options=library.options)
+        made, module, source_map = library.transpiler.transform(function, context)
+    except Exception as error:
+        raise GraphError(
+            f"{function.__qualname__} ({function.__code__.co_filename}:{function.__code__.co_firstlineno}) cannot be "
+            f"rewritten for conditions: {error}. Define it in a file, use cond(predicate, then, orelse), or mark it "
+            "with do_not_convert."
+        ) from error
+    lines = {
+        place.lineno: UserFrame(origin.loc.filename, origin.loc.lineno, origin.function_name or function.__name__)
+        for place, origin in source_map.items()
+    }
+    fallback = UserFrame(function.__code__.co_filename, function.__code__.co_firstlineno, function.__name__)
+    GENERATED[module.__file__] = lambda line: lines.get(line, fallback)
+    _converted[function] = made
+    return made  # type: ignore[no-any-return]
+
+
+def _is_users(function: types.FunctionType) -> bool:
+    code = function.__code__
+    if code.co_filename in GENERATED or code.co_filename.startswith("<"):
+        return False
+    if getattr(function, _NOT_CONVERTED, False) or hasattr(function, "autograph_info__"):
+        return False
+    # Generators and coroutines define no branches.
+    return not code.co_filename.startswith(_LIBRARIES) and not inspect.isgeneratorfunction(function)
+
+
+def _converted_call(
+    function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any] | None, *scope: Any, **options: Any
+) -> Any:
+    """A call in rewritten code: of a user's function in its rewritten form, of anything else as it is."""
+    keywords = keywords or {}
+    if isinstance(function, functools.partial):
+        return _converted_call(function.func, (*function.args, *args), {**function.keywords, **keywords})
+    if function in (locals, globals, super, eval) and scope:
+        return _library().api.converted_call(function, args, keywords or None, *scope, **options)
+    if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
+        if _is_users(function.__func__):
+            return _rewritten(function.__func__)(function.__self__, *args, **keywords)
+    elif isinstance(function, types.FunctionType):
+        if _is_users(function):
+            return _rewritten(function)(*args, **keywords)
+    return function(*args, **keywords)
+
+
+def _if_expression(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any], text: str) -> Any:
+    return cond(predicate, then, orelse)
+
+
+def _if_statement(
+    variables: Any,
+    predicate: Any,
+    body: Callable[[], None],
+    orelse: Callable[[], None],
+    get_state: Callable[[], tuple[Any, ...]],
+    set_state: Callable[[tuple[Any, ...]], None],
+    names: tuple[str, ...],
+    num_outputs: int,
+) -> None:
+    """`if predicate: body() else: orelse()`; variables that either sets are merged."""
+    if not isinstance(predicate, DataNode):
+        (body if predicate else orelse)()
+        return
+    chosen = condition(predicate)
+    before = get_state()
+    in_branch(chosen, True, body)
+    after_body = get_state()
+    set_state(before)
+    in_branch(chosen, False, orelse)
+    after_orelse = get_state()
+    merged = []
+    for position, name in enumerate(names):
+        values = (after_body[position], after_orelse[position])
+        undefined = [isinstance(v, (variables.Undefined, variables.UndefinedReturnValue)) for v in values]
+        if position >= num_outputs:  # nobody reads it behind the condition
+            merged.append(before[position])
+        elif all(undefined):
+            merged.append(values[0])
+        elif any(undefined):
+            merged.append(_one_sided(name, chosen, values, defined=undefined[1]))
+        else:
+            merged.append(merge(chosen, *values, names=f"the variable {_shown(name)}"))
+    set_state(tuple(merged))
+
+
+def _is_return_value(name: str) -> bool:
+    return name.startswith("retval_")
+
+
+def _shown(name: str) -> str:
+    return "that is returned" if _is_return_value(name) else repr(name)
+
+
+def _one_sided(name: str, predicate: DataNode, values: tuple[Any, Any], *, defined: bool) -> Any:
+    """A variable that only the branch `defined` sets."""
+    value = values[0 if defined else 1]
+    if not _is_return_value(name):
+        raise ConditionError(
+            f"the variable {name!r} is set in one branch of the condition on {predicate.name!r} and used behind it. "
+            f"Give it a value before the condition, or in both branches. ({user_frame()})",
+            variable=name,
+            where=user_frame(),
+        )
+    return _partial(predicate, value, defined)
+
+
+def _partial(predicate: DataNode, value: Any, branch: bool) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)([_partial(predicate, one, branch) for one in value])
+    if isinstance(value, Mapping):
+        return {key: _partial(predicate, one, branch) for key, one in value.items()}
+    return call(Partial, (predicate, value), {"branch": branch})

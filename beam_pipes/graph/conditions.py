@@ -1,0 +1,183 @@
+"""Conditions over samples: `cond`, and what `if`, `and`, `or` and `not` over data nodes become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import ConditionError
+from beam_pipes.graph.argument import Constant
+from beam_pipes.graph.basic.merge import Merge
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.operator import Device, Operator
+from beam_pipes.graph.scope import Scope
+from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.trace import call, current_scope, set_scope
+from beam_pipes.graph.user_frame import user_frame
+
+
+class Condition(Operator):
+    """A condition: 0-d numbers as booleans, by whether they are zero; with `negate` the other way round."""
+
+    op_name = "condition"
+    inputs = ("value",)
+    negate = Constant("bool", default=False)
+    boolean = Constant("bool", default=False, doc="whether other dtypes than bool are refused")
+    said = Constant("str", default="if", doc="what the user wrote: if, and, or, not")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        if spec.ndim not in (None, 0):
+            raise ConditionError(
+                f"`{self.said}` needs one number for each sample (rank 0), and the data node gives {spec}. Reduce it, "
+                "or index it: node[0].",
+                operator=self.name,
+            )
+        if spec.dtype is not None and (spec.dtype.kind not in "biuf" or (self.boolean and spec.dtype.kind != "b")):
+            wanted = "booleans" if self.boolean else "booleans or numbers"
+            raise ConditionError(
+                f"`{self.said}` takes {wanted}, and the data node gives {spec}. Compare it: node != 0.",
+                operator=self.name,
+            )
+        return TensorSpec.of("bool", ())
+
+    def run_arrays(self, xp: Any, value: Any) -> Any:
+        if value.ndim != 1:
+            raise ValueError(f"`{self.said}` needs one number for each sample, got shape {value.shape[1:]}")
+        if self.boolean and value.dtype != bool:
+            raise TypeError(f"`{self.said}` takes booleans, got {value.dtype}")
+        return np.asarray(value == 0 if self.negate else value != 0)
+
+
+def condition(node: DataNode, *, negate: bool = False, boolean: bool = False, said: str = "if") -> DataNode:
+    """A data node as a condition: bool, 0-d."""
+    if node.device == "gpu":
+        raise ConditionError(
+            f"`{said}` needs {node.name!r} on the host, and it lies on the device since {node.source.where}: which "
+            f"samples take which branch is decided before the transfer. ({user_frame()})"
+        )
+    if node.dtype == bool and node.spec.ndim == 0 and not negate:
+        return node
+    made: DataNode = call(Condition, (node,), {"negate": negate, "boolean": boolean, "said": said})
+    return made
+
+
+def cond(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+    """For each sample what `then()` gives where `predicate` is true, else what `orelse()` gives.
+
+        rotated = cond(do_rotate, lambda: fn.rotate(images, angle=angle), lambda: images)
+
+    Each branch runs on its samples only, and the order of samples is kept. The branches give data nodes of one dtype
+    and rank on one device, or tuples, lists or dicts of such, alike in both; arrays and numbers become constants. A
+    predicate that is no data node chooses a branch right away.
+
+    Raises `ConditionError` where the branches differ, naming which output does.
+    """
+    if not isinstance(predicate, DataNode):
+        return then() if predicate else orelse()
+    chosen = condition(predicate)
+    given = [in_branch(chosen, branch, function) for branch, function in ((True, then), (False, orelse))]
+    return merge(chosen, *given, names="what the branches give")
+
+
+def in_branch(predicate: DataNode, branch: bool, function: Callable[[], Any]) -> Any:
+    before = set_scope(Scope(current_scope(), predicate, branch))
+    try:
+        return function()
+    finally:
+        set_scope(before)
+
+
+def merge(predicate: DataNode, then: Any, orelse: Any, *, names: str) -> Any:
+    """What both branches gave, put together; `names` says what it is, for messages."""
+    if then is orelse:
+        return then
+    if isinstance(then, (list, tuple)) and type(then) is type(orelse):
+        if len(then) != len(orelse):
+            raise _different(names, f"{len(then)} values", f"{len(orelse)} values", predicate)
+        parts = [
+            merge(predicate, a, b, names=f"{names}[{i}]") for i, (a, b) in enumerate(zip(then, orelse, strict=True))
+        ]
+        return type(then)(parts)
+    if isinstance(then, Mapping) and isinstance(orelse, Mapping):
+        if then.keys() != orelse.keys():
+            raise _different(names, f"the keys {list(then)}", f"the keys {list(orelse)}", predicate)
+        return {key: merge(predicate, then[key], orelse[key], names=f"{names}[{key!r}]") for key in then}
+    if not isinstance(then, DataNode) and not isinstance(orelse, DataNode) and _equal(then, orelse):
+        return then
+    nodes = [_node(value, predicate, branch) for value, branch in ((then, True), (orelse, False))]
+    first, second = nodes
+    if first is None or second is None:
+        raise _different(names, _told(then), _told(orelse), predicate)
+    _check_alike(names, first, second, predicate)
+    device: Device = "gpu" if first.device == "gpu" else "cpu"
+    made: DataNode = call(Merge, (predicate, first, second), {}, device=device)
+    return made
+
+
+def _equal(first: Any, second: Any) -> bool:
+    try:
+        return type(first) is type(second) and bool(np.all(first == second))
+    except (TypeError, ValueError):
+        return False
+
+
+def _node(value: Any, predicate: DataNode, branch: bool) -> DataNode | None:
+    from beam_pipes.graph.basic.constant import ConstantSample
+
+    if isinstance(value, DataNode):
+        return value
+    if not isinstance(value, (bool, int, float, np.ndarray, np.generic)):
+        return None
+    made: DataNode = in_branch(predicate, branch, lambda: call(ConstantSample, (), {"value": np.asarray(value)}))
+    return made
+
+
+def _check_alike(names: str, first: DataNode, second: DataNode, predicate: DataNode) -> None:
+    for what, a, b in (
+        ("dtype", first.dtype, second.dtype),
+        ("rank", first.spec.ndim, second.spec.ndim),
+    ):
+        if a is not None and b is not None and a != b:
+            raise _different(
+                names, f"{what} {a} ({first.source.where})", f"{what} {b} ({second.source.where})", predicate
+            )
+    if first.device != second.device:
+        raise _different(names, f"data on {first.device}", f"data on {second.device}", predicate)
+
+
+def _told(value: Any) -> str:
+    return f"a data node {value.spec}" if isinstance(value, DataNode) else f"{type(value).__name__} {value!r:.40}"
+
+
+def _different(names: str, first: str, second: str, predicate: DataNode) -> ConditionError:
+    return ConditionError(
+        f"{names} should be alike in both branches of the condition on {predicate.name!r}, and is {first} in one, "
+        f"{second} in the other. Make them alike: fn.cast, or the same structure. ({user_frame()})",
+        variable=names,
+        where=user_frame(),
+    )
+
+
+def logical(said: str, first: Any, second: Callable[[], Any]) -> Any:
+    """`first and second()` or `first or second()`, sample by sample; `second` runs where it decides."""
+    if not isinstance(first, DataNode):
+        if said == "and":
+            return second() if first else first
+        return first if first else second()
+    left = condition(first, boolean=True, said=said)
+
+    def right() -> Any:
+        value = second()
+        return condition(value, boolean=True, said=said) if isinstance(value, DataNode) else np.bool_(bool(value))
+
+    if said == "and":
+        return cond(left, right, lambda: np.bool_(False))
+    return cond(left, lambda: np.bool_(True), right)
+
+
+def negation(value: Any) -> Any:
+    """`not value`, sample by sample."""
+    return condition(value, negate=True, said="not") if isinstance(value, DataNode) else not value

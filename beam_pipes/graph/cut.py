@@ -1,0 +1,160 @@
+"""The cut: `cache(node)` says that everything before it is computed once, by a job, and stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from beam_pipes.errors import PlacementError
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.reader import Reader
+from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.trace import call
+from beam_pipes.graph.user_frame import user_frame
+
+
+class Cut(Operator):
+    """The end of the offline part: what goes in comes out."""
+
+    op_name = "cache"
+    inputs = ("data",)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0]
+
+    def run_arrays(self, xp: Any, data: Any) -> Any:
+        return data
+
+    def run(self, sample: Any, data: Any) -> Any:
+        return data
+
+
+def cache(*nodes: DataNode) -> Any:
+    """Marks `nodes` as the end of the offline part; returns them.
+
+    Whatever they are made from is offline: it is computed once and stored, and read back in every epoch. What else of
+    that part is used behind the cut is stored beside them. Results are the same with a cache, before there is one, and
+    without the cut.
+
+        images, labels = fn.readers.file(file_root=root)
+        images = cache(fn.resize(fn.decoders.image(images), size=256))
+
+    Raises `PlacementError` for a node on the device, in a branch of a condition, or made by an operator that draws for
+    each epoch, has side effects, or is fed from Python.
+    """
+    where = user_frame()
+    for node in nodes:
+        if node.device == "gpu":
+            raise PlacementError(
+                f"cache takes {node.name!r}, which lies on the device since {node.source.where}; what is cached comes "
+                f"from the host. Put the cut before the transfer. ({where})",
+                where=where,
+                before=node.source.where,
+            )
+        if node.source.scope is not None:
+            raise PlacementError(
+                f"cache stands in a branch of a condition, or takes {node.name!r} out of one; put the cut before or "
+                f"behind the whole condition. ({where})",
+                where=where,
+            )
+        for source in ancestors([node]):
+            _check_offline(source, str(where))
+    made = [call(Cut, (node,), {}) for node in nodes]
+    return made[0] if len(made) == 1 else made
+
+
+def _check_offline(node: OperatorNode, where: str) -> None:
+    operator = node.operator
+    reason = None
+    if operator.random:
+        reason = "it draws random numbers for each epoch, and what lies before the cut is computed once"
+    elif operator.side_effects:
+        reason = "it has side effects in every epoch, and what lies before the cut is computed once"
+    elif operator.is_source and not isinstance(operator, Reader):
+        reason = "it is fed from this process, and what lies before the cut is read by a job"
+    if reason is not None:
+        raise PlacementError(
+            f"{node.name} ({node.where}) stands before the cut ({where}): {reason}. Move the cut before {node.name}.",
+            operator=node.name,
+            where=where,
+            before=node.where,
+        )
+
+
+def ancestors(nodes: Sequence[DataNode]) -> list[OperatorNode]:
+    """All operators that `nodes` are made from, in order."""
+    found: set[OperatorNode] = set()
+    waiting = [node.source for node in nodes]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [feed.source for feed in node.feeds()]
+    return sorted(found, key=lambda node: node.order)
+
+
+def _check_side_by_side(first: OperatorNode, other: OperatorNode) -> None:
+    """Raises `PlacementError` where records of two readers do not meet in the same pairs in every epoch."""
+    differing = [name for name, value in _order_of(first).items() if value != _order_of(other)[name]]
+    if differing:
+        found = "; ".join(f"{name}: {_order_of(first)[name]!r} and {_order_of(other)[name]!r}" for name in differing)
+        raise PlacementError(
+            f"{first} and {other} both stand before the cut, and read in different orders ({found}): which of their "
+            "records meet would change from epoch to epoch, and what lies before the cut is computed once. Give both "
+            "the same, or put the cut on one side only.",
+            operator=other.name,
+            where=other.where,
+            before=first.where,
+        )
+
+
+def _order_of(node: OperatorNode) -> dict[str, Any]:
+    """What says in which order a reader reads."""
+    reader = node.operator
+    assert isinstance(reader, Reader)
+    order = {name: reader.constants[name] for name in ("random_shuffle", "num_shards", "shard_id")}
+    if reader.random_shuffle:
+        order["stick_to_shard"] = reader.stick_to_shard
+        order["seed"] = node.pipeline.seed if reader.seed is None else reader.seed
+    return order
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfflinePart:
+    """What lies before the cut: operators in order, and the data nodes that are stored because they are used behind."""
+
+    nodes: tuple[OperatorNode, ...]
+    stored: tuple[DataNode, ...]
+
+    @property
+    def readers(self) -> tuple[OperatorNode, ...]:
+        """The readers at its beginning, in order. They are read side by side, record i of one with record i of all."""
+        return tuple(node for node in self.nodes if isinstance(node.operator, Reader))
+
+    @property
+    def reader(self) -> OperatorNode:
+        """The first of its readers: whose records are those of the cache."""
+        return self.readers[0]
+
+
+def offline_part(nodes: Sequence[OperatorNode], outputs: Sequence[DataNode]) -> OfflinePart | None:
+    """The offline part of the operators that are run; None where there is no cut."""
+    cuts = [node for node in nodes if isinstance(node.operator, Cut)]
+    if not cuts:
+        return None
+    before = ancestors([output for cut in cuts for output in cut.outputs])
+    readers = [node for node in before if isinstance(node.operator, Reader)]
+    if not readers:
+        raise PlacementError(
+            "what lies before the cut should begin in a reader, whose records a job reads; found none before "
+            f"{cuts[0]}."
+        )
+    for other in readers[1:]:
+        _check_side_by_side(readers[0], other)
+    inside = set(before)
+    used = {feed for node in nodes if node not in inside for feed in node.feeds()} | set(outputs)
+    stored = sorted((node for node in used if node.source in inside), key=lambda node: (node.source.order, node.index))
+    return OfflinePart(tuple(before), tuple(stored))

@@ -1,0 +1,319 @@
+"""`DeviceProgram`: the operators of a plan that stand on the device, as functions over arrays of any library.
+
+A *segment* is a run of operators in one branch: one function, compiled as a whole. An operator for which the host draws
+begins one, as the draws may depend on the shape of what it is given. Between segments samples are picked by index.
+Samples that differ in shape, or in an argument that decides shapes, go through in groups.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import GraphError, OperatorError
+from beam_pipes.graph.apply import batched_arguments, host_draws
+from beam_pipes.graph.basic.merge import Merge
+from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.host_run import Held, HostRun
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.plan import Plan
+from beam_pipes.graph.scope import Scope
+
+Rows = npt.NDArray[np.intp]
+
+
+class Backend(Protocol):
+    """A library of arrays on a device."""
+
+    @property
+    def xp(self) -> Any:
+        """Its array-API namespace."""
+
+    def put(self, array: Any, *, exact: bool) -> Any:
+        """A NumPy array on the device; where `exact`, values that would change are an error."""
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled where the library does that."""
+
+    def bucket(self, count: int) -> int:
+        """To how many samples a branch is filled up, so that few sizes are compiled."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Segment:
+    scope: Scope | None
+    nodes: list[OperatorNode]
+    inputs: list[DataNode] = dataclasses.field(default_factory=list)
+    outputs: list[DataNode] = dataclasses.field(default_factory=list)
+    static: list[tuple[OperatorNode, str, DataNode]] = dataclasses.field(default_factory=list)
+    compiled: dict[Any, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class _OnDevice:
+    """An array on the device and the rows of the batch that its leading axis stands for."""
+
+    array: Any
+    rows: Rows
+
+
+class DeviceProgram:
+    """What of a plan runs on the device."""
+
+    def __init__(self, plan: Plan, backend: Backend) -> None:
+        self.backend = backend
+        self.nodes = tuple(node for node in plan.nodes if node.device == "gpu")
+        inside = self._inside = set(self.nodes)
+        feeds = {feed for node in self.nodes for feed in (*node.inputs, *node.argument_inputs.values())}
+        self.outputs = tuple(dict.fromkeys(node for node in plan.outputs if node.device == "gpu"))
+        self.inputs = tuple(
+            sorted(
+                (feed for feed in {*feeds, *self.outputs} if feed.source not in inside),
+                key=lambda feed: (feed.source.order, feed.index),
+            )
+        )
+        self._conditions = {node.inputs[0] for node in self.nodes if isinstance(node.operator, (Merge, Partial))}
+        self._segments = self._make_segments(inside)
+
+    @property
+    def host_inputs(self) -> tuple[DataNode, ...]:
+        """What the host has to keep for it: its inputs, and the conditions of its branches."""
+        scopes = [scope for node in self.nodes if node.scope is not None for scope in node.scope.chain()]
+        return tuple(dict.fromkeys([*self.inputs, *(scope.predicate for scope in scopes)]))
+
+    def _make_segments(self, inside: set[OperatorNode]) -> list[_Segment | OperatorNode]:
+        made: list[_Segment | OperatorNode] = []
+        for node in self.nodes:
+            if isinstance(node.operator, (Merge, Partial)):
+                made.append(node)
+                continue
+            last = made[-1] if made else None
+            if not isinstance(last, _Segment) or last.scope is not node.scope or node.operator.host_draws is not None:
+                last = _Segment(node.scope, [])
+                made.append(last)
+            last.nodes.append(node)
+        for segment in made:
+            if isinstance(segment, _Segment):
+                self._complete(segment, made)
+        return made
+
+    def _complete(self, segment: _Segment, all_segments: Sequence[_Segment | OperatorNode]) -> None:
+        own = {output for node in segment.nodes for output in node.outputs}
+        inputs: dict[DataNode, None] = {}
+        for node in segment.nodes:
+            for name, feed in _fed_arguments(node).items():
+                if node.operator.arguments[name].static:
+                    segment.static.append((node, name, feed))
+                else:
+                    inputs[feed] = None
+            inputs.update(dict.fromkeys(node.inputs))
+        segment.inputs = [feed for feed in inputs if feed not in own]
+        elsewhere = set(self.outputs)
+        for other in all_segments:
+            nodes = [other] if isinstance(other, OperatorNode) else other.nodes if other is not segment else []
+            elsewhere |= {feed for node in nodes for feed in node.inputs}
+        segment.outputs = [output for output in own if output in elsewhere]
+        segment.outputs.sort(key=lambda output: (output.source.order, output.index))
+
+    # Running
+
+    def run(self, host: HostRun) -> dict[DataNode, list[tuple[Rows, Any]]]:
+        """The outputs on the device: for each a list of (rows, array), one where all samples are of one shape."""
+        rows = host.rows_of(None)
+        held = {node: host.held[node] for node in self.host_inputs if node in host.held}
+        made: dict[DataNode, list[tuple[Rows, Any]]] = {node: [] for node in self.outputs}
+        for group in self._groups(host, held, rows):
+            arrays = self._run_group(host, held, group)
+            for node in self.outputs:
+                one = arrays[node]
+                if len(one.rows):
+                    made[node].append((one.rows, one.array))
+        return made
+
+    def _groups(self, host: HostRun, held: dict[DataNode, Held], rows: Rows) -> list[Rows]:
+        """Rows whose samples can stand in one array each."""
+        ragged = [node for node in self.inputs if node in held and held[node].column.dense is None]
+        by_shape = set(ragged)
+        static = [feed for segment in self._segments if isinstance(segment, _Segment) for _, _, feed in segment.static]
+        if not ragged and not static:
+            return [rows]
+        keys: dict[Any, list[int]] = {}
+        for row in rows.tolist():
+            key: list[Any] = []
+            for node in (*ragged, *static):
+                one = held[node] if node in held else host.held[node]
+                at = int(np.searchsorted(one.rows, row))
+                present = at < len(one.rows) and one.rows[at] == row
+                if not present:
+                    key.append(None)
+                else:
+                    sample = one.column[at]
+                    key.append(sample.shape if node in by_shape else tuple(sample.ravel().tolist()))
+            keys.setdefault(tuple(key), []).append(row)
+        return [np.array(some) for some in keys.values()]
+
+    def _run_group(self, host: HostRun, held: dict[DataNode, Held], group: Rows) -> dict[DataNode, _OnDevice]:
+        arrays: dict[DataNode, _OnDevice] = {}
+
+        def fetch(node: DataNode, rows: Rows, exact: bool) -> Any:
+            """The samples of `rows` on the device."""
+            if node not in arrays:
+                own = np.intersect1d(held[node].rows, group, assume_unique=True)
+                column = held[node].take(own)
+                if column.dense is None:
+                    raise GraphError(f"{node.name} holds samples of different shapes in one group")
+                arrays[node] = _OnDevice(self.backend.put(column.as_array(), exact=exact), own)
+            one = arrays[node]
+            if len(one.rows) == len(rows):
+                return one.array
+            return self._pick(one.array, np.searchsorted(one.rows, rows))
+
+        for node in self.outputs:
+            if node.source not in self._inside:
+                fetch(node, group, True)
+        for step in self._segments:
+            if isinstance(step, OperatorNode):
+                self._join(host, step, group, fetch, arrays)
+                continue
+            rows = np.intersect1d(host.rows_of(step.scope), group, assume_unique=True)
+            self._run_segment(host, step, rows, fetch, arrays)
+        return arrays
+
+    def _pick(self, array: Any, indices: Rows) -> Any:
+        return self.backend.xp.take(array, self.backend.put(indices, exact=False), axis=0)
+
+    def _run_segment(
+        self,
+        host: HostRun,
+        segment: _Segment,
+        rows: Rows,
+        fetch: Callable[[DataNode, Rows, bool], Any],
+        arrays: dict[DataNode, _OnDevice],
+    ) -> None:
+        if not len(rows):
+            for output in segment.outputs:
+                arrays[output] = _OnDevice(None, rows)
+            return
+        statics = {
+            (node.name, name): _static_value(node, name, host.held[feed].take(rows)[0])
+            for node, name, feed in segment.static
+        }
+        arguments = {feed for node in segment.nodes for feed in node.argument_inputs.values()}
+        given = [fetch(feed, rows, feed not in arguments) for feed in segment.inputs]
+        drawn = self._drawn(host, segment.nodes[0], rows, dict(zip(segment.inputs, given, strict=True)))
+        given += [self.backend.put(array, exact=True) for array in drawn.values()]
+        count = len(rows)
+        wide = count if segment.scope is None else self.backend.bucket(count)
+        if wide != count:
+            filled = np.concatenate([np.arange(count), np.zeros(wide - count, np.intp)])
+            given = [self._pick(array, filled) for array in given]
+        key = (tuple(sorted(statics.items())), tuple(drawn))
+        function = segment.compiled.get(key)
+        if function is None:
+            function = segment.compiled[key] = self.backend.compile(self._function(segment, statics, tuple(drawn)))
+        for output, array in zip(segment.outputs, function(*given), strict=True):
+            arrays[output] = _OnDevice(array if wide == count else array[:count], rows)
+
+    def _drawn(
+        self, host: HostRun, node: OperatorNode, rows: Rows, given: dict[DataNode, Any]
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """What the host works out for the first operator of a segment: nothing for most."""
+        if node.operator.host_draws is None:
+            return {}
+        shapes = [tuple(given[feed].shape[1:]) for feed in node.inputs]
+        columns = {name: host.held[feed].take(rows) for name, feed in node.argument_inputs.items()}
+        return host_draws(node, host.samples(node, rows), shapes, columns)
+
+    def _function(
+        self, segment: _Segment, statics: dict[tuple[str, str], Any], drawn: tuple[str, ...]
+    ) -> Callable[..., tuple[Any, ...]]:
+        """The operators of a segment as one function of arrays: its inputs, and what is drawn for its first one."""
+        backend = self.backend
+        count = len(segment.inputs)
+
+        def run(*given: Any) -> tuple[Any, ...]:
+            values = dict(zip(segment.inputs, given[:count], strict=True))
+            for node in segment.nodes:
+                operator = node.operator
+                inputs = [values[feed] for feed in node.inputs]
+                size = inputs[0].shape[0] if inputs else given[0].shape[0]
+                own: dict[str, Any] = {}
+                for name, feed in _fed_arguments(node).items():
+                    is_static = operator.arguments[name].static
+                    own[name] = statics[node.name, name] if is_static else values[feed]
+                if operator.host_draws is None:
+                    keywords = batched_arguments(operator, own, size)
+                else:
+                    keywords = dict(zip(drawn, given[count:], strict=True))
+                for name, value in keywords.items():
+                    if isinstance(value, np.ndarray):
+                        keywords[name] = backend.put(value, exact=False)
+                try:
+                    made = operator.run_arrays(backend.xp, *inputs, **keywords)
+                except GraphError:
+                    raise
+                except Exception as error:
+                    shapes = ", ".join(f"{feed.name}: {tuple(values[feed].shape)}" for feed in node.inputs)
+                    raise OperatorError(
+                        f"operator {node.name!r} failed on the device ({shapes}): {type(error).__name__}: {error}. It "
+                        f"was called at {node.where}.",
+                        operator=node.name,
+                        where=node.where,
+                    ) from error
+                several = made if isinstance(made, (tuple, list)) else (made,)
+                values.update(zip(node.outputs, several, strict=True))
+            return tuple(values[output] for output in segment.outputs)
+
+        return run
+
+    def _join(
+        self,
+        host: HostRun,
+        node: OperatorNode,
+        group: Rows,
+        fetch: Callable[[DataNode, Rows, bool], Any],
+        arrays: dict[DataNode, _OnDevice],
+    ) -> None:
+        """The end of a condition."""
+        rows = np.intersect1d(host.rows_of(node.scope), group, assume_unique=True)
+        predicate = host.held[node.inputs[0]].take(host.rows_of(node.scope)).as_array().astype(bool)
+        chosen = predicate[np.searchsorted(host.rows_of(node.scope), rows)]
+        if isinstance(node.operator, Partial):
+            rows = rows[chosen == node.operator.branch]
+            arrays[node.outputs[0]] = _OnDevice(fetch(node.inputs[1], rows, True) if len(rows) else None, rows)
+            return
+        sides = [(rows[chosen == branch], feed) for branch, feed in zip((True, False), node.inputs[1:], strict=True)]
+        parts = [(own, fetch(feed, own, True)) for own, feed in sides if len(own)]
+        if len(parts) == 1:
+            arrays[node.outputs[0]] = _OnDevice(parts[0][1], rows)
+            return
+        if not parts:
+            arrays[node.outputs[0]] = _OnDevice(None, rows)
+            return
+        shapes = {tuple(array.shape[1:]) for _, array in parts}
+        if len(shapes) > 1:
+            raise OperatorError(
+                f"the branches of the condition on {node.inputs[0].name!r} give samples of shapes {sorted(shapes)} on "
+                f"the device, where one array holds both. Resize or crop them alike. ({node.where})",
+                operator=node.name,
+                where=node.where,
+            )
+        xp = self.backend.xp
+        order = np.argsort(np.concatenate([own for own, _ in parts]), kind="stable")
+        arrays[node.outputs[0]] = _OnDevice(self._pick(xp.concat([array for _, array in parts], axis=0), order), rows)
+
+
+def _fed_arguments(node: OperatorNode) -> Mapping[str, DataNode]:
+    """The arguments that `run_arrays` is given as arrays; those of draws stay on the host."""
+    return {} if node.operator.host_draws is not None else node.argument_inputs
+
+
+def _static_value(node: OperatorNode, name: str, sample: Any) -> Any:
+    kind = node.operator.arguments[name].kind
+    value = np.asarray(sample).astype(kind.dtype)
+    return value.item() if kind.rank == 0 else tuple(np.atleast_1d(value).tolist())

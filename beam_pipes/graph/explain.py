@@ -1,0 +1,197 @@
+"""The graph, drawn: places, what travels over each edge in a batch, what was pruned; as text, DOT or SVG."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from beam_pipes.errors import GraphError
+from beam_pipes.graph.argument import nearest
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.plan import Plan, place_of
+from beam_pipes.graph.scope import describe
+from beam_pipes.graph.statistics import OperatorStatistics
+
+if TYPE_CHECKING:
+    from beam_pipes.graph.pipeline import Pipeline
+
+FORMS = ("text", "dot", "svg")
+PLACES = ("offline", "host", "device", "pruned")
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """What one operator takes from another: `bytes` a batch, None before anything has run."""
+
+    source: OperatorNode
+    output: int
+    target: OperatorNode | None  # None: an output of the graph
+    label: str
+    bytes: float | None
+
+    @property
+    def told(self) -> str:
+        """`uint8[·×·×3], 1.2 MB`."""
+        spec = str(self.source.outputs[self.output].spec)
+        return spec if self.bytes is None else f"{spec}, {_size(self.bytes)}"
+
+
+def explain(pipeline: Pipeline, form: str) -> str:
+    """The drawing; `GraphError` for another form."""
+    if form not in FORMS:
+        raise GraphError(f"form should be one of {', '.join(FORMS)}, got {form!r}.{nearest(form, FORMS)}")
+    plan = pipeline.plan()
+    drawing = Drawing(plan, pipeline.statistics, pipeline.output_names)
+    return {"text": drawing.text, "dot": drawing.dot, "svg": drawing.svg}[form]()
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+class Drawing:
+    """A plan with what its operators gave so far."""
+
+    def __init__(self, plan: Plan, statistics: dict[str, OperatorStatistics], names: Sequence[str]) -> None:
+        self.plan = plan
+        self.statistics = statistics
+        self.names = names
+        self.places: dict[str, list[OperatorNode]] = {place: [] for place in PLACES}
+        for node in plan.nodes:
+            self.places[place_of(plan, node)].append(node)
+        self.places["pruned"] = list(plan.pruned)
+        self.edges = self._edges()
+
+    def _edges(self) -> list[Edge]:
+        edges = []
+        for node in (*self.plan.nodes, *self.plan.pruned):
+            labelled = [("", feed) for feed in node.inputs]
+            labelled += [(f"{name}=", feed) for name, feed in node.argument_inputs.items()]
+            if node.scope is not None:
+                labelled.append(("if " if node.scope.branch else "if not ", node.scope.predicate))
+            for label, feed in labelled:
+                edges.append(Edge(feed.source, feed.index, node, label, self._bytes(feed.source, feed.index)))
+        for position, output in enumerate(self.plan.outputs):
+            name = self.names[position] if self.names else f"output {position}"
+            edges.append(Edge(output.source, output.index, None, name, self._bytes(output.source, output.index)))
+        return edges
+
+    def _bytes(self, node: OperatorNode, output: int) -> float | None:
+        known = self.statistics.get(node.name)
+        if known is None or not known.batches or output >= len(known.output_bytes):
+            return None
+        return known.output_bytes[output] / known.batches
+
+    def text(self) -> str:
+        """A paragraph for each place, a line for each operator."""
+        lines = []
+        for place, nodes in self.places.items():
+            if not nodes:
+                continue
+            lines.append({"offline": "offline (before the cut)"}.get(place, place))
+            width = max(len(node.name) for node in nodes)
+            for node in nodes:
+                feeds = [f"{edge.label}{edge.source.outputs[edge.output].name}" for edge in self._into(node)]
+                gives = ", ".join(
+                    f"{output.spec}" + ("" if (size := self._bytes(node, output.index)) is None else f" {_size(size)}")
+                    for output in node.outputs
+                )
+                took = f" ← {', '.join(feeds)}" if feeds else ""
+                under = f"  [{describe(node.scope)}]" if node.scope is not None else ""
+                lines.append(f"  {node.name:<{width}}{took} → {gives or 'nothing'}{under}  ({node.where})")
+        outputs = [
+            f"{edge.label} = {edge.source.outputs[edge.output].name} ({edge.told})"
+            for edge in self.edges
+            if edge.target is None
+        ]
+        return "\n".join([*lines, "outputs", *(f"  {line}" for line in outputs)]) + "\n"
+
+    def _into(self, node: OperatorNode) -> list[Edge]:
+        return [edge for edge in self.edges if edge.target is node]
+
+    def dot(self) -> str:
+        """For Graphviz: a cluster for each place."""
+        lines = ["digraph graph_of_operators {", "  rankdir=LR; node [shape=box, fontname=sans];"]
+        for place, nodes in self.places.items():
+            if not nodes:
+                continue
+            style = ' style="dashed"; color="grey";' if place == "pruned" else ""
+            lines.append(f'  subgraph "cluster_{place}" {{ label="{place}";{style}')
+            lines += [f"    {_quoted(node.name)} [tooltip={_quoted(str(node.where))}];" for node in nodes]
+            lines.append("  }")
+        for edge in self.edges:
+            if edge.target is None:
+                lines.append(f"  {_quoted('→ ' + edge.label)} [shape=plaintext];")
+            target = edge.target.name if edge.target is not None else f"→ {edge.label}"
+            label = edge.told if edge.target is None else f"{edge.label}{edge.told}"
+            lines.append(f"  {_quoted(edge.source.name)} -> {_quoted(target)} [label={_quoted(label)}];")
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def svg(self) -> str:
+        """A picture: places from left to right, operators from top to bottom."""
+        width, height, gap_x, gap_y, top = 190, 40, 130, 28, 50
+        at: dict[OperatorNode, tuple[int, int]] = {}
+        parts: list[str] = []
+        x = 20
+        depth = 0
+        for place in PLACES:
+            nodes = self.places[place]
+            if not nodes:
+                continue
+            levels = _levels(nodes, self.edges)
+            columns = max(levels.values()) + 1
+            filled = [0] * columns
+            for node in nodes:
+                column = levels[node]
+                at[node] = (x + column * (width + gap_x), top + filled[column] * (height + gap_y))
+                filled[column] += 1
+            wide = columns * (width + gap_x) - gap_x
+            tall = max(filled) * (height + gap_y) + 20
+            parts.append(
+                f'<rect x="{x - 10}" y="24" width="{wide + 20}" height="{tall + 26}" fill="none" stroke="#999" '
+                f'stroke-dasharray="4"/><text x="{x}" y="18" font-weight="bold">{place}</text>'
+            )
+            depth = max(depth, tall)
+            x += wide + gap_x
+        for edge in self.edges:
+            x1, y1 = at[edge.source][0] + width, at[edge.source][1] + height // 2
+            x2, y2 = (x, y1) if edge.target is None else (at[edge.target][0], at[edge.target][1] + height // 2)
+            label = f"{edge.label} {edge.told}" if edge.target is None else f"{edge.label}{edge.told}"
+            parts.append(
+                f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#555" marker-end="url(#tip)"/>'
+                f'<text x="{(x1 + x2) // 2}" y="{(y1 + y2) // 2 - 4}" font-size="9" text-anchor="middle">'
+                f"{escape(label)}</text>"
+            )
+        for node, (left, up) in at.items():
+            parts.append(
+                f'<g><title>{escape(str(node.where))}</title><rect x="{left}" y="{up}" width="{width}" '
+                f'height="{height}" rx="5" fill="#eef" stroke="#335"/><text x="{left + width // 2}" '
+                f'y="{up + height // 2 + 4}" text-anchor="middle">{escape(node.name)}</text></g>'
+            )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{x + 160}" height="{depth + top + 40}" '
+            'font-family="sans-serif" font-size="12"><defs><marker id="tip" refX="8" refY="4" markerWidth="8" '
+            'markerHeight="8" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#555"/></marker></defs>'
+            + "".join(parts)
+            + "</svg>\n"
+        )
+
+
+def _levels(nodes: Sequence[OperatorNode], edges: Sequence[Edge]) -> dict[OperatorNode, int]:
+    """How far each operator is behind the first ones of its place."""
+    inside = set(nodes)
+    levels = dict.fromkeys(nodes, 0)
+    for node in nodes:  # in topological order
+        before = [levels[edge.source] + 1 for edge in edges if edge.target is node and edge.source in inside]
+        levels[node] = max(before, default=0)
+    return levels
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,340 @@
+"""Which records stand in which batch: the sources of a pipeline, opened, and the places of their records.
+
+The first source that the graph defines says what an epoch is and which record a sample is; it does so whether or not
+anything of it is used, so that outputs may change without changing a draw. Further readers go round by themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import GraphError
+from beam_pipes.graph.apply import Outcome, failed
+from beam_pipes.graph.fed import Fed, FeedPlace, Stream
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.reader import Indices, NumberedRecords, Reader, RecordStore, ShardOrder
+from beam_pipes.graph.samples import Records, Samples
+from beam_pipes.graph.tensor_list import TensorList
+
+LAST = ("drop", "pad", "partial")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cursor:
+    """Where a run stands: `position` counts samples of the epoch over all shards."""
+
+    epoch: int = 0
+    position: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchPlace:
+    """Where a batch stands: samples `first` … `first + size - 1` of this shard's epoch `epoch`.
+
+    With `padded`, that many of them at the end repeat the last one.
+    """
+
+    epoch: int
+    iteration: int
+    first: int
+    size: int
+    padded: int = 0
+    marks_valid: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A batch to be made: its place, what fed operators gave for it, and where the run stands after it."""
+
+    place: BatchPlace
+    fed: Mapping[OperatorNode, Sequence[TensorList]]
+    after: Cursor
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenReader:
+    """A reader with its records and their order."""
+
+    node: OperatorNode
+    store: NumberedRecords
+    order: ShardOrder
+
+    @classmethod
+    def of(cls, node: OperatorNode, seed: int, store: NumberedRecords | None = None) -> OpenReader:
+        """Opens a reader; or takes what a cache holds of it."""
+        reader = node.operator
+        assert isinstance(reader, Reader)
+        store = reader.open() if store is None else store
+        order = ShardOrder(
+            size=len(store),
+            seed=seed if reader.seed is None else reader.seed,
+            shard_id=reader.shard_id,
+            num_shards=reader.num_shards,
+            shuffle=reader.random_shuffle,
+            sticky=reader.stick_to_shard,
+        )
+        if order.size < order.num_shards:
+            raise GraphError(
+                f"{node.name}: {order.size} records cannot be divided into {order.num_shards} shards that all hold "
+                f"something ({node.where}).",
+                operator=node.name,
+                where=node.where,
+            )
+        return cls(node, store, order)
+
+    def read(self, indices: Indices, outputs: Collection[int]) -> Sequence[TensorList | None]:
+        """Its records, as its store has them; for a reader that no cache stands for."""
+        assert isinstance(self.store, RecordStore)
+        return self.store.read(indices, outputs)
+
+
+class Feeding:
+    """The sources of a pipeline, the first one in front."""
+
+    def __init__(
+        self,
+        readers: Sequence[OpenReader],
+        streams: Mapping[OperatorNode, Stream],
+        *,
+        first: OperatorNode | None,
+        batch_size: int,
+        last: str,
+    ) -> None:
+        self.readers = {reader.node: reader for reader in readers}
+        self.streams = dict(streams)
+        self.first = first
+        self.primary = self.readers.get(first) if first is not None else None
+        self.batch_size = batch_size
+        self.last = last
+
+    @property
+    def num_shards(self) -> int:
+        """Into how many parts the epoch is divided."""
+        return 1 if self.primary is None else self.primary.order.num_shards
+
+    @property
+    def epoch_size(self) -> int | None:
+        """Samples of an epoch over all shards; None where nobody knows."""
+        return None if self.primary is None else self.primary.order.size
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Batches of an epoch, the same for all shards; None where nobody knows."""
+        size = self.epoch_size
+        if size is None:
+            return None
+        if self.last == "drop":
+            return size // self.num_shards // self.batch_size
+        return math.ceil(math.ceil(size / self.num_shards) / self.batch_size)
+
+    @property
+    def ends_quietly(self) -> bool:
+        """Whether the next epoch begins by itself."""
+        return all(stream.ends_quietly for stream in self.streams.values())
+
+    def take(self, cursor: Cursor) -> Work | None:
+        """The batch at a cursor; None where the epoch is at its end. Pulls from streams: call it in order."""
+        place = self._place(cursor)
+        if place is None:
+            return None
+        step = self.batch_size * self.num_shards
+        after = Cursor(cursor.epoch, cursor.position + step)
+        if not self.streams:
+            return Work(place, {}, after)
+        asked = FeedPlace(place.epoch, place.iteration, place.first, place.size)
+        fed: dict[OperatorNode, Sequence[TensorList]] = {}
+        for node, stream in self.streams.items():
+            columns = stream.next(asked)
+            if columns is None:
+                return None
+            fed[node] = columns
+        sizes = {node: len(columns[0]) for node, columns in fed.items()}
+        size = place.size if self.primary is not None else next(iter(sizes.values()))
+        if size > self.batch_size or any(own != size for own in sizes.values()):
+            found = ", ".join(f"{node.name}: {own}" for node, own in sizes.items())
+            reading = f", and {self.primary.node.name} gives {place.size}" if self.primary is not None else ""
+            raise GraphError(
+                f"fed batches should have one size of at most batch_size={self.batch_size}, got {found}{reading}."
+            )
+        if self.primary is None:
+            if size < self.batch_size and self.last == "drop":
+                return None
+            place = dataclasses.replace(place, size=size)
+            if self.last == "pad":
+                place, fed = self._padded(place, fed)
+        return Work(place, fed, after)
+
+    def _padded(
+        self, place: BatchPlace, fed: dict[OperatorNode, Sequence[TensorList]]
+    ) -> tuple[BatchPlace, dict[OperatorNode, Sequence[TensorList]]]:
+        """A fed batch filled up with its last sample."""
+        rows = np.minimum(np.arange(self.batch_size), place.size - 1)
+        filled: dict[OperatorNode, Sequence[TensorList]] = {
+            node: [column.take(rows) for column in columns] for node, columns in fed.items()
+        }
+        padded = self.batch_size - place.size
+        return dataclasses.replace(place, size=self.batch_size, padded=padded, marks_valid=True), filled
+
+    def _place(self, cursor: Cursor) -> BatchPlace | None:
+        size = self.batch_size
+        iteration = -(-cursor.position // (size * self.num_shards))
+        if self.primary is None:
+            return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=cursor.position, size=size)
+        order = self.primary.order
+        left = order.size - cursor.position
+        if left <= 0 or (self.last == "drop" and left // order.num_shards < size):
+            return None
+        first = max(0, -(-(cursor.position - order.shard_id) // order.num_shards))
+        own = min(size, max(0, order.shard_size - first))
+        if self.last == "pad":
+            return BatchPlace(
+                epoch=cursor.epoch,
+                iteration=iteration,
+                first=first,
+                size=size,
+                padded=size - own,
+                marks_valid=True,
+            )
+        return BatchPlace(epoch=cursor.epoch, iteration=iteration, first=first, size=own)
+
+    def move(self, cursor: Cursor) -> None:
+        """Makes the streams go on at a cursor."""
+        iteration, rest = divmod(cursor.position, self.batch_size * self.num_shards)
+        if rest and self.streams:
+            raise GraphError(
+                f"position {cursor.position} lies within a batch of {self.batch_size}: sources in Python go on between "
+                "batches only. Use the batch size that the state was saved with."
+            )
+        for stream in self.streams.values():
+            stream.move(cursor.epoch, iteration, batch_size=self.batch_size)
+
+    def records(self, place: BatchPlace) -> Records:
+        """The records of a batch, as draws and messages name them: those of the first source."""
+        primary, first = self.primary, self.first
+        valid = np.arange(place.size) < place.size - place.padded if place.marks_valid else None
+
+        def ids() -> Sequence[str]:
+            if primary is not None:
+                return primary.store.record_ids(self._indices(primary, place))
+            name = "sample" if first is None else first.name
+            last = place.first + max(place.size - place.padded, 1) - 1
+            return [f"{name}@{min(index, last)}" for index in range(place.first, place.first + place.size)]
+
+        return Records(
+            size=place.size,
+            ids=ids,
+            epoch=place.epoch,
+            first_in_epoch=place.first,
+            iteration=place.iteration,
+            valid=valid,
+        )
+
+    def indices(self, node: OperatorNode, place: BatchPlace) -> npt.NDArray[np.int64]:
+        """The records of a reader in a batch."""
+        return self._indices(self.readers[node], place)
+
+    def _indices(self, reader: OpenReader, place: BatchPlace) -> npt.NDArray[np.int64]:
+        positions = np.arange(place.first, place.first + place.size)
+        primary = self.primary
+        size = reader.order.shard_size
+        if reader is primary or (primary is not None and reader.order.size == primary.order.size):
+            return reader.order.records(place.epoch, np.minimum(positions, size - 1))
+        if primary is not None:
+            positions = np.minimum(positions, primary.order.shard_size - 1) + place.epoch * primary.order.shard_size
+        epochs, own = np.divmod(positions, size)
+        parts = [reader.order.records(int(epoch), own[epochs == epoch]) for epoch in np.unique(epochs)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def read(
+        self,
+        node: OperatorNode,
+        place: BatchPlace,
+        samples: Samples,
+        used: frozenset[int],
+        *,
+        keep_failures: bool,
+    ) -> Outcome:
+        """What a reader gives for the samples of a batch."""
+        reader = self.readers[node]
+        indices = self._indices(reader, place)[samples.rows]
+        if not len(indices):
+            return Outcome([TensorList([], layout=output.layout) for output in node.outputs], {})
+        try:
+            return Outcome(_checked(node, reader.read(indices, used), len(indices), used), {})
+        except GraphError:
+            raise
+        except Exception as error:
+            if len(indices) == 1 and not keep_failures:
+                raise failed(node, samples, 0, error) from error
+            return _one_by_one(node, reader, samples, indices, used, keep_failures)
+
+    def identity(self) -> Mapping[str, Any]:
+        """What is read, for checkpoints."""
+        found: dict[str, Any] = {}
+        for node, reader in self.readers.items():
+            found[node.name] = {
+                **reader.store.identity(),
+                "num_records": reader.order.size,
+                "shuffle": reader.order.shuffle,
+                "sticky": reader.order.sticky,
+                "seed": reader.order.seed,
+            }
+        for node in self.streams:
+            found[node.name] = {"batch_size": self.batch_size}
+        return found
+
+    def close(self) -> None:
+        """Closes the readers."""
+        for reader in self.readers.values():
+            reader.store.close()
+
+
+def _one_by_one(
+    node: OperatorNode,
+    reader: OpenReader,
+    samples: Samples,
+    indices: npt.NDArray[np.int64],
+    used: frozenset[int],
+    keep_failures: bool,
+) -> Outcome:
+    """Finds the record that cannot be read."""
+    failures: dict[int, Exception] = {}
+    kept: list[list[TensorList]] = []
+    for at in range(len(indices)):
+        try:
+            kept.append(_checked(node, reader.read(indices[at : at + 1], used), 1, used))
+        except Exception as error:
+            if not keep_failures:
+                raise failed(node, samples, at, error) from error
+            failures[at] = error
+    columns = [
+        TensorList([one[output][0] for one in kept] if output in used else [], layout=node.outputs[output].layout)
+        for output in range(len(node.outputs))
+    ]
+    return Outcome(columns, failures)
+
+
+def _checked(
+    node: OperatorNode, columns: Sequence[TensorList | None], size: int, used: frozenset[int]
+) -> list[TensorList]:
+    if len(columns) != len(node.outputs):
+        raise GraphError(f"{node.operator.title()} should read {len(node.outputs)} columns, got {len(columns)}.")
+    made = []
+    for index, (output, column) in enumerate(zip(node.outputs, columns, strict=True)):
+        if column is None:
+            column = TensorList([])
+        elif index in used and len(column) != size:
+            raise GraphError(f"{node.operator.title()} should read {size} records, got {len(column)}.")
+        made.append(column.with_layout(output.spec.layout))
+    return made
+
+
+def make_streams(nodes: Sequence[OperatorNode]) -> dict[OperatorNode, Stream]:
+    """The streams of fed operators."""
+    return {node: node.operator.stream() for node in nodes if isinstance(node.operator, Fed)}

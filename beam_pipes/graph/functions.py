@@ -1,0 +1,127 @@
+"""What users call: a function (`fn.flip`) and a class (`ops.Flip`) for each operator, made from its declaration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from beam_pipes.errors import OperatorArgumentError
+from beam_pipes.graph.operator import COMMON_ARGUMENTS, Operator
+from beam_pipes.graph.trace import call
+from beam_pipes.graph.user_frame import user_frame
+
+
+def function_of(operator: type[Operator]) -> Callable[..., Any]:
+    """`fn.…` of an operator: call it with data nodes and arguments to add the operator to the current pipeline."""
+
+    def function(*inputs: Any, **arguments: Any) -> Any:
+        if not operator.inputs:
+            inputs, arguments = (), _by_position(operator, inputs, arguments)
+        return call(operator, _positional(operator, inputs, arguments), arguments)
+
+    function.__name__ = function.__qualname__ = operator.op_name.rpartition(".")[2]
+    function.__doc__ = documentation(operator)
+    function.__module__ = ".".join(["transforms.fn", *operator.op_name.split(".")[:-1]])
+    function.__signature__ = signature(operator)  # type: ignore[attr-defined]
+    return function
+
+
+def class_of(operator: type[Operator]) -> type:
+    """`ops.…` of an operator: make it with its constants, then call it with data nodes."""
+
+    def __init__(self: Any, *values: Any, **arguments: Any) -> None:
+        arguments = _by_position(operator, values, arguments)
+        common = {name for name in (*COMMON_ARGUMENTS, "seed") if name not in operator.arguments}
+        operator.check_names(
+            [name for name in arguments if name not in common or name == "seed" and not operator.random]
+        )
+        self.arguments = arguments
+
+    def __call__(self: Any, *inputs: Any, **arguments: Any) -> Any:
+        together = {**self.arguments, **arguments}
+        return call(operator, _positional(operator, inputs, together), together)
+
+    def __repr__(self: Any) -> str:
+        return f"{operator.title()}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"
+
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
+            *(p for p in signature(operator).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY),
+        ]
+    )
+    members = {"__init__": __init__, "__call__": __call__, "__repr__": __repr__, "operator": operator}
+    module = ".".join(["transforms.ops", *operator.op_name.split(".")[:-1]])
+    return type(operator.__name__, (), {**members, "__doc__": documentation(operator), "__module__": module})
+
+
+def _by_position(operator: type[Operator], values: Sequence[Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments, with those that were given by position under their names."""
+    names = operator.positional
+    if len(values) > len(names):
+        takes = f"at most {len(names)} ({', '.join(names)})" if names else "none"
+        raise OperatorArgumentError(
+            f"{operator.title()} got {len(values)} values by position and takes {takes}. Data nodes are given when it "
+            f"is called, arguments by keyword: {', '.join(operator.arguments)}. ({user_frame()})",
+            operator=operator.title(),
+        )
+    given = dict(zip(names, values, strict=False))
+    for name in given:
+        if name in arguments:
+            raise OperatorArgumentError(f"{operator.title()}: {name} was given twice. ({user_frame()})")
+    return {**given, **arguments}
+
+
+def _positional(operator: type[Operator], inputs: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
+    """Inputs in their order; a declared input may also be given by its name."""
+    given = list(inputs)
+    for name in operator.inputs[len(given) :]:
+        if name in arguments and name not in operator.arguments:
+            given.append(arguments.pop(name))
+    return given
+
+
+def signature(operator: type[Operator]) -> inspect.Signature:
+    """`(images, /, *, horizontal=1, …, device=None)`."""
+    parameters: list[inspect.Parameter] = []
+    kind = inspect.Parameter.POSITIONAL_ONLY if operator.variadic else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    required = len(operator.inputs) - operator.optional_inputs
+    for position, name in enumerate(operator.inputs):
+        if operator.variadic and position == len(operator.inputs) - 1:
+            parameters.append(inspect.Parameter(name, inspect.Parameter.VAR_POSITIONAL))
+        else:
+            default: Any = inspect.Parameter.empty if position < required else None
+            parameters.append(inspect.Parameter(name, kind, default=default))
+    if not operator.inputs:
+        for name in operator.positional:
+            parameters.append(inspect.Parameter(name, kind, default=operator.arguments[name].default))
+    own = [a for a in operator.arguments.values() if operator.inputs or a.name not in operator.positional]
+    for argument in sorted(own, key=lambda argument: not argument.is_required):
+        default = inspect.Parameter.empty if argument.is_required else argument.default
+        parameters.append(inspect.Parameter(argument.name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    for name in common_arguments(operator):
+        default = False if name == "preserve" else None
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    return inspect.Signature(parameters)
+
+
+def common_arguments(operator: type[Operator]) -> list[str]:
+    """The keywords that every operator takes, without those that it declares itself."""
+    names = [*COMMON_ARGUMENTS, *(["seed"] if operator.random else [])]
+    return [name for name in names if name not in operator.arguments]
+
+
+def documentation(operator: type[Operator]) -> str:
+    """The docstring of the function: the operator's own, its inputs and arguments, where it can stand."""
+    lines = [inspect.getdoc(operator) or operator.title(), ""]
+    if operator.inputs:
+        lines.append(f"Inputs: {', '.join(operator.inputs)}{' …' if operator.variadic else ''}.")
+    if operator.arguments:
+        lines.append("Args:")
+    for argument in operator.arguments.values():
+        what = argument.kind.words + ("" if argument.constant_only else ", or a data node")
+        default = "" if argument.is_required else f" Default: {argument.default!r}."
+        lines.append(f"    {argument.name}: {argument.doc or what} ({what}).{default}")
+    lines.append(f"Places: {', '.join(operator.devices)}." + (" Draws random numbers." if operator.random else ""))
+    return "\n".join(lines)

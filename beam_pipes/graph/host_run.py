@@ -1,0 +1,195 @@
+"""Runs a plan over one batch on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import GraphError
+from beam_pipes.graph.apply import Outcome, apply
+from beam_pipes.graph.basic.merge import Merge
+from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.samples import Records, Samples
+from beam_pipes.graph.scope import Scope
+from beam_pipes.graph.statistics import OperatorStatistics
+from beam_pipes.graph.tensor_list import TensorList
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedSample:
+    """A sample that an operator failed on where that is allowed: what a dead letter tells."""
+
+    record: str
+    operator: str
+    epoch: int
+    error_type: str
+    message: str
+    where: str
+    dropped: bool
+
+
+@dataclasses.dataclass
+class Held:
+    """The column of a data node, and the rows of the batch that it is for."""
+
+    column: TensorList
+    rows: Rows
+
+    def take(self, rows: Rows) -> TensorList:
+        """The samples of some of these rows."""
+        if rows is self.rows or len(rows) == len(self.rows):
+            return self.column
+        at = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
+        if not len(self.rows) and len(rows) or not np.array_equal(self.rows[at], rows):
+            raise GraphError("a function with conditions returns nothing for some samples: return a value on all ways")
+        return self.column.take(at)
+
+
+# Gives what an operator that reads or is fed gives for these samples.
+Feed = Callable[[OperatorNode, Samples], Outcome]
+
+
+class HostRun:
+    """One batch on its way through operators, one after the other."""
+
+    def __init__(
+        self,
+        records: Records,
+        *,
+        feed: Feed,
+        draw_key: Callable[[OperatorNode], str],
+        on_error: str = "fail",
+        pool: ThreadPoolExecutor | None = None,
+        num_threads: int = 1,
+        statistics: Mapping[str, OperatorStatistics] | None = None,
+    ) -> None:
+        self.records = records
+        self.held: dict[DataNode, Held] = {}
+        self.failed: list[FailedSample] = []
+        self.feed = feed
+        self._draw_key = draw_key
+        self._on_error = on_error
+        self._pool = pool
+        self._num_threads = num_threads
+        self._statistics = statistics if statistics is not None else {}
+        self._alive = np.ones(records.size, bool)
+        self._all: Rows = np.arange(records.size)
+        self._rows: dict[Scope | None, Rows] = {None: self._all}
+
+    def rows_of(self, scope: Scope | None) -> Rows:
+        """The rows of the batch that a branch is run for, without those that failed."""
+        known = self._rows.get(scope)
+        if known is None:
+            assert scope is not None
+            parent = self.rows_of(scope.parent)
+            chosen = self._chosen(scope.predicate, parent)
+            known = self._rows[scope] = parent[chosen == scope.branch]
+        return known
+
+    def samples(self, node: OperatorNode, rows: Rows) -> Samples:
+        """The records of some rows, as one operator draws for them."""
+        return Samples(self.records, rows, self._draw_key(node))
+
+    def hold(self, node: DataNode, column: TensorList) -> None:
+        """Takes a column that was computed elsewhere, for all rows of the batch."""
+        self.held[node] = Held(column, self._all)
+
+    def run(self, node: OperatorNode, spent: Sequence[DataNode] = ()) -> None:
+        """Runs one operator, and lets go of the columns in `spent`."""
+        start = time.perf_counter()
+        rows = self.rows_of(node.scope)
+        if isinstance(node.operator, Merge):
+            column, rows = self._merged(node, rows)
+            outcome = Outcome([column], {})
+        elif isinstance(node.operator, Partial):
+            chosen = self._chosen(node.inputs[0], rows)
+            value = self.held[node.inputs[1]]
+            rows = np.intersect1d(rows[chosen == node.operator.branch], value.rows, assume_unique=True)
+            outcome = Outcome([value.take(rows)], {})
+        elif node.operator.is_source:
+            outcome = self.feed(node, self.samples(node, rows))
+        else:
+            outcome = apply(
+                node,
+                self.samples(node, rows),
+                [self.held[feed].take(rows) for feed in node.inputs],
+                {name: self.held[feed].take(rows) for name, feed in node.argument_inputs.items()},
+                keep_failures=(node.on_error or self._on_error) != "fail",
+                pool=self._pool,
+                num_threads=self._num_threads,
+            )
+        if outcome.failures:
+            rows = self._bury(node, rows, outcome.failures)
+        for output, column in zip(node.outputs, outcome.columns, strict=True):
+            self.held[output] = Held(column, rows)
+        self._count(node, len(rows), outcome, time.perf_counter() - start)
+        for data_node in spent:
+            self.held.pop(data_node, None)
+
+    def output(self, node: DataNode) -> TensorList:
+        """The column of an output, over the samples that went all the way."""
+        return self.held[node].take(self.rows_of(None))
+
+    def _chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
+        """The condition, for some rows."""
+        if not len(rows):
+            return np.zeros(0, bool)
+        return np.asarray(self.held[predicate].take(rows).as_array()).astype(bool)
+
+    def _merged(self, node: OperatorNode, rows: Rows) -> tuple[TensorList, Rows]:
+        """The samples of both branches in their order, and the rows that have one (all, but for early returns)."""
+        chosen = self._chosen(node.inputs[0], rows)
+        sides = []
+        for branch, feed in zip((True, False), node.inputs[1:], strict=True):
+            held = self.held[feed]
+            own = rows[chosen == branch]
+            if len(own) and not np.array_equal(own, held.rows):
+                own = np.intersect1d(own, held.rows, assume_unique=True)
+            sides.append((own, held.take(own)))
+        (first_rows, first), (second_rows, second) = sides
+        both = np.concatenate([first_rows, second_rows])
+        order = np.argsort(both, kind="stable")
+        layout = node.outputs[0].spec.layout
+        if not len(first) or not len(second):
+            whole = first if len(first) else second
+            return TensorList(whole.as_array() if whole.is_stacked else list(whole), layout=layout), both[order]
+        if first.is_stacked and second.is_stacked:
+            one, other = first.as_array(), second.as_array()
+            if one.shape[1:] == other.shape[1:] and one.dtype == other.dtype:
+                return TensorList(np.concatenate([one, other])[order], layout=layout), both[order]
+        samples = [*first, *second]
+        return TensorList([samples[at] for at in order.tolist()], layout=layout), both[order]
+
+    def _bury(self, node: OperatorNode, rows: Rows, failures: Mapping[int, Exception]) -> Rows:
+        """Books the samples that failed and takes them out of all that follows; returns the rows that are left."""
+        for index, error in failures.items():
+            row = int(rows[index])
+            self._alive[row] = False
+            self.failed.append(
+                FailedSample(
+                    record=self.records.ids[row],
+                    operator=node.name,
+                    epoch=self.records.epoch,
+                    error_type=type(error).__name__,
+                    message=str(error),
+                    where=str(node.where),
+                    dropped=(node.on_error or self._on_error) == "drop",
+                )
+            )
+        self._rows = {scope: known[self._alive[known]] for scope, known in self._rows.items()}
+        return rows[self._alive[rows]]
+
+    def _count(self, node: OperatorNode, records: int, outcome: Outcome, secs: float) -> None:
+        known = self._statistics.get(node.name)
+        if known is not None:
+            sizes = [column.nbytes for column in outcome.columns]
+            known.add(records=records, failed=len(outcome.failures), sizes=sizes, secs=secs)

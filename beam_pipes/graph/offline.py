@@ -1,0 +1,248 @@
+"""What lies before the cut as a `Declaration`: one unit for each operator, run by any runner, written to a cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.cache.spec import FeatureSpec
+from beam_pipes.engine.graph import Graph, Ref, Unit
+from beam_pipes.engine.record_context import current_context
+from beam_pipes.errors import GraphError
+from beam_pipes.graph.apply import apply
+from beam_pipes.graph.basic.merge import Merge
+from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.cut import OfflinePart
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.numbered_source import NumberedSource, NumberedValue
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.reader import Reader, RecordStore
+from beam_pipes.graph.samples import Records, Samples
+from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.sources.source import Source
+
+#: The feature that holds the name of the record: what draws behind the cut are keyed by.
+RECORD_FEATURE = "record_id"
+
+
+class _Absent:
+    """Stands for the value of an operator in a branch that a record does not take."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __reduce__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
+
+
+class _Stage:
+    """What all stages of an offline part have in common: an operator, and a value for each of its outputs."""
+
+    #: Set by the graph from which it is made; not part of what decides results.
+    on_error: str | None = None
+
+    def __init__(self, node: OperatorNode) -> None:
+        self.name = node.name
+        self.operator: Operator = node.operator
+        self.output_type: Mapping[str, type] = {str(index): object for index in range(len(node.outputs))}
+        self.on_error = node.on_error
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {"operator": self.operator}
+
+
+class ReadStage(_Stage):
+    """A value of the source → what the reader gives for it."""
+
+    def __init__(self, node: OperatorNode, source: Source) -> None:
+        super().__init__(node)
+        reader = node.operator
+        assert isinstance(reader, Reader)
+        self.reader = reader
+        self.input_type: type = source.output_type
+        self.output_type = {**self.output_type, RECORD_FEATURE: object}
+
+    def transform(self, value: Any) -> dict[str, list[Any]]:
+        if isinstance(value, NumberedValue):
+            value = value.value
+        context = current_context()
+        assert context is not None  # the engine sets it
+        made = {str(index): [np.asarray(one)] for index, one in enumerate(self.reader.from_source(value))}
+        return {**made, RECORD_FEATURE: [context.record_id]}
+
+
+class ReadBesideStage(_Stage):
+    """The number of a record → what another reader gives for the record of that number."""
+
+    def __init__(self, node: OperatorNode) -> None:
+        super().__init__(node)
+        reader = node.operator
+        assert isinstance(reader, Reader)
+        self.reader = reader
+        self.input_type: type = NumberedValue
+        self._store: RecordStore | None = None
+
+    def transform(self, value: NumberedValue) -> dict[str, list[Any]]:
+        if self._store is None:
+            self._store = self.reader.open()
+        columns = self._store.read(np.array([value.number]), range(len(self.output_type)))
+        return {str(index): [column[0]] for index, column in enumerate(columns) if column is not None}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": None}
+
+
+class OperatorStage(_Stage):
+    """What an operator gives for one record: the same code as in the loader, over a batch of one."""
+
+    def __init__(self, node: OperatorNode, conditions: Sequence[bool]) -> None:
+        super().__init__(node)
+        self.input_type: Mapping[str, type] = dict.fromkeys(_input_refs(node), object)
+        self.conditions = tuple(conditions)
+        self.layouts = tuple(output.spec.layout for output in node.outputs)
+        self._node = node
+
+    def transform(self, values: Mapping[str, Any]) -> dict[str, list[Any]]:
+        for position, branch in enumerate(self.conditions):
+            value = values[f"if{position}"]
+            if value is ABSENT or bool(value) != branch:
+                return {key: [ABSENT] for key in self.output_type}
+        inputs = [values[f"in{position}"] for position in range(len(self._node.inputs))]
+        if isinstance(self.operator, Merge):
+            return {"0": [inputs[1] if bool(inputs[0]) else inputs[2]]}
+        if isinstance(self.operator, Partial):
+            return {"0": [inputs[1] if bool(inputs[0]) == self.operator.branch else ABSENT]}
+        if any(value is ABSENT for value in inputs):
+            raise GraphError("a function with conditions returns nothing for some samples: return a value on all ways")
+        context = current_context()
+        assert context is not None  # the engine sets it
+        record_id = context.record_id
+        samples = Samples(Records(size=1, ids=lambda: [record_id]), np.zeros(1, np.intp), "")
+        arguments = {name: TensorList([values[f"arg_{name}"]]) for name in self._node.argument_inputs}
+        outcome = apply(self._node, samples, [TensorList([value]) for value in inputs], arguments)
+        return {str(index): [column[0]] for index, column in enumerate(outcome.columns)}
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {"operator": self.operator, "conditions": self.conditions, "inputs": tuple(self.input_type)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_node": _portable(self._node)}
+
+
+class ExampleStage:
+    """The stored values of a record as an example."""
+
+    name = "Cached example"
+    output_type = dict
+
+    def __init__(self, features: Mapping[str, str]) -> None:
+        #: The unit's input → the name of the feature.
+        self.features = dict(features)
+        self.input_type: Mapping[str, type] = dict.fromkeys(self.features, object)
+
+    def transform(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{feature: values[key] for key, feature in self.features.items()}]
+
+
+def _portable(node: OperatorNode) -> OperatorNode:
+    """A node without what it hangs on: what a worker needs of it."""
+    lonely = dataclasses.replace(node, inputs=(), argument_inputs={}, scope=None, pipeline=None, outputs=())
+    lonely.inputs = tuple(DataNode(lonely, 0, "cpu", feed.spec) for feed in node.inputs)
+    lonely.argument_inputs = {
+        name: DataNode(lonely, 0, "cpu", feed.spec) for name, feed in node.argument_inputs.items()
+    }
+    lonely.outputs = tuple(DataNode(lonely, output.index, "cpu", output.spec) for output in node.outputs)
+    return lonely
+
+
+def _ref(node: DataNode) -> Ref:
+    return Ref(node.source.name, str(node.index))
+
+
+def _input_refs(node: OperatorNode) -> dict[str, Ref]:
+    refs = {f"in{position}": _ref(feed) for position, feed in enumerate(node.inputs)}
+    refs |= {f"arg_{name}": _ref(feed) for name, feed in node.argument_inputs.items()}
+    if node.scope is not None:
+        refs |= {f"if{position}": _ref(scope.predicate) for position, scope in enumerate(node.scope.chain())}
+    return refs
+
+
+def feature_name(node: DataNode) -> str:
+    """What a stored data node is called in the cache: `decoders.image`, `readers.file[1]`."""
+    return node.name
+
+
+def feature_spec(node: DataNode) -> FeatureSpec | None:
+    """How a stored data node is stored; None where its dtype or rank is not known before it is computed."""
+    spec = node.spec
+    if spec.dtype is None or spec.shape is None:
+        return None
+    return FeatureSpec(spec.dtype.name, shape=spec.shape)
+
+
+def make_declaration(part: OfflinePart, *, name: str, **options: Any) -> Declaration:
+    """The offline part of a graph as a declaration: `source` from its reader, a unit for each operator."""
+    reader_node = part.reader
+    reader = reader_node.operator
+    assert isinstance(reader, Reader)
+    source = reader.source()
+    if len(part.readers) > 1:
+        source = NumberedSource(reader, tuple(node.operator for node in part.readers[1:]))  # type: ignore[misc]
+    units = []
+    for node in part.nodes:
+        if node in part.readers:
+            stage: Any = ReadStage(node, source) if node is reader_node else ReadBesideStage(node)
+            units.append(Unit(name=node.name, stage=stage, inputs=Ref("", None)))
+            continue
+        conditions = [] if node.scope is None else [scope.branch for scope in node.scope.chain()]
+        refs = _input_refs(node)
+        if not refs:  # a constant: one for each record
+            refs = {"record": Ref(reader_node.name, RECORD_FEATURE)}
+        stage = OperatorStage(node, conditions)
+        stage.input_type = dict.fromkeys(refs, object)
+        units.append(Unit(name=node.name, stage=stage, inputs=refs))
+    stored = {f"f{position}": node for position, node in enumerate(part.stored)}
+    features = {key: feature_name(node) for key, node in stored.items()} | {"record": RECORD_FEATURE}
+    example = ExampleStage(features)
+    refs = {key: _ref(node) for key, node in stored.items()} | {"record": Ref(reader_node.name, RECORD_FEATURE)}
+    units.append(Unit(name=example.name, stage=example, inputs=refs))
+    graph = Graph(
+        name=name,
+        input_type=source.output_type,
+        units=tuple(units),
+        outputs={"train": Ref(example.name, None)},
+        output_type={"train": dict},
+    )
+    specs = {feature_name(node): feature_spec(node) for node in part.stored}
+    declared = None if None in specs.values() else {**specs, RECORD_FEATURE: FeatureSpec("str")}
+    return Declaration(name=name, source=source, pipeline=_GraphStage(graph), features=declared, **options)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _GraphStage:
+    """A graph as the pipeline of a declaration."""
+
+    graph: Graph
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    @property
+    def input_type(self) -> Any:
+        return self.graph.input_type
+
+    @property
+    def output_type(self) -> Any:
+        return self.graph.output_type
+
+    def transform(self, value: Any) -> Any:
+        raise GraphError(f"{self.name}: an offline part is run unit by unit")

@@ -1,0 +1,172 @@
+"""`Operator`: the base class of everything that makes data nodes.
+
+An *operator* is declared by a class: inputs, arguments, places, and what it does to samples. An instance holds the
+constants of one call. It does its work in one of these methods; the first that fits is taken:
+
+| method | works on | for |
+| --- | --- | --- |
+| `run_batch(samples, *columns, **arguments)` | `TensorList`s of the batch | columns, ragged outputs, draws |
+| `run_arrays(xp, *arrays, **arguments)` | stacked arrays of NumPy, JAX, torch | equal shapes; devices |
+| `run(sample, *arrays, **arguments)` | one sample | everything else, in threads |
+
+On JAX and torch `run_arrays` is what runs. An operator that draws there has `host_draws(samples, shapes, **arguments)`
+too: the host calls it with the shape of a sample of each input, and what it gives, name → array (n, …), are the
+keywords of `run_arrays`, in place of the arguments. So draws are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from beam_pipes.errors import InferenceError, OperatorArgumentError
+from beam_pipes.graph.argument import Argument, nearest
+from beam_pipes.graph.tensor_spec import UNKNOWN, TensorSpec
+
+if TYPE_CHECKING:
+    from beam_pipes.graph.data_node import DataNode
+
+Device = Literal["cpu", "mixed", "gpu"]
+DEVICES: tuple[Device, ...] = ("cpu", "mixed", "gpu")
+
+#: Keywords that every operator takes, besides its own arguments.
+COMMON_ARGUMENTS = ("device", "name", "preserve", "on_error")
+
+#: A keyword of DALI's operators that sizes its buffers: accepted, so that graphs move over, and decides nothing here.
+WITHOUT_EFFECT = "bytes_per_sample_hint"
+
+
+class Operator:
+    """What a call of `fn.…` or `ops.…` stands for; see the module for how it runs.
+
+    Class attributes of an operator:
+
+    - `inputs`: names of its positional inputs. The last `optional_inputs` of them may be left out; with `variadic` the
+      last one may be given any number of times.
+    - `num_outputs`: how many data nodes it gives (`output_count` where that depends on the arguments).
+    - `devices`: where it can stand.
+    - `random`: it draws, by `samples` or `sample`; it takes `seed=` and may not stand before a cut.
+    - `side_effects`: it is run even where nobody uses what it gives, once a batch, in order; the current pipeline must
+      be set.
+    - `holds_gil`: its `run` is Python rather than a library that releases the interpreter lock: threads do not help.
+    - `rounds_by_place`: its `run` and its `run_arrays` round differently. The host then takes `run` even where samples
+      are stacked, so that results do not depend on who stacked them.
+    - `version`: raise it when results change; part of the fingerprint of caches.
+    """
+
+    #: The name in the table of operators, such as `random.coin_flip`; set when the class is looked up there.
+    op_name: ClassVar[str] = ""
+    inputs: ClassVar[tuple[str, ...]] = ()
+    optional_inputs: ClassVar[int] = 0
+    variadic: ClassVar[bool] = False
+    num_outputs: Any = 1
+    #: Arguments that may also be given by position: to `ops.…`, and to `fn.…` where there are no inputs.
+    positional: ClassVar[tuple[str, ...]] = ()
+    devices: ClassVar[tuple[Device, ...]] = ("cpu",)
+    random: ClassVar[bool] = False
+    side_effects: ClassVar[bool] = False
+    holds_gil: ClassVar[bool] = False
+    rounds_by_place: ClassVar[bool] = False
+    version: ClassVar[str] = "1"
+    #: It begins a graph: a reader, or fed from outside.
+    is_source: ClassVar[bool] = False
+    #: It takes nodes out of the branches of a condition.
+    reads_branches: ClassVar[bool] = False
+
+    #: Name → declaration, those of base classes first; filled in by `__init_subclass__`.
+    arguments: ClassVar[Mapping[str, Argument]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        found: dict[str, Argument] = {}
+        for base in reversed(cls.__mro__):
+            found.update({name: value for name, value in vars(base).items() if isinstance(value, Argument)})
+        cls.arguments = found
+
+    def __init__(self, constants: Mapping[str, Any], *, name: str = "", nodes: Sequence[str] = ()) -> None:
+        """The operator of one call. `constants` are its arguments but those named in `nodes`, which are data nodes.
+
+        Raises `OperatorArgumentError` for what is unknown, missing or of another kind.
+        """
+        self.name = name or type(self).title()
+        self.constants: dict[str, Any] = {}
+        self.check_names([*constants, *nodes])
+        for key, argument in self.arguments.items():
+            if key in nodes:
+                if argument.constant_only:
+                    raise OperatorArgumentError(
+                        f"{self.name}: {key} has to be known when the graph is defined, and is a data node here. Give "
+                        "it a constant.",
+                        operator=self.name,
+                        argument=key,
+                    )
+            elif key in constants:
+                self.constants[key] = argument.convert(constants[key], operator=self.name)
+            elif argument.is_required:
+                raise OperatorArgumentError(
+                    f"{self.name}: {key} is missing ({argument.kind.words}; {argument.doc or 'no default'}).",
+                    operator=self.name,
+                    argument=key,
+                )
+            else:
+                self.constants[key] = argument.default_value(operator=self.name)
+        self.check()
+
+    @classmethod
+    def title(cls) -> str:
+        """What it is called in messages: its name in the table, or that of the class."""
+        return cls.op_name or cls.__name__
+
+    @classmethod
+    def check_names(cls, names: Sequence[str]) -> None:
+        """Raises `OperatorArgumentError` for a keyword that this operator does not take, naming the nearest one."""
+        known = [*cls.arguments, *COMMON_ARGUMENTS, *(["seed"] if cls.random else [])]
+        for name in names:
+            if name not in cls.arguments and name != WITHOUT_EFFECT:
+                raise OperatorArgumentError(
+                    f"{cls.title()} has no argument {name!r}.{nearest(name, known)} It takes: {', '.join(known)}.",
+                    operator=cls.title(),
+                    argument=name,
+                )
+
+    # What a subclass may say
+
+    def check(self) -> None:
+        """Raises `OperatorArgumentError` where constants do not go together."""
+
+    def output_count(self) -> int:
+        """How many data nodes the call gives."""
+        return int(self.num_outputs)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec | Sequence[TensorSpec]:
+        """What is known of the outputs, given what is known of the inputs; raises `self.refuse(…)`."""
+        return UNKNOWN if self.output_count() == 1 else (UNKNOWN,) * self.output_count()
+
+    def result(self, nodes: Sequence[DataNode]) -> Any:
+        """What the call returns: a node, or a list of several."""
+        return nodes[0] if len(nodes) == 1 else list(nodes)
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        """What, beside its code, decides the results: all constants."""
+        return {"op_name": self.op_name, "version": self.version, **self.constants}
+
+    # What a subclass may do
+
+    run_batch: Any = None
+    run_arrays: Any = None
+    run: Any = None
+    host_draws: Any = None
+
+    # Helpers
+
+    def refuse(self, message: str) -> InferenceError:
+        """`raise self.refuse("expected images of rank 3, got float32[·]")`: with the operator's name in front."""
+        return InferenceError(f"{self.name}: {message}", operator=self.name)
+
+    def argument_error(self, message: str) -> OperatorArgumentError:
+        """`raise self.argument_error("size should be positive, got 0")`: with the operator's name in front."""
+        return OperatorArgumentError(f"{self.name}: {message}", operator=self.name)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r:.40}" for name, value in self.constants.items() if value is not None)
+        return f"{self.name}({shown})"

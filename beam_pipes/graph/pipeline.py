@@ -1,0 +1,493 @@
+"""`Pipeline`: a graph of operators, and what runs it batch by batch."""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.errors import GraphError, OperatorArgumentError
+from beam_pipes.graph.apply import Outcome
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.definition import GraphDefinition
+from beam_pipes.graph.fed import Stream
+from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
+from beam_pipes.graph.host_run import FailedSample, Feed, HostRun
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.outputs import Outputs
+from beam_pipes.graph.pipeline_options import PipelineOptions
+from beam_pipes.graph.plan import Plan, place_of
+from beam_pipes.graph.reader import Reader
+from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.statistics import OperatorStatistics
+from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
+from beam_pipes.loader.order import ORDER_VERSION
+from beam_pipes.loader.state import LoaderState, check_same_sequence
+
+if TYPE_CHECKING:
+    from beam_pipes.graph.cached_store import CachedStore
+    from beam_pipes.offline.declaration import Declaration
+
+
+class Pipeline(GraphDefinition):
+    """A graph of operators, run batch by batch.
+
+        pipe = Pipeline(batch_size=32, num_threads=2)
+        with pipe:
+            files, labels = fn.readers.file(file_root=root)
+            pipe.set_outputs(fn.decoders.image(files), labels)
+        images, labels = pipe.run()
+
+    A function with `@pipeline_def`, or a subclass that overrides `define_graph`, says the same. Options are those of
+    `PipelineOptions`; the first four may be given by position.
+
+    `run` goes from epoch to epoch; a batch never holds samples of two. Where a source in Python (`external_source`) is
+    at its end, `run` raises `StopIteration`, unless it goes on by `cycle="quiet"`.
+    """
+
+    def __init__(
+        self,
+        batch_size: int | None = None,
+        num_threads: int | None = None,
+        device_id: int | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        given = {"batch_size": batch_size, "num_threads": num_threads, "device_id": device_id, "seed": seed}
+        super().__init__(PipelineOptions.of({**options, **{k: v for k, v in given.items() if v is not None}}))
+        self.dead_letters: list[FailedSample] = []
+        self.num_dropped = 0
+        self.statistics: dict[str, OperatorStatistics] = {}
+        self._feeding: Feeding | None = None
+        self._cached: CachedStore | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._cursor = Cursor()
+        self._ended = False
+        self._pushed: dict[str, list[Any]] = {}
+        self._digest: str | None = None
+        self._booking = threading.Lock()
+        self._scheduled: collections.deque[Outputs] = collections.deque()
+
+    # Options
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a full batch."""
+        size = self.options.batch_size
+        if size is None:
+            raise OperatorArgumentError(
+                "batch_size is missing: Pipeline(batch_size=32), or my_pipeline(batch_size=32)."
+            )
+        return size
+
+    max_batch_size = batch_size
+
+    @property
+    def num_threads(self) -> int:
+        """Threads for operators that release the interpreter lock."""
+        return self.options.num_threads
+
+    @property
+    def device_id(self) -> int | None:
+        """Which accelerator the device iterators use; None leaves it to them."""
+        return self.options.device_id
+
+    @property
+    def seed(self) -> int:
+        """What shuffling and draws are keyed by."""
+        return self.options.seed
+
+    # The current pipeline
+
+    @staticmethod
+    def current() -> Pipeline | None:
+        """The pipeline that is being defined in this thread, or None."""
+        found = current_pipeline()
+        return found if isinstance(found, Pipeline) else None
+
+    @staticmethod
+    def push_current(pipeline: Pipeline) -> None:
+        """Makes `pipeline` the current one of this thread, until `pop_current`."""
+        push_pipeline(pipeline)
+
+    @staticmethod
+    def pop_current() -> None:
+        """Ends what `push_current` began."""
+        pop_pipeline()
+
+    # Sources
+
+    def build(self) -> None:
+        """Makes the pipeline ready: opens readers, prunes. `run` does it by itself where it was not done."""
+        if self._feeding is not None:
+            return
+        plan = self.plan()
+        self.statistics = {node.name: OperatorStatistics(place=place_of(plan, node)) for node in plan.nodes}
+        self._feeding = self._make_feeding(plan)
+        for name, batches in self._pushed.items():
+            for batch in batches:
+                self.feed_input(name, batch)
+        self._pushed = {}
+
+    def _first_source(self) -> OperatorNode | None:
+        return next((node for node in self.nodes if node.operator.is_source), None)
+
+    def _make_feeding(self, plan: Plan) -> Feeding:
+        first = self._first_source()
+        part = plan.offline if self.options.cache is not None else None
+        if self.options.cache is not None and plan.offline is None:
+            raise GraphError(
+                f"the pipeline has cache={self.options.cache!r}, and its graph has no cut: mark one with "
+                "graph.cache(node)."
+            )
+        wanted = list(dict.fromkeys([*([] if first is None else [first]), *plan.sources]))
+        readers = []
+        for node in wanted:
+            if not isinstance(node.operator, Reader):
+                continue
+            store = None
+            if part is not None and node in part.readers[1:]:
+                continue  # what is used of it lies in the cache
+            if part is not None and node is part.reader:
+                from beam_pipes.graph.cached_store import CachedStore
+
+                assert self.options.cache is not None
+                store = self._cached = CachedStore(self.options.cache, part, self.offline_declaration())
+                store.check_alone([other for other in wanted if other not in part.readers])
+            readers.append(OpenReader.of(node, self.seed, store))
+        return Feeding(readers, make_streams(wanted), first=first, batch_size=self.batch_size, last=self.options.last)
+
+    def offline_declaration(self, name: str = "graph", **options: Any) -> Declaration:
+        """What lies before the cut as a `Declaration`: build it with any runner, then pass `cache=` its directory.
+
+        `options` are those of `Declaration`: `target_shard_bytes`, `max_bad`, … `on_error` is the pipeline's. Raises
+        `GraphError` where there is no cut.
+        """
+        from beam_pipes.graph.offline import make_declaration
+
+        part = self.plan().offline
+        if part is None:
+            raise GraphError("the graph has no cut: mark what is to be stored with graph.cache(node).")
+        return make_declaration(part, name=name, **{"on_error": self.options.on_error, **options})
+
+    # What there is
+
+    @property
+    def feeding(self) -> Feeding:
+        """The sources, opened."""
+        self.build()
+        assert self._feeding is not None
+        return self._feeding
+
+    def epoch_size(self, name: str | None = None) -> Any:
+        """Records of an epoch over all shards: of one reader, or of all of them as a dict by name."""
+        sizes = {node.name: reader.order.size for node, reader in self.feeding.readers.items()}
+        return dict(sizes) if name is None else sizes[self._known_reader(name)]
+
+    def reader_meta(self, name: str | None = None) -> Any:
+        """What a reader reads: `epoch_size`, `epoch_size_padded`, `number_of_shards`, `shard_id`, `pad_last_batch`,
+        `stick_to_shard`; of all readers as a dict by name."""
+        metas = {}
+        for node, reader in self.feeding.readers.items():
+            order = reader.order
+            metas[node.name] = {
+                "epoch_size": order.size,
+                "epoch_size_padded": order.size_of(0) * order.num_shards,
+                "number_of_shards": order.num_shards,
+                "shard_id": order.shard_id,
+                "shard_size": order.shard_size,
+                "pad_last_batch": self.options.last == "pad",
+                "stick_to_shard": order.sticky,
+            }
+        return metas if name is None else metas[self._known_reader(name)]
+
+    def _known_reader(self, name: str) -> str:
+        from beam_pipes.graph.argument import nearest
+
+        names = [node.name for node in self.feeding.readers]
+        if name not in names:
+            listed = ", ".join(names) or "none"
+            raise GraphError(f"there is no reader {name!r}.{nearest(name, names)} Readers: {listed}.")
+        return name
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Batches of an epoch; None where a source in Python decides."""
+        return self.feeding.steps_per_epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next sample, from 0."""
+        return self._cursor.epoch
+
+    def executor_statistics(self) -> dict[str, OperatorStatistics]:
+        """What every operator did so far: records, bytes, time."""
+        return dict(self.statistics)
+
+    # Running
+
+    def run(self) -> Outputs:
+        """The next batch: outputs by position and by name.
+
+        Raises `StopIteration` where a source in Python is at its end, `OperatorError` for a sample that fails.
+        """
+        if self._ended:
+            raise StopIteration
+        feeding = self.feeding
+        work = feeding.take(self._cursor)
+        if work is None:
+            self.end_epoch()
+            if self._ended or not feeding.ends_quietly:
+                raise StopIteration
+            work = feeding.take(self._cursor)
+        if work is None:
+            raise GraphError(
+                f"an epoch holds no batch: {feeding.epoch_size if feeding.epoch_size is not None else 'no'} samples do "
+                f"not fill one of {self.batch_size} with last={self.options.last!r}."
+            )
+        made = self.execute(work)
+        self._cursor = work.after
+        return made
+
+    def schedule_run(self) -> None:
+        """Makes a batch that `outputs` gives later."""
+        self._scheduled.append(self.run())
+
+    def outputs(self) -> Outputs:
+        """The oldest batch that was scheduled and not yet given."""
+        if not self._scheduled:
+            raise GraphError("there is no batch to give: call schedule_run() first, or run().")
+        return self._scheduled.popleft()
+
+    share_outputs = outputs
+
+    def release_outputs(self) -> None:
+        """Nothing to be done: a batch belongs to whoever was given it."""
+
+    def end_epoch(self) -> None:
+        """Goes to the beginning of the next epoch, at the end of this one."""
+        self._cursor = Cursor(self._cursor.epoch + 1, 0)
+        self._ended = self._needs_reset
+
+    def go_on(self) -> None:
+        """Begins the next epoch although a source in Python is at its end: what iterators do."""
+        self._ended = False
+
+    @property
+    def _needs_reset(self) -> bool:
+        """Whether the end of a source is an end until `reset` is called."""
+        return any(getattr(stream, "needs_reset", False) for stream in self.feeding.streams.values())
+
+    def draw_key(self, node: OperatorNode) -> str:
+        """What the draws of an operator are keyed by, beside record and epoch: the seeds and its name."""
+        return f"{self.seed}\0{node.name}" if node.seed is None else f"seed {node.seed}"
+
+    def feed_of(self, work: Work) -> Feed:
+        """What gives the samples of sources for one batch."""
+        feeding, plan = self.feeding, self._plan
+
+        def feed(node: OperatorNode, samples: Samples) -> Outcome:
+            if node in feeding.streams:
+                columns = [
+                    (column if len(samples) == len(column) else column.take(samples.rows)).with_layout(output.layout)
+                    for column, output in zip(work.fed[node], node.outputs, strict=True)
+                ]
+                return Outcome(columns, {})
+            used = frozenset(range(len(node.outputs))) if plan is None else plan.used[node]
+            keep = (node.on_error or self.options.on_error) != "fail"
+            return feeding.read(node, work.place, samples, used, keep_failures=keep)
+
+        return feed
+
+    def host_run(self, work: Work, *, pool: ThreadPoolExecutor | None = None) -> HostRun:
+        """A batch, before any operator has run; what a cache holds of it is there."""
+        feeding, plan = self.feeding, self._plan
+        run = HostRun(
+            feeding.records(work.place),
+            feed=self.feed_of(work),
+            draw_key=self.draw_key,
+            on_error=self.options.on_error,
+            pool=pool,
+            num_threads=self.num_threads,
+            statistics=self.statistics,
+        )
+        if self._cached is not None and plan is not None and plan.offline is not None:
+            indices = feeding.indices(plan.offline.reader, work.place)
+            for node, column in self._cached.columns(indices).items():
+                run.hold(node, column)
+        return run
+
+    def host_nodes(self) -> tuple[OperatorNode, ...]:
+        """The operators that this process runs, in order: those behind the cut where there is a cache, else all."""
+        plan = self.plan()
+        return plan.nodes if self._cached is None else plan.behind_the_cut()
+
+    def execute(self, work: Work) -> Outputs:
+        """Runs all operators over a batch; those on the device with NumPy."""
+        plan = self.plan()
+        run = self.host_run(work, pool=self.thread_pool())
+        for node in self.host_nodes():
+            run.run(node, plan.spent_after.get(node, ()))
+        self.book(run)
+        return Outputs(
+            [self.output_of(run, node) for node in plan.outputs],
+            self._output_names,
+            epoch=work.place.epoch,
+            valid=None if run.records.valid is None else run.records.valid[run.rows_of(None)],
+        )
+
+    def output_of(self, run: HostRun, node: DataNode) -> Any:
+        """One output of a batch, with the names of its records."""
+        column = run.output(node)
+        ids, rows = run.records, run.rows_of(None)
+        return column.with_sources(lambda: [ids.ids[int(row)] for row in rows])
+
+    def book(self, run: HostRun) -> None:
+        """Adds the samples that failed in a batch to what is kept of them."""
+        if run.failed:
+            with self._booking:
+                self.dead_letters += [failure for failure in run.failed if not failure.dropped]
+                self.num_dropped += sum(failure.dropped for failure in run.failed)
+
+    def thread_pool(self) -> ThreadPoolExecutor | None:
+        """Threads for operators that work sample by sample; None with one thread."""
+        if self._pool is None and self.num_threads > 1:
+            self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="beam_pipes-graph")
+        return self._pool
+
+    def feed_input(self, name: str | DataNode, data: Any) -> None:
+        """Pushes a batch, an array or a list of arrays, to an `external_source` without a source."""
+        name = name.source.name if isinstance(name, DataNode) else name
+        if self._feeding is None:
+            self.plan()
+            node = next((node for node in self.nodes if node.name == name), None)
+            if node is not None:
+                self._pushed.setdefault(name, []).append(data)
+                return
+        stream: Stream | None = next((s for n, s in self.feeding.streams.items() if n.name == name), None)
+        if stream is None or not hasattr(stream, "feed"):
+            fed = [node.name for node, one in self.feeding.streams.items() if hasattr(one, "feed")]
+            raise GraphError(
+                f"{name!r} cannot be fed: an external_source without a source can, and there "
+                f"{'are ' + ', '.join(fed) if fed else 'is none'}."
+            )
+        stream.feed(data)
+
+    def reset(self, epoch: int | None = None) -> None:
+        """Begins the next epoch (or `epoch`) with the next batch, wherever this one stands.
+
+        An epoch of which nothing was run is not skipped.
+        """
+        if epoch is None:
+            epoch = self._cursor.epoch + (self._cursor.position > 0)
+        self._ended = False
+        self._cursor = Cursor(epoch, 0)
+        self.feeding.move(self._cursor)
+
+    # State
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the run stands."""
+        return self._cursor
+
+    def move(self, cursor: Cursor) -> None:
+        """Says where the run stands, after batches that an iterator delivered."""
+        self._cursor = cursor
+
+    @property
+    def state(self) -> LoaderState:
+        """Where the run stands, and all that decides what comes next: graph, data, seeds. Less than a kilobyte.
+
+        Batch size, threads and the number of shards may change between saving and restoring.
+        """
+        from beam_pipes.graph.fingerprint import graph_digest
+
+        if self._digest is None or self._plan is None:
+            self._digest = graph_digest(self)
+        return LoaderState(
+            source={"graph": self._digest, "readers": dict(self.feeding.identity())},
+            order_version=ORDER_VERSION,
+            seed=self.seed,
+            shuffle="graph",
+            epoch=self._cursor.epoch,
+            position=self._cursor.position,
+        )
+
+    def restore(self, state: LoaderState | str | bytes) -> None:
+        """Goes on where a state was saved.
+
+        Raises `StateMismatchError`, listing the differences, where seed, data or graph changed; `GraphError` for a
+        source in Python that cannot be resumed.
+        """
+        if not isinstance(state, LoaderState):
+            state = LoaderState.from_json(state)
+        check_same_sequence(state, self.state)
+        cursor = Cursor(state.epoch, state.position)
+        self.feeding.move(cursor)
+        self._cursor, self._ended = cursor, False
+
+    def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> str:
+        """The state as JSON, also written to a file where one is named; `restore` reads it."""
+        text = self.state.to_json()
+        if filename is not None:
+            Path(filename).write_text(text, encoding="utf-8")
+        return text
+
+    # Other forms
+
+    def serialize(self, filename: str | os.PathLike[str] | None = None) -> str:
+        """The graph as JSON, with callables by name; `Pipeline.deserialize` reads it. Nothing is pickled.
+
+        Raises `GraphError` for what has no name: lambdas, local functions, open files.
+        """
+        from beam_pipes.graph.serialized import serialize
+
+        text = serialize(self)
+        if filename is not None:
+            Path(filename).write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def deserialize(
+        cls, text: str | bytes | None = None, *, filename: str | os.PathLike[str] | None = None, **options: Any
+    ) -> Pipeline:
+        """The pipeline that was serialized; `options` replace those it was made with."""
+        from beam_pipes.graph.serialized import deserialize
+
+        if (text is None) == (filename is None):
+            raise OperatorArgumentError("deserialize takes the text, or filename=…: one of them.")
+        if filename is not None:
+            text = Path(filename).read_text(encoding="utf-8")
+        assert text is not None
+        return deserialize(text, cls, options)
+
+    deserialize_and_build = deserialize
+
+    def save_graph_to_dot_file(self, filename: str | os.PathLike[str]) -> None:
+        """Writes `explain("dot")` to a file."""
+        Path(filename).write_text(self.explain("dot"), encoding="utf-8")
+
+    def explain(self, form: str = "text") -> str:
+        """The graph with its places, bytes over each edge (once something was run) and what was pruned.
+
+        `form` is "text", "dot" (Graphviz) or "svg".
+        """
+        from beam_pipes.graph.explain import explain
+
+        return explain(self, form)
+
+    def close(self) -> None:
+        """Ends threads and closes readers; the pipeline can be run again."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        if self._feeding is not None:
+            self._feeding.close()
+
+    def __repr__(self) -> str:
+        size = self.options.batch_size
+        return f"<{type(self).__name__}: {len(self.nodes)} operators, batch_size={size}, seed={self.seed}>"

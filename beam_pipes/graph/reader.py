@@ -1,0 +1,161 @@
+"""`Reader`: operators that stand at the beginning of a graph and give the records of a data set.
+
+A reader says what there is (`open`), and the graph decides which record is read when: a record's place is a function of
+(seed, epoch, position), so that shards and epochs are exact, and a run can be resumed anywhere.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.graph.argument import Constant
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.loader.order import KeyedPermutation, SequentialOrder
+from beam_pipes.sources.source import Source
+
+Indices = npt.NDArray[np.int64]
+
+
+class NumberedRecords(abc.ABC):
+    """The records of a data set by number, in their stored order: how many there are, and what they are called."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """How many records there are."""
+
+    @abc.abstractmethod
+    def record_ids(self, indices: Indices) -> Sequence[str]:
+        """The names of records, `file@position`: what draws are keyed by, and what messages call them."""
+
+    @abc.abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """What the records are, as JSON values without paths: a checkpoint is refused where this has changed."""
+
+    def close(self) -> None:  # noqa: B027 - most stores hold nothing open
+        """Lets go of files."""
+
+
+class RecordStore(NumberedRecords):
+    """Records that can be read: what a reader opens."""
+
+    @abc.abstractmethod
+    def read(self, indices: Indices, outputs: Collection[int]) -> Sequence[TensorList | None]:
+        """Records as columns, one for each output of the reader; those that are not in `outputs` may be None.
+
+        Raises what it likes for a record that cannot be read: the graph asks for the records one by one then, and
+        names the bad one.
+        """
+
+
+class Reader(Operator):
+    """A reader; its subclasses add where the records are, and implement `open`.
+
+    For use before a cut (`graph.cache`) a reader also implements `source` and `from_source`.
+    """
+
+    shard_id = Constant("int", default=0, doc="which of `num_shards` parts of every epoch is read here")
+    num_shards = Constant("int", default=1, doc="into how many disjoint parts an epoch is divided")
+    random_shuffle = Constant("bool", default=False, doc="another order each epoch, over all records of the data set")
+    stick_to_shard = Constant(
+        "bool",
+        default=False,
+        doc="this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a whole",
+    )
+    seed = Constant("int", default=None, doc="what the order is keyed by; the pipeline's seed by default")
+
+    is_source: ClassVar[bool] = True
+
+    #: Arguments that say where the records lie: what a cache holds depends on what they are, not on where.
+    locations: ClassVar[tuple[str, ...]] = ("file_root", "file_list", "files", "path", "index_path")
+    _order_only: ClassVar[tuple[str, ...]] = ("shard_id", "num_shards", "random_shuffle", "stick_to_shard", "seed")
+
+    def check(self) -> None:
+        if self.num_shards < 1:
+            raise self.argument_error(f"num_shards should be at least 1, got {self.num_shards}.")
+        if not 0 <= self.shard_id < self.num_shards:
+            raise self.argument_error(f"shard_id should be in [0, {self.num_shards}), got {self.shard_id}.")
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        left_out = {*self.locations, *self._order_only}
+        kept = {name: value for name, value in self.constants.items() if name not in left_out}
+        return {"op_name": self.op_name, "version": self.version, **kept}
+
+    @abc.abstractmethod
+    def open(self) -> RecordStore:
+        """The data set. Called when the graph is built, and again by each process that reads."""
+
+    def source(self) -> Source:
+        """The same records for a job that reads them all once, in the same order and with the same record ids."""
+        raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
+
+    def from_source(self, value: Any) -> Sequence[Any]:
+        """What the outputs are for one value of `source()`: a sample for each."""
+        raise self.argument_error("it cannot stand before a cut: it has no source of its own.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardOrder:
+    """Which record a shard reads at which place of which epoch.
+
+    Shard s of n has the places s, s + n, s + 2n … of the epoch. With `sticky` these are records s, s + n, … and only
+    their order changes.
+    """
+
+    size: int
+    seed: int
+    shard_id: int = 0
+    num_shards: int = 1
+    shuffle: bool = False
+    sticky: bool = False
+
+    def size_of(self, shard_id: int) -> int:
+        """Records of one shard: they differ by one at most."""
+        return len(range(shard_id, self.size, self.num_shards))
+
+    @property
+    def shard_size(self) -> int:
+        """Records of this shard."""
+        return self.size_of(self.shard_id)
+
+    def records(self, epoch: int, positions: Indices) -> Indices:
+        """The records at places of this shard's epoch, counted from 0."""
+        if not self.shuffle or not len(positions):
+            return self._records(epoch, positions)
+        first, last = int(positions.min()) // _BLOCK, int(positions.max()) // _BLOCK
+        if last - first > 1:
+            return self._records(epoch, positions)
+        blocks = [_block(self, epoch, block) for block in range(first, last + 1)]
+        together: Indices = (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[positions - first * _BLOCK]
+        return together
+
+    def _records(self, epoch: int, positions: Indices) -> Indices:
+        if self.sticky:
+            own = self._order(self.shard_size, epoch, stream=1 + self.shard_id).records(positions)
+            return own * self.num_shards + self.shard_id
+        return self._order(self.size, epoch, stream=0).records(positions * self.num_shards + self.shard_id)
+
+    def _order(self, size: int, epoch: int, *, stream: int) -> KeyedPermutation | SequentialOrder:
+        if not self.shuffle:
+            return SequentialOrder(size)
+        return KeyedPermutation(size, seed=self.seed, epoch=epoch, stream=stream)
+
+
+# Places that are permuted at once: 256 take 0.15 ms, and 8,192 take 0.32.
+_BLOCK = 8192
+
+
+@functools.lru_cache(maxsize=16)
+def _block(order: ShardOrder, epoch: int, block: int) -> Indices:
+    """The records at places `block * _BLOCK` and following ones; read only."""
+    end = min((block + 1) * _BLOCK, order.shard_size)
+    found = order._records(epoch, np.arange(block * _BLOCK, end))
+    found.flags.writeable = False
+    return found

@@ -1,0 +1,190 @@
+"""Which samples an operator is working on: their records, and random numbers keyed by them.
+
+A draw depends on (seed, operator, record, epoch) and on nothing else: not on batch size, shard, place, order of outputs
+or what else is drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Keys = npt.NDArray[np.uint64]
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64
+_TO_UNIT = 1.0 / (1 << 53)
+
+
+def _mix(value: Keys) -> Keys:
+    """The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), on arrays."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Keys = value ^ (value >> np.uint64(31))
+    return mixed
+
+
+def text_key(text: str) -> int:
+    """64 bits of a text: the first eight bytes of its BLAKE2b."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+class Records:
+    """The records of one batch: ids, epoch, places; shared by all operators that run over the batch.
+
+    `ids` is called once, when something draws or fails.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        ids: Callable[[], Sequence[str]],
+        epoch: int = 0,
+        first_in_epoch: int = 0,
+        iteration: int = 0,
+        valid: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.size = size
+        self.epoch = epoch
+        self.first_in_epoch = first_in_epoch
+        self.iteration = iteration
+        self.valid = valid
+        self._make_ids = ids
+        self._ids: Sequence[str] | None = None
+        self._keys: Keys | None = None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The name of every record, such as `cats/1.jpg@0`."""
+        if self._ids is None:
+            self._ids = self._make_ids()
+        return self._ids
+
+    @property
+    def keys(self) -> Keys:
+        """(n,) uint64: 64 bits of every record's name."""
+        if self._keys is None:
+            digest = hashlib.blake2b
+            packed = b"".join(
+                digest(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in self.ids
+            )
+            self._keys = np.frombuffer(packed, "<u8").astype(np.uint64)
+        return self._keys
+
+
+class Samples:
+    """The samples that one operator runs on: those of a batch, or of a branch of it.
+
+    `rows[i]` is the place of sample `i` in the batch.
+    """
+
+    __slots__ = ("_draw_keys", "draw_key", "records", "rows")
+
+    def __init__(self, records: Records, rows: npt.NDArray[np.intp], draw_key: str) -> None:
+        self.records = records
+        self.rows = rows
+        self.draw_key = draw_key
+        self._draw_keys: Keys | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that all samples of the batch belong to, from 0."""
+        return self.records.epoch
+
+    def record_id(self, index: int) -> str:
+        """The name of the record that sample `index` comes from, such as `cats/1.jpg@0`."""
+        return self.records.ids[int(self.rows[index])]
+
+    @property
+    def draw_keys(self) -> Keys:
+        """(n,) uint64: what the draws of this operator start from, one a sample."""
+        if self._draw_keys is None:
+            own = np.uint64(text_key(f"{self.draw_key}\0{self.epoch}"))
+            with np.errstate(over="ignore"):
+                self._draw_keys = _mix((self.records.keys[self.rows] ^ own) + _GAMMA)
+        return self._draw_keys
+
+    def bits(self, count: int) -> Keys:
+        """(n, count) uint64: independent random bits, the same for a record wherever it is drawn for."""
+        with np.errstate(over="ignore"):
+            steps = np.arange(1, count + 1, dtype=np.uint64) * _GAMMA
+            return _mix(self.draw_keys[:, None] + steps[None, :])
+
+    def uniform(self, count: int) -> npt.NDArray[np.float64]:
+        """(n, count) float64 in [0, 1), with 53 random bits each."""
+        values: npt.NDArray[np.float64] = (self.bits(count) >> np.uint64(11)).astype(np.float64) * _TO_UNIT
+        return values
+
+    def normal(self, count: int) -> npt.NDArray[np.float64]:
+        """(n, count) float64, standard normal, by Box and Muller (Annals of Mathematical Statistics 29, 1958)."""
+        pairs = self.uniform(2 * count)
+        radius = np.sqrt(-2.0 * np.log1p(-pairs[:, :count]))
+        return radius * np.cos(2.0 * np.pi * pairs[:, count:])
+
+    def integers(self, count: int, high: int) -> npt.NDArray[np.int64]:
+        """(n, count) int64 in [0, high)."""
+        return np.minimum((self.uniform(count) * high).astype(np.int64), high - 1)
+
+    def take(self, indices: npt.NDArray[np.intp]) -> Samples:
+        """The samples at `indices`."""
+        return Samples(self.records, self.rows[indices], self.draw_key)
+
+
+class Sample:
+    """One sample, as `run` sees it."""
+
+    __slots__ = ("_generator", "_one", "_samples", "index")
+
+    def __init__(self, samples: Samples, index: int) -> None:
+        self._samples = samples
+        self.index = index
+        self._one: Samples | None = None
+        self._generator: np.random.Generator | None = None
+
+    @property
+    def record_id(self) -> str:
+        """The name of the record, such as `cats/1.jpg@0`."""
+        return self._samples.record_id(self.index)
+
+    source_info = record_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, from 0."""
+        return self._samples.epoch
+
+    @property
+    def idx_in_epoch(self) -> int:
+        """The place of the sample in this shard's epoch, from 0."""
+        return self._samples.records.first_in_epoch + int(self._samples.rows[self.index])
+
+    @property
+    def _alone(self) -> Samples:
+        if self._one is None:
+            self._one = self._samples.take(np.array([self.index]))
+        return self._one
+
+    def uniform(self, count: int) -> npt.NDArray[np.float64]:
+        """(count,) float64 in [0, 1): the row of `Samples.uniform` that belongs to this sample."""
+        values: Any = self._alone.uniform(count)[0]
+        return values  # type: ignore[no-any-return]
+
+    def normal(self, count: int) -> npt.NDArray[np.float64]:
+        """(count,) float64, standard normal."""
+        values: Any = self._alone.normal(count)[0]
+        return values  # type: ignore[no-any-return]
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """A NumPy generator keyed by record, operator and epoch, for draws of an unknown number (10 µs)."""
+        if self._generator is None:
+            key = int(self._alone.draw_keys[0])
+            self._generator = np.random.Generator(np.random.Philox(key=key))
+        return self._generator

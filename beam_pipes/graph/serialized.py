@@ -1,0 +1,227 @@
+"""Graphs as JSON and back: operators and callables by name, values as plain data; nothing is pickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_pipes.errors import GraphError
+from beam_pipes.graph import types
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.scope import Scope
+from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.user_frame import UserFrame
+
+if TYPE_CHECKING:
+    from beam_pipes.graph.pipeline import Pipeline
+
+FORMAT_VERSION = 1
+
+
+def serialize(pipeline: Pipeline) -> str:
+    """The graph, its outputs and options as JSON."""
+    pipeline.plan()
+    positions = {node: position for position, node in enumerate(pipeline.nodes)}
+
+    def ref(node: DataNode) -> list[int]:
+        return [positions[node.source], node.index]
+
+    def scope(one: Scope | None) -> list[Any]:
+        return [] if one is None else [[ref(each.predicate), each.branch] for each in one.chain()]
+
+    operators = []
+    for node in pipeline.nodes:
+        cls = type(node.operator)
+        operators.append(
+            {
+                "class": f"{cls.__module__}:{cls.__qualname__}",
+                "op_name": cls.op_name,
+                "name": node.name,
+                "constants": {
+                    name: _encode(value, f"{node.name}.{name}", node)
+                    for name, value in node.operator.constants.items()
+                    if not _is_default(node.operator, name, value)
+                },
+                "inputs": [ref(feed) for feed in node.inputs],
+                "argument_inputs": {name: ref(feed) for name, feed in node.argument_inputs.items()},
+                "device": node.device,
+                "scope": scope(node.scope),
+                "seed": node.seed,
+                "preserve": node.preserve,
+                "on_error": node.on_error,
+                "where": [node.where.file.rpartition("/")[2], node.where.line, node.where.function],
+            }
+        )
+    made = {
+        "format_version": FORMAT_VERSION,
+        "options": dataclasses.asdict(pipeline.options),
+        "operators": operators,
+        "outputs": [ref(node) for node in pipeline.plan().outputs],
+        "output_names": list(pipeline.output_names),
+    }
+    return json.dumps(made, indent=1)
+
+
+def _is_default(operator: Operator, name: str, value: Any) -> bool:
+    argument = operator.arguments[name]
+    if argument.is_required:
+        return False
+    default = argument.default_value(operator=operator.name)
+    return type(default) is type(value) and bool(np.all(default == value))
+
+
+def _encode(value: Any, path: str, node: OperatorNode) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        return {"$array": [value.dtype.str, list(value.shape), value.ravel().tolist()]}
+    if isinstance(value, np.dtype):
+        return {"$dtype": value.str}
+    if isinstance(value, enum.Enum) and type(value).__module__ == types.__name__:
+        return {"$enum": [type(value).__name__, value.name]}
+    if isinstance(value, (list, tuple)):
+        items = [_encode(one, path, node) for one in value]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {"$dict": {key: _encode(one, path, node) for key, one in value.items()}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _encode(getattr(value, field.name), path, node) for field in dataclasses.fields(value)}
+        return {"$dataclass": [_name_of(type(value), path, node), fields]}
+    if callable(value):
+        return {"$callable": _name_of(value, path, node)}
+    raise GraphError(
+        f"{path} cannot be serialized: {type(value).__name__} {value!r:.60} is neither plain data nor a function with "
+        f"a name. ({node.where})",
+        where=node.where,
+    )
+
+
+def _name_of(value: Any, path: str, node: OperatorNode) -> str:
+    """`module:qualname`, where importing it gives the same object."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if module in (None, "__main__") or not name or "<" in name:
+        raise GraphError(
+            f"{path} cannot be serialized: {value!r:.60} has no name that another process could import it by. Define "
+            f"it at the top of a module. ({node.where})",
+            where=node.where,
+        )
+    return f"{module}:{name}"
+
+
+def _import(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise GraphError(f"the serialized graph refers to {reference!r}, which cannot be imported: {error}") from error
+    return found
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    (kind, held), *_ = value.items()
+    if kind == "$array":
+        dtype, shape, items = held
+        return np.array(items, dtype=dtype).reshape(shape)
+    if kind == "$dtype":
+        return np.dtype(held)
+    if kind == "$enum":
+        return getattr(types, held[0])[held[1]]
+    if kind == "$tuple":
+        return tuple(_decode(one) for one in held)
+    if kind == "$dict":
+        return {key: _decode(one) for key, one in held.items()}
+    if kind == "$dataclass":
+        cls: Any = _import(held[0])
+        if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+            raise GraphError(f"the serialized graph refers to {held[0]!r} as a dataclass, and it is none")
+        fields: dict[str, Any] = {key: _decode(one) for key, one in held[1].items()}
+        made: Any = cls
+        return made(**fields)
+    if kind == "$callable":
+        return _import(held)
+    raise GraphError(f"the serialized graph holds {kind!r}, which this version does not know")
+
+
+def deserialize(text: str | bytes, cls: type[Pipeline], options: Mapping[str, Any]) -> Pipeline:
+    """The pipeline that `serialize` wrote; raises `GraphError` for anything else."""
+    try:
+        made = json.loads(text)
+    except ValueError as error:
+        raise GraphError(f"a serialized graph is one JSON object: {error}") from error
+    if not isinstance(made, dict) or made.get("format_version") != FORMAT_VERSION:
+        version = made.get("format_version") if isinstance(made, dict) else None
+        raise GraphError(f"expected a serialized graph of version {FORMAT_VERSION}, got version {version!r}")
+    pipeline = cls(**{**made["options"], **options})
+    try:
+        for row in made["operators"]:
+            pipeline.add(_node(row, pipeline))
+        outputs = [_outputs_of(pipeline, ref) for ref in made["outputs"]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if isinstance(error, GraphError):
+            raise
+        raise GraphError(f"the serialized graph is damaged: {type(error).__name__}: {error}") from error
+    names = made["output_names"]
+    pipeline.set_outputs(dict(zip(names, outputs, strict=True)) if names else tuple(outputs))
+    return pipeline
+
+
+def _outputs_of(pipeline: Pipeline, ref: list[int]) -> DataNode:
+    return pipeline.nodes[ref[0]].outputs[ref[1]]
+
+
+def _node(row: Mapping[str, Any], pipeline: Pipeline) -> OperatorNode:
+    operator_class = _import(row["class"])
+    if not (isinstance(operator_class, type) and issubclass(operator_class, Operator)):
+        raise GraphError(f"the serialized graph refers to {row['class']!r} as an operator, and it is none")
+    operator_class.op_name = row["op_name"]
+    where = UserFrame(*row["where"])
+    name = pipeline.name_for(operator_class, row["name"], where)
+    constants = {key: _decode(value) for key, value in row["constants"].items()}
+    scope: Scope | None = None
+    for ref, branch in reversed(row["scope"]):
+        scope = Scope(scope, _outputs_of(pipeline, ref), branch)
+    node = OperatorNode(
+        operator=operator_class(constants, name=name, nodes=tuple(row["argument_inputs"])),
+        inputs=tuple(_outputs_of(pipeline, ref) for ref in row["inputs"]),
+        argument_inputs={key: _outputs_of(pipeline, ref) for key, ref in row["argument_inputs"].items()},
+        device=row["device"],
+        where=where,
+        scope=_same_scope(pipeline, scope),
+        name=name,
+        seed=row["seed"],
+        preserve=row["preserve"],
+        on_error=row["on_error"],
+        pipeline=pipeline,
+    )
+    inferred = node.operator.infer(*(feed.spec for feed in node.inputs))
+    specs = (inferred,) if isinstance(inferred, TensorSpec) else tuple(inferred)
+    node.outputs = tuple(DataNode(node, index, node.output_device, spec) for index, spec in enumerate(specs))
+    return node
+
+
+def _same_scope(pipeline: Pipeline, scope: Scope | None) -> Scope | None:
+    """A scope that is known already, where there is one of the same conditions: scopes are compared by identity."""
+    if scope is None:
+        return None
+    parent = _same_scope(pipeline, scope.parent)
+    for node in pipeline.nodes:
+        for known in [] if node.scope is None else node.scope.chain():
+            if known.parent is parent and known.predicate is scope.predicate and known.branch == scope.branch:
+                return known
+    return Scope(parent, scope.predicate, scope.branch)

@@ -1,0 +1,294 @@
+"""Defining a graph: calls of operators become nodes of the current pipeline."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
+from beam_pipes.graph.argument import nearest
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator
+from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.scope import Scope, is_within
+from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.user_frame import UserFrame, user_frame
+
+if TYPE_CHECKING:
+    from beam_pipes.graph.definition import GraphDefinition
+    from beam_pipes.graph.tensor_list import TensorList
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.pipelines: list[GraphDefinition | None] = []
+        self.scope: Scope | None = None
+
+
+_current = _Current()
+
+
+def current_pipeline() -> GraphDefinition | None:
+    """The pipeline that is being defined in this thread."""
+    return _current.pipelines[-1] if _current.pipelines else None
+
+
+def push_pipeline(pipeline: GraphDefinition | None) -> None:
+    """Makes `pipeline` the current one of this thread, until `pop_pipeline`."""
+    _current.pipelines.append(pipeline)
+
+
+def pop_pipeline() -> None:
+    """Ends what `push_pipeline` began."""
+    _current.pipelines.pop()
+
+
+def current_scope() -> Scope | None:
+    """The branch that is being defined in this thread."""
+    return _current.scope
+
+
+def set_scope(scope: Scope | None) -> Scope | None:
+    """Makes `scope` the current branch of this thread; returns the one before."""
+    previous = _current.scope
+    _current.scope = scope
+    return previous
+
+
+def debug_value(node: DataNode) -> TensorList:
+    """The data of a node of a pipeline in debug mode."""
+    run = getattr(node.source.pipeline, "debug_run", None)
+    if run is None:
+        raise GraphError(
+            f"the data node {node.name!r} has no data: operators run when the graph does. To look at data while it is "
+            "defined, use @experimental.pipeline_def(debug=True).",
+            node=node.name,
+        )
+    return run.value(node)  # type: ignore[no-any-return]
+
+
+def call(
+    operator_class: type[Operator],
+    inputs: Sequence[Any],
+    keywords: Mapping[str, Any],
+    *,
+    device: Device | None = None,
+) -> Any:
+    """Adds an operator to the current pipeline; returns what it gives: a node, or several.
+
+    `inputs` are data nodes, or NumPy arrays and numbers that become constants. `keywords` are its arguments, and those
+    that all operators take.
+    """
+    where = user_frame()
+    own, common = _split_keywords(operator_class, keywords, where)
+    device = common.pop("device", None) or device
+    pipeline = current_pipeline()
+    nodes = tuple(_as_node(value, operator_class, position, where) for position, value in enumerate(inputs))
+    argument_inputs = {name: value for name, value in own.items() if isinstance(value, DataNode)}
+    constants = {name: value for name, value in own.items() if name not in argument_inputs}
+    try:
+        name = common.get("name")
+        if pipeline is not None:
+            name = pipeline.name_for(operator_class, name, where)
+        operator = operator_class(constants, name=name or "", nodes=tuple(argument_inputs))
+    except GraphError as error:
+        raise located(error, where) from error.__cause__
+    node = OperatorNode(
+        operator=operator,
+        inputs=nodes,
+        argument_inputs=argument_inputs,
+        device=_place(operator, nodes, argument_inputs, device, where),
+        where=where,
+        scope=_current.scope,
+        name=name or "",
+        seed=common.get("seed"),
+        preserve=bool(common.get("preserve", False)),
+        on_error=common.get("on_error"),
+        pipeline=pipeline,
+    )
+    _check_call(node)
+    count = operator.output_count()
+    specs = _infer(node, count)
+    node.outputs = tuple(DataNode(node, index, node.output_device, specs[index]) for index in range(count))
+    if pipeline is not None:
+        pipeline.add(node)
+    return operator.result(node.outputs)
+
+
+def located(error: GraphError, where: UserFrame) -> GraphError:
+    """The same error, its message ending in the user's line."""
+    if error.where is not None:
+        return error
+    return type(error)(f"{error.message} ({where})", **{**error.attributes, "where": where})
+
+
+def _split_keywords(
+    operator_class: type[Operator], keywords: Mapping[str, Any], where: UserFrame
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The operator's own arguments, and those that every operator takes."""
+    general = {*COMMON_ARGUMENTS, *(["seed"] if operator_class.random else [])} - operator_class.arguments.keys()
+    own = {name: value for name, value in keywords.items() if name not in general and name != WITHOUT_EFFECT}
+    common = {name: value for name, value in keywords.items() if name in general and value is not None}
+    title = operator_class.title()
+    device = common.get("device")
+    if device is not None and device not in DEVICES:
+        raise OperatorArgumentError(
+            f"{title}: device should be one of {', '.join(DEVICES)}, got {device!r}.{nearest(str(device), DEVICES)} "
+            f"({where})",
+            operator=title,
+            where=where,
+        )
+    policy = common.get("on_error")
+    if policy is not None and policy not in POLICIES:
+        raise OperatorArgumentError(
+            f"{title}: on_error should be one of {', '.join(POLICIES)}, got {policy!r}. ({where})",
+            operator=title,
+            where=where,
+        )
+    return own, common
+
+
+#: What happens to a sample on which an operator fails.
+POLICIES = ("fail", "drop", "dead_letter")
+
+
+def _as_node(value: Any, operator_class: type[Operator], position: int, where: UserFrame) -> DataNode:
+    if isinstance(value, DataNode):
+        return value
+    pipeline = current_pipeline()
+    if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
+        return pipeline.debug_run.constant_batch(value)  # type: ignore[no-any-return]
+    if isinstance(value, (bool, int, float, np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
+        from beam_pipes.graph.basic.constant import ConstantSample
+
+        return call(ConstantSample, (), {"value": np.asarray(value)})  # type: ignore[no-any-return]
+    names = operator_class.inputs
+    name = names[min(position, len(names) - 1)] if names else str(position)
+    raise OperatorArgumentError(
+        f"{operator_class.title()}: the input {name!r} should be a data node, an array or a number, got "
+        f"{type(value).__name__}: {value!r:.60}. ({where})",
+        operator=operator_class.title(),
+        where=where,
+    )
+
+
+def _place(
+    operator: Operator,
+    inputs: Sequence[DataNode],
+    argument_inputs: Mapping[str, DataNode],
+    device: Device | None,
+    where: UserFrame,
+) -> Device:
+    """Where an operator stands: as it says, else on the device if one of its inputs lies there."""
+    on_device = [node for node in inputs if node.device == "gpu"]
+    chosen: Device = device or ("gpu" if on_device else "cpu")
+    if chosen not in operator.devices:
+        offered = " or ".join(operator.devices)
+        hint = ""
+        if device is None:
+            hint = (
+                f" Its input {on_device[0].name!r} lies on the device ({on_device[0].source.where}): call "
+                f"{operator.title()} before, where the data is still on the host."
+            )
+        raise PlacementError(
+            f"{operator.name}: it runs on {offered}, and not on {chosen}.{hint} ({where})",
+            operator=operator.name,
+            where=where,
+        )
+    if chosen in ("cpu", "mixed") and on_device:
+        raise PlacementError(
+            f"{operator.name} stands on {chosen!r} at {where}, but its input {on_device[0].name!r} comes from the "
+            f"device at {on_device[0].source.where}. The places follow each other: cpu, mixed, gpu. Move "
+            f"{operator.name} behind the transfer (device='gpu'), or the transfer behind it.",
+            operator=operator.name,
+            where=where,
+            before=on_device[0].source.where,
+        )
+    for name, node in argument_inputs.items():
+        if node.device == "gpu":
+            raise PlacementError(
+                f"{operator.name}: the argument {name!r} at {where} should come from the host, but {node.name!r} lies "
+                f"on the device since {node.source.where}. Compute arguments with device='cpu'.",
+                operator=operator.name,
+                argument=name,
+                where=where,
+                before=node.source.where,
+            )
+    return chosen
+
+
+def _check_call(node: OperatorNode) -> None:
+    """The number of inputs, where they come from, and what side effects need."""
+    operator, where = node.operator, node.where
+    least, most = len(operator.inputs) - operator.optional_inputs, len(operator.inputs)
+    count = len(node.inputs)
+    if count < least or (count > most and not operator.variadic):
+        expected = f"{least}" if least == most else f"{least} to {most}"
+        if operator.variadic:
+            expected = f"at least {least}"
+        named = f" ({', '.join(operator.inputs)})" if operator.inputs else ""
+        raise OperatorArgumentError(
+            f"{operator.name}: it takes {expected} input{'' if expected == '1' else 's'}{named}, got {count}. "
+            f"({where})",
+            operator=operator.name,
+            where=where,
+        )
+    if operator.side_effects and node.pipeline is None:
+        raise GraphError(
+            f"{operator.name} has side effects, and there is no current pipeline that would run it. Call it within "
+            f"`with pipe:`, a function with @pipeline_def, or define_graph. ({where})",
+            operator=operator.name,
+            where=where,
+        )
+    for feed in (*node.inputs, *node.argument_inputs.values()):
+        if feed.source.pipeline is not None and node.pipeline is not None and feed.source.pipeline is not node.pipeline:
+            raise GraphError(
+                f"{operator.name} takes {feed.name!r} of another pipeline ({feed.source.where}). Data nodes belong to "
+                f"the pipeline in which they were made. ({where})",
+                operator=operator.name,
+                where=where,
+            )
+        if not operator.reads_branches and not is_within(node.scope, feed.source.scope):
+            raise GraphError(
+                f"{operator.name} takes {feed.name!r}, which was made in one branch of a condition "
+                f"({feed.source.where}) and is used outside of it. Give the variable a value in both branches. "
+                f"({where})",
+                operator=operator.name,
+                where=where,
+            )
+
+
+def _infer(node: OperatorNode, count: int) -> tuple[TensorSpec, ...]:
+    operator = node.operator
+    for name, feed in node.argument_inputs.items():
+        _check_argument_spec(operator, name, feed.spec, node.where)
+    try:
+        inferred = operator.infer(*(feed.spec for feed in node.inputs))
+    except GraphError as error:
+        raise located(error, node.where) from error.__cause__
+    specs = (inferred,) if isinstance(inferred, TensorSpec) else tuple(inferred)
+    if len(specs) != count:
+        raise GraphError(
+            f"{operator.title()}.infer gave {len(specs)} specs for {count} outputs", operator=operator.name
+        )
+    return specs
+
+
+def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec, where: UserFrame) -> None:
+    argument = operator.arguments[name]
+    rank, dtype = argument.kind.rank, spec.dtype
+    bad_dtype = dtype is not None and (
+        dtype.kind not in "iufb" or (argument.kind.name in ("int", "ints") and dtype.kind == "f")
+    )
+    bad_rank = spec.ndim is not None and spec.ndim > rank
+    if bad_dtype or bad_rank:
+        raise OperatorArgumentError(
+            f"{operator.name}: the argument {name!r} should be {argument.kind.words} for each sample "
+            f"({argument.kind.dtype}, rank {rank}), and the data node gives {spec}. ({where})",
+            operator=operator.name,
+            argument=name,
+            where=where,
+        )

@@ -1,0 +1,151 @@
+"""DALI's names for dtypes, image types and interpolations, over NumPy's dtypes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import OperatorArgumentError
+
+
+class DALIDataType(enum.Enum):
+    """The dtype of a sample's elements; `DALIDataType.FLOAT.dtype` is `np.dtype("float32")`."""
+
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    FLOAT = "float32"
+    FLOAT64 = "float64"
+    BOOL = "bool"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype."""
+        return np.dtype(self.value)
+
+
+class DALIImageType(enum.Enum):
+    """The colour space of a decoded image. `ANY_DATA` keeps what the file has."""
+
+    RGB = "RGB"
+    BGR = "BGR"
+    GRAY = "GRAY"
+    YCbCr = "YCbCr"
+    ANY_DATA = "ANY_DATA"
+
+
+class DALIInterpType(enum.Enum):
+    """How samples between pixels are found."""
+
+    INTERP_NN = "nearest"
+    INTERP_LINEAR = "linear"
+    INTERP_CUBIC = "cubic"
+    INTERP_LANCZOS3 = "lanczos3"
+    INTERP_TRIANGULAR = "triangular"
+    INTERP_GAUSSIAN = "gaussian"
+
+
+UINT8, UINT16, UINT32, UINT64 = (
+    DALIDataType.UINT8,
+    DALIDataType.UINT16,
+    DALIDataType.UINT32,
+    DALIDataType.UINT64,
+)
+INT8, INT16, INT32, INT64 = DALIDataType.INT8, DALIDataType.INT16, DALIDataType.INT32, DALIDataType.INT64
+FLOAT16, FLOAT, FLOAT32, FLOAT64 = (
+    DALIDataType.FLOAT16,
+    DALIDataType.FLOAT,
+    DALIDataType.FLOAT,
+    DALIDataType.FLOAT64,
+)
+BOOL = DALIDataType.BOOL
+
+RGB, BGR, GRAY, YCbCr, ANY_DATA = (
+    DALIImageType.RGB,
+    DALIImageType.BGR,
+    DALIImageType.GRAY,
+    DALIImageType.YCbCr,
+    DALIImageType.ANY_DATA,
+)
+
+INTERP_NN, INTERP_LINEAR, INTERP_CUBIC = (
+    DALIInterpType.INTERP_NN,
+    DALIInterpType.INTERP_LINEAR,
+    DALIInterpType.INTERP_CUBIC,
+)
+INTERP_LANCZOS3, INTERP_TRIANGULAR, INTERP_GAUSSIAN = (
+    DALIInterpType.INTERP_LANCZOS3,
+    DALIInterpType.INTERP_TRIANGULAR,
+    DALIInterpType.INTERP_GAUSSIAN,
+)
+
+
+#: The `device_id` of a pipeline without a device, as DALI writes it.
+CPU_ONLY_DEVICE_ID = -99999
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleInfo:
+    """What a callable of `external_source` is told of the sample it is asked for.
+
+    `idx_in_epoch` counts samples of this shard's epoch, `idx_in_batch` those of the batch, `iteration` batches of the
+    epoch; `epoch_idx` counts epochs. All from 0.
+    """
+
+    idx_in_epoch: int
+    idx_in_batch: int
+    iteration: int
+    epoch_idx: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchInfo:
+    """What a callable of `external_source` in batch mode is told: batches of the epoch, and epochs, from 0."""
+
+    iteration: int
+    epoch_idx: int
+
+
+def Constant(  # noqa: N802 - DALI's name
+    value: Any,
+    dtype: DALIDataType | npt.DTypeLike | None = None,
+    shape: tuple[int, ...] | None = None,
+    layout: str = "",
+    device: str = "cpu",
+) -> Any:
+    """A data node that has the same value for every sample: `Constant(3, types.INT32)`, `Constant(np.eye(3))`."""
+    from beam_pipes.graph.basic.constant import ConstantSample
+    from beam_pipes.graph.trace import call
+
+    array = np.asarray(value) if dtype is None else np.asarray(value, to_numpy_type(dtype))
+    if shape is not None:
+        array = np.reshape(array, shape) if array.size > 1 else np.broadcast_to(array, shape)
+    node = call(ConstantSample, (), {"value": array, "layout": layout})
+    return node.gpu() if device == "gpu" else node
+
+
+def to_numpy_type(dtype: DALIDataType | npt.DTypeLike) -> np.dtype[Any]:
+    """`FLOAT`, `np.float32`, `"float32"` → `np.dtype("float32")`; `OperatorArgumentError` for anything else."""
+    if isinstance(dtype, DALIDataType):
+        return dtype.dtype
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise OperatorArgumentError(
+            f"expected a dtype such as types.FLOAT, np.float32 or 'float32', got {dtype!r}."
+        ) from error
+
+
+def to_dali_type(dtype: npt.DTypeLike) -> DALIDataType:
+    """`np.float32` → `DALIDataType.FLOAT`."""
+    return DALIDataType(np.dtype(dtype).name)

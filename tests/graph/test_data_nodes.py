@@ -1,0 +1,192 @@
+"""Expressions over data nodes: arithmetic with NumPy's promotion, indexing, what is inferred and refused."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipes.errors import ConditionError, GraphError, InferenceError
+from beam_pipes.graph import Pipeline, TensorList
+from transforms import fn
+
+BINARY = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+]
+BITWISE = [operator.and_, operator.or_, operator.xor]
+DTYPES = ["uint8", "int8", "int16", "uint16", "int32", "int64", "float32", "float64"]
+
+
+def run(samples: Any, function: Callable[..., Any], *more: Any) -> tuple[TensorList, Any]:
+    """The batch of an expression over samples, and the node that it was."""
+    pipe = Pipeline(batch_size=len(samples))
+    with pipe:
+        nodes = [
+            fn.external_source(lambda s=s: s, dtype=s[0].dtype, ndim=s[0].ndim)
+            for s in (samples, *more)  # type: ignore[misc]
+        ]
+        node = function(*nodes)
+        pipe.set_outputs(node)
+    return pipe.run()[0], node
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(BINARY), st.sampled_from(DTYPES), st.sampled_from(DTYPES), st.booleans(), st.data())
+def test_arithmetic_is_numpys_sample_by_sample(
+    op: Any, left: str, right: str, dense: bool, data: st.DataObject
+) -> None:
+    numbers = st.integers(1, 100)
+    shapes = [(2, 3)] * 3 if dense else [(1, 3), (2, 3), (4, 3)]
+    first = [np.full(shape, data.draw(numbers), left) for shape in shapes]
+    second = [np.full((3,), data.draw(numbers), right) for _ in shapes]
+
+    batch, node = run(first, op, second)
+
+    for one, a, b in zip(batch, first, second, strict=True):
+        with np.errstate(all="ignore"):
+            expected = op(a, b)
+        assert one.dtype == expected.dtype == node.dtype
+        assert one.tolist() == expected.tolist()
+    assert node.spec.ndim == 2
+
+
+@pytest.mark.parametrize("op", BITWISE)
+def test_bitwise_operators_take_integers_and_booleans(op: Any) -> None:
+    a, b = [np.array([6, 3], np.uint8)] * 2, [np.array([3, 5], np.uint8)] * 2
+    assert run(a, op, b)[0].as_array().tolist() == op(np.stack(a), np.stack(b)).tolist()
+    with pytest.raises(InferenceError, match="does not take float32 and uint8"):
+        run([np.zeros(1, np.float32)], op, [np.zeros(1, np.uint8)])
+
+
+def test_python_numbers_take_part_weakly_and_on_both_sides() -> None:
+    images = [np.array([200, 100], np.uint8)] * 2
+    assert run(images, lambda n: n / 2)[0].dtype == np.float64
+    assert run(images, lambda n: 2 * n)[0].as_array().tolist() == [[144, 200]] * 2
+    assert run(images, lambda n: 255 - n)[0].as_array().tolist() == [[55, 155]] * 2
+    assert run([np.float32(3)], lambda n: n * 0.5)[1].dtype == np.float32
+    assert run([np.int32(-7)], lambda n: n // 2)[0].as_array().tolist() == [-4]
+    assert run([np.int32(-7)], lambda n: n % 3)[0].as_array().tolist() == [2]
+    assert run([np.int32(2)], lambda n: n**3)[0].as_array().tolist() == [8]
+    assert run([np.int32(2)], lambda n: -n + abs(n) + +n)[0].as_array().tolist() == [2]
+    assert run([np.int32(5)], lambda n: ~n)[0].as_array().tolist() == [-6]
+    assert run([np.int32(5)], lambda n: (n << 2) >> 1)[0].as_array().tolist() == [10]
+    assert run(images, lambda n: np.array([1, 2], np.uint8) + n)[0].as_array().tolist() == [[201, 102]] * 2
+
+
+def test_numbers_that_do_not_fit_are_refused_at_definition_with_the_line() -> None:
+    with pytest.raises(InferenceError, match=r"`\+` does not take uint8 and 300: .*test_data_nodes.py:\d+ in <lambda>"):
+        run([np.zeros(2, np.uint8)], lambda n: n + 300)
+    with pytest.raises(InferenceError, match=r"samples of shapes .* do not go together"):
+        pipe = Pipeline(batch_size=2)
+        with pipe:
+            fn.external_source(lambda: 0, dtype="int8", ndim=1) + np.zeros(3)
+            np.zeros(2) + (np.zeros(3) + fn.external_source(lambda: 0, dtype="int8", ndim=0))
+    with pytest.raises(InferenceError, match=r"`\+` combines data nodes, arrays and numbers, got str: 'x'"):
+        fn.random.coin_flip() + "x"
+
+
+def test_scalars_broadcast_over_samples_of_a_dense_batch() -> None:
+    images, factors = [np.ones((2, 3))] * 4, [np.float64(index) for index in range(4)]
+    batch, _ = run(images, lambda image, factor: image * factor, factors)
+    assert batch.as_array()[:, 0, 0].tolist() == [0, 1, 2, 3]
+
+
+KEYS = [
+    np.s_[0],
+    np.s_[-1],
+    np.s_[:, 1],
+    np.s_[1:, ::2],
+    np.s_[..., 0],
+    np.s_[None],
+    np.s_[:, None, -1:],
+    np.s_[::-1],
+    np.s_[0, ..., -1],
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+@pytest.mark.parametrize("dense", [True, False], ids=["dense", "ragged"])
+def test_indexing_is_numpys_sample_by_sample(key: Any, dense: bool) -> None:
+    samples = [np.arange(24).reshape(2, 3, 4) + index for index in range(3)]
+    if not dense:
+        samples[1] = np.arange(40).reshape(2, 5, 4)
+    batch, node = run(samples, lambda n: n[key])
+    assert [one.tolist() for one in batch] == [sample[key].tolist() for sample in samples]
+    assert node.spec.ndim == samples[0][key].ndim
+
+
+def test_indices_may_be_data_nodes() -> None:
+    samples = [np.arange(6) * 10 + index for index in range(3)]
+    at = [np.int64(index - 1) for index in range(3)]
+    assert run(samples, lambda n, i: n[i], at)[0].as_array().tolist() == [50, 1, 12]
+    assert [one.tolist() for one in run(samples, lambda n, i: n[: i + 2], at)[0]] == [[0], [1, 11], [2, 12, 22]]
+
+
+def test_indices_that_cannot_be_are_refused_at_definition() -> None:
+    pipe = Pipeline(batch_size=2)
+    with pipe:
+        node = fn.external_source(lambda: np.zeros((2, 2)), ndim=1, dtype="float64")
+        with pytest.raises(InferenceError, match=r"2 indices are too many for samples of rank 1"):
+            node[0, 0]
+        with pytest.raises(
+            InferenceError, match=r"an index should be an integer scalar for each sample, got float64\[·\]"
+        ):
+            node[node]
+        with pytest.raises(InferenceError, match=r"a data node is indexed by integers, slices, .* got 'a'"):
+            node["a"]
+        with pytest.raises(InferenceError, match=r"the index 3 lies outside axis 0"):
+            node.shape()[3]
+
+
+def test_layouts_follow_the_axes() -> None:
+    pipe = Pipeline(batch_size=2)
+    with pipe:
+        node = fn.external_source(lambda: np.zeros((2, 2, 2, 3), np.uint8), layout="HWC", dtype="uint8")
+        assert [node[0].layout, node[:, :, 0].layout, node[..., ::-1].layout, node[None].layout] == [
+            "WC",
+            "HW",
+            "HWC",
+            "",
+        ]
+        assert (node / 255).layout == "HWC"
+        pipe.set_outputs(node[:, 0])
+    assert pipe.run()[0].layout == "HC"
+
+
+def test_the_shape_of_a_sample_is_data() -> None:
+    batch, node = run([np.zeros((2, index)) for index in (1, 3)], lambda n: n.shape())
+    assert batch.as_array().tolist() == [[2, 1], [2, 3]] and node.spec.shape == (2,)
+
+
+def test_a_node_is_neither_a_boolean_nor_a_sequence() -> None:
+    node = fn.random.coin_flip()
+    with pytest.raises(ConditionError, match=r"enable_conditionals=True.*cond\(predicate, then, orelse\)"):
+        bool(node)
+    with pytest.raises(GraphError, match="cannot be iterated or unpacked: random.coin_flip gives 1 output"):
+        _, _ = node
+    with pytest.raises(GraphError, match=r"has no length: a sample's is node.shape\(\)\[0\]"):
+        len(node)
+    with pytest.raises(GraphError, match=r"has no data: .*pipeline_def\(debug=True\)"):
+        node.get()
+
+
+def test_arrays_that_differ_in_shape_make_no_single_array() -> None:
+    batch, _ = run([np.zeros(1), np.zeros(2)], lambda n: n + 1)
+    with pytest.raises(GraphError, match=r"the samples have 2 different shapes \(\(1,\), \(2,\)\)"):
+        batch.as_array()

@@ -1,0 +1,231 @@
+"""Iterators: epochs and shards exact whatever the batch size, checkpoints, ragged outputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_outputs import numbered, plain
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_pipes.errors import (
+    GraphError,
+    LoaderError,
+    OperatorArgumentError,
+    OperatorError,
+    StateMismatchError,
+    UnboundedLoaderError,
+)
+from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def
+from transforms import fn
+
+
+def reading(root: str, *, num_shards: int = 1, shard_id: int = 0, stick: bool = False, **options: Any) -> Pipeline:
+    @pipeline_def(**{"batch_size": 4, "seed": 6, **options})
+    def define() -> Any:
+        data, labels = fn.readers.file(
+            file_root=root,
+            random_shuffle=True,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            stick_to_shard=stick,
+        )
+        return {"size": data.shape()[0], "label": labels, "draw": fn.random.uniform(range=(0.0, 1.0))}
+
+    return define()
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    num_shards=st.integers(1, 5),
+    batch_size=st.integers(1, 7),
+    last=st.sampled_from(["partial", "pad", "drop"]),
+    stick=st.booleans(),
+)
+def test_shards_are_disjoint_and_epochs_are_whole(
+    files_root: str, num_shards: int, batch_size: int, last: str, stick: bool
+) -> None:
+    iterators = [
+        GraphIterator(
+            reading(files_root, num_shards=num_shards, shard_id=index, stick=stick, batch_size=batch_size, last=last)
+        )
+        for index in range(num_shards)
+    ]
+    draws: list[Counter[float]] = []
+    for _ in range(2):
+        steps = set()
+        seen: Counter[float] = Counter()
+        for iterator in iterators:
+            epoch = list(iterator)
+            steps.add(len(epoch))
+            for batch in epoch:
+                valid = batch.get("valid", np.ones(len(batch["draw"]), bool))
+                seen.update(batch["draw"][valid].tolist())
+                assert last == "partial" or len(batch["draw"]) == batch_size
+        assert steps == {len(iterators[0])}
+        assert max(seen.values(), default=0) <= 1
+        if last != "drop":
+            assert seen.total() == 10
+        else:
+            assert seen.total() == 10 // num_shards // batch_size * batch_size * num_shards
+        draws.append(seen)
+    assert last == "drop" or draws[0] != draws[1]
+
+
+def test_a_shard_that_sticks_has_the_same_records_in_every_epoch(files_root: str) -> None:
+    def epochs(stick: bool) -> list[list[int]]:
+        iterator = GraphIterator(reading(files_root, num_shards=3, shard_id=1, stick=stick))
+        return [
+            sorted(v for batch in iterator for v in (batch["size"] * 10 + batch["label"]).tolist()) for _ in range(4)
+        ]
+
+    assert len({tuple(epoch) for epoch in epochs(True)}) == 1
+    assert len({tuple(epoch) for epoch in epochs(False)}) > 1
+
+
+def test_threads_change_nothing(files_root: str) -> None:
+    alone = GraphIterator(reading(files_root, prefetch_queue_depth=0))
+    one = [plain(b) for _ in range(3) for b in alone]
+    many = GraphIterator(reading(files_root, num_threads=4, prefetch_queue_depth=5))
+    assert [plain(b) for _ in range(3) for b in many] == one
+    pipe = reading(files_root, num_threads=3)
+    assert [plain(pipe.run()) for _ in range(9)] == one
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    done=st.integers(0, 7),
+    before=st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    after=st.tuples(st.integers(1, 3), st.integers(1, 4)),
+)
+def test_a_run_goes_on_exactly_with_other_shards_and_batch_sizes(
+    files_root: str, done: int, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    def shards(num_shards: int, batch_size: int) -> list[GraphIterator]:
+        return [
+            GraphIterator(reading(files_root, num_shards=num_shards, shard_id=i, batch_size=batch_size))
+            for i in range(num_shards)
+        ]
+
+    def drawn(iterator: GraphIterator, steps: int | None) -> list[float]:
+        return [v for batch in itertools.islice(iterator, steps) for v in batch["draw"].tolist()]
+
+    first = shards(*before)
+    done = min(done, len(first[0]))
+    early = [v for iterator in first for v in drawn(iterator, done)]
+    states = {iterator.state.to_json() for iterator in first}
+    assert len(states) == 1
+
+    later = shards(*after)
+    for iterator in later:
+        iterator.restore(states.copy().pop())
+    rest = [v for iterator in later for v in drawn(iterator, None)]
+    whole = [v for batch in GraphIterator(reading(files_root, batch_size=10)) for v in batch["draw"].tolist()]
+    if done < len(first[0]):
+        assert sorted(early + rest) == sorted(whole)
+    else:  # the epoch was over: what came is the next one
+        assert len(rest) == 10 and not set(rest) & set(whole)
+
+
+def test_states_count_what_was_handed_out_and_resume_at_every_step(files_root: str) -> None:
+    iterator = GraphIterator(reading(files_root, num_threads=2, prefetch_queue_depth=4, batch_size=3))
+    everything, states = [], [iterator.state_dict()]
+    for _ in range(2):
+        for batch in iterator:
+            everything.append(plain(batch))
+            states.append(iterator.state_dict())
+    for at, state in enumerate(states[:-1]):
+        again = GraphIterator(reading(files_root, batch_size=3))
+        again.load_state_dict(state)
+        found = [plain(batch) for _ in range(2) for batch in again]
+        assert found[: len(everything) - at] == everything[at : at + len(found)]
+
+
+def test_a_state_of_another_seed_data_or_graph_is_refused(files_root: str, tmp_path: Any) -> None:
+    state = reading(files_root).checkpoint(tmp_path / "state.json")
+    assert (tmp_path / "state.json").read_text() == state and len(state) < 400
+    with pytest.raises(StateMismatchError, match=r"seed: 6 → 7"):
+        reading(files_root, seed=7).restore(state)
+
+    (tmp_path / "other" / "cat").mkdir(parents=True)
+    (tmp_path / "other" / "cat" / "0.jpg").write_bytes(b"x")
+    with pytest.raises(StateMismatchError, match=r"num_records: 10 → 1"):
+        reading(str(tmp_path / "other")).restore(state)
+
+    @pipeline_def(batch_size=4, seed=6)
+    def other() -> Any:
+        return fn.readers.file(file_root=files_root, random_shuffle=True)
+
+    with pytest.raises(StateMismatchError, match=r"source.graph: '[0-9a-f]{16}' → '[0-9a-f]{16}'"):
+        other().restore(state)
+    with pytest.raises(LoaderError, match="a loader state is one JSON object"):
+        reading(files_root).restore("nonsense")
+
+
+def test_ragged_outputs_are_lists_padded_arrays_or_values(files_root: str) -> None:
+    def define() -> Pipeline:
+        pipe = Pipeline(batch_size=3)
+        with pipe:
+            data, labels = fn.readers.file(file_root=files_root)
+            pipe.set_outputs(data, labels)
+        return pipe
+
+    names = ["data", "labels"]
+    listed = next(iter(GraphIterator(define(), names)))
+    assert [one.shape for one in listed["data"]] == [(4,), (8,), (12,)] and listed["labels"].shape == (3,)
+    filled = next(iter(GraphIterator(define(), names, ragged="pad", pad_value=255)))
+    assert filled["data"].shape == (3, 12) and filled["data"][0, 3:6].tolist() == [3, 255, 255]
+    assert filled["data/lengths"].tolist() == [4, 8, 12]
+    values = next(iter(GraphIterator(define(), names, ragged="values")))
+    assert values["data"].shape == (24,) and values["data/lengths"].tolist() == [4, 8, 12]
+
+
+def test_epochs_of_sources_in_python_end_by_themselves() -> None:
+    pipe = Pipeline(batch_size=4)
+    with pipe:
+        pipe.set_outputs({"x": fn.external_source(numbered(6), batch=False)})
+    iterator = GraphIterator(pipe)
+    assert [[b["x"].tolist() for b in iterator] for _ in range(2)] == [[[0, 1, 2, 3], [4, 5]]] * 2
+    with pytest.raises(UnboundedLoaderError, match="a source in Python says when an epoch ends"):
+        len(iterator)
+
+
+def test_leaving_a_loop_and_entering_again_goes_on(files_root: str) -> None:
+    expected = [plain(b) for b in GraphIterator(reading(files_root))]
+    iterator = GraphIterator(reading(files_root, prefetch_queue_depth=3))
+    found = []
+    for batch in iterator:
+        found.append(plain(batch))
+        break
+    assert found + [plain(b) for b in iterator] == expected
+    next(iter(iterator))
+    iterator.reset()
+    assert iterator.pipe.epoch == 2
+
+
+def test_errors_reach_the_loop(files_root: str) -> None:
+    pipe = Pipeline(batch_size=2, num_threads=2)
+    with pipe:
+        _, labels = fn.readers.file(file_root=files_root)
+        pipe.set_outputs(fn.python_function(labels, function=lambda one: 1 // (1 - int(one))))
+    with pytest.raises(OperatorError, match="'python_function' failed on record 'dog/0.jpg@0'"):
+        list(GraphIterator(pipe))
+
+
+def test_what_is_asked_for_wrongly_is_said(files_root: str) -> None:
+    with pytest.raises(OperatorArgumentError, match="output_map should give one name for each of the 3 outputs"):
+        GraphIterator(reading(files_root), ["a"])
+    with pytest.raises(
+        OperatorArgumentError, match="ragged should be one of list, pad, values, got 'lists'. Did you mean"
+    ):
+        GraphIterator(reading(files_root), ragged="lists")
+    with pytest.raises(OperatorArgumentError, match="with last='pad' the name 'valid' is taken"):
+        GraphIterator(reading(files_root, last="pad"), ["valid", "a", "b"])
+    with pytest.raises(GraphError, match="10 records cannot be divided into 11 shards"):
+        len(GraphIterator(reading(files_root, num_shards=11)))
+    with pytest.raises(GraphError, match="an epoch holds no batch: 10 samples do not fill one of 11 with last='drop'"):
+        reading(files_root, batch_size=11, last="drop").run()

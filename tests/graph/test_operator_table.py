@@ -1,0 +1,59 @@
+"""The table of operators, and what is made from it: functions, classes and their stubs."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import transforms
+from beam_pipes.errors import GraphError
+from beam_pipes.graph.operator import Operator
+from transforms import fn, ops
+from transforms.operators import OPERATORS, OPS_ALIASES, operator_class
+from transforms.operators.stubs import stubs
+
+
+def test_the_table_is_sorted_and_every_class_is_there() -> None:
+    assert list(OPERATORS) == sorted(OPERATORS)
+    for name in OPERATORS:
+        cls = operator_class(name)
+        assert issubclass(cls, Operator) and cls.op_name == name and inspect.getdoc(cls)
+
+
+def test_the_stubs_are_those_of_the_table() -> None:
+    root = Path(transforms.__file__).parent
+    for path, text in stubs().items():
+        assert (root / path).read_text(encoding="utf-8") == text, f"{path}: run python -m transforms.operators.stubs"
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_every_operator_is_a_function_and_a_class_with_signature_and_documentation(name: str) -> None:
+    family, _, last = name.rpartition(".")
+    module, classes = (getattr(fn, family), getattr(ops, family)) if family else (fn, ops)
+    cls = operator_class(name)
+    function, made = getattr(module, last), getattr(classes, cls.__name__)
+
+    assert function.__name__ == last and last in dir(module) and cls.__name__ in dir(classes)
+    assert set(cls.arguments) <= set(inspect.signature(function).parameters)
+    for text in (function.__doc__, made.__doc__):
+        assert all(f"{argument}: " in text for argument in cls.arguments) and "Places:" in text
+    assert all(argument.doc for argument in cls.arguments.values()), "every argument says what it does"
+
+
+def test_older_names_of_classes_are_the_same_classes() -> None:
+    assert ops.FileReader is ops.readers.File and ops.CoinFlip is ops.random.CoinFlip
+    for alias, name in OPS_ALIASES.items():
+        assert getattr(ops, alias).operator is operator_class(name)
+
+
+def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
+    with pytest.raises(AttributeError, match="module 'transforms.fn' has no attribute 'flp'. Did you mean 'flip'"):
+        fn.flp  # noqa: B018
+    with pytest.raises(
+        AttributeError, match="module 'transforms.ops.readers' has no attribute 'Fille'. Did you mean 'File'"
+    ):
+        ops.readers.Fille  # noqa: B018
+    with pytest.raises(GraphError, match="there is no operator 'readers.fil'. Did you mean 'readers.file'"):
+        operator_class("readers.fil")

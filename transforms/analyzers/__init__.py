@@ -1,0 +1,34 @@
+"""What can be found out about all values before the first record is transformed.
+
+| analyzer | result |
+| --- | --- |
+| `Count` | how many values there are |
+| `Moments` | mean and variance, for each dimension of vectors |
+| `MinMax` | the smallest and the largest value, for each dimension of vectors |
+| `Quantiles` | any quantile, within a rank error that the result states |
+| `Vocabulary` | all tokens with their counts, most frequent first; cut by count or size |
+| `TopK` | the most frequent values with their counts |
+| `LengthHistogram` | how many values have which length |
+| `KeyedSample` | a sample of bounded size, the same however the input is cut |
+| `SentencePieceModel`, `TokenizersModel` | tokenizers, trained on such a sample |
+
+All are exact but `Quantiles`, and all give the same bytes on every runner.
+"""
+
+from __future__ import annotations
+
+from transforms.analyzers.count import Count as Count
+from transforms.analyzers.keyed_sample import KeyedSample as KeyedSample
+from transforms.analyzers.length_histogram import LengthHistogram as LengthHistogram
+from transforms.analyzers.length_histogram import Lengths as Lengths
+from transforms.analyzers.min_max import Bounds as Bounds
+from transforms.analyzers.min_max import MinMax as MinMax
+from transforms.analyzers.moments import Moments as Moments
+from transforms.analyzers.moments import MomentSums as MomentSums
+from transforms.analyzers.quantile_sketch import QuantileSketch as QuantileSketch
+from transforms.analyzers.quantiles import Quantiles as Quantiles
+from transforms.analyzers.sentence_piece_model import SentencePieceModel as SentencePieceModel
+from transforms.analyzers.tokenizers_model import TokenizersModel as TokenizersModel
+from transforms.analyzers.top_k import TopK as TopK
+from transforms.analyzers.vocabulary import TokenTable as TokenTable
+from transforms.analyzers.vocabulary import Vocabulary as Vocabulary

@@ -1,0 +1,132 @@
+"""A keyed sample of bounded size: the values with the smallest keys, as many as fit."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import os
+import secrets
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from beam_pipes.analysis import Accumulator
+from beam_pipes.errors import SpecError
+from transforms.analyzers.count_runs import FAN_IN
+
+_ROW = struct.Struct("<16sBI")
+
+
+class Sampled(NamedTuple):
+    """A value of a sample, under its key."""
+
+    key: bytes
+    kind: int
+    data: bytes
+
+    @property
+    def value(self) -> str | bytes:
+        return self.data if self.kind else self.data.decode("utf-8", "surrogatepass")
+
+
+def sample_key(seed: int, record_id: str, item: int) -> bytes:
+    """The key of a record's value number `item`, 16 bytes: the same however the input is cut."""
+    text = f"{seed}\0{record_id}\0{item}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class SampleOfShard(Accumulator):
+    """Keeps the values with the smallest keys, of which all together have at most `max_bytes`.
+
+    The sample of the whole is a part of the samples of its parts: what fits among fewer is never left out.
+    """
+
+    def __init__(self, *, max_bytes: int, seed: int) -> None:
+        self._max_bytes = max_bytes
+        self._seed = seed
+        self._heap: list[tuple[int, Sampled]] = []  # the largest key first
+        self._bytes = 0
+        self._end: bytes | None = None  # the smallest key that did not fit: from there on nothing does
+        self._last: tuple[str, int] = ("", -1)
+
+    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+        for value, record_id in zip(values, record_ids, strict=True):
+            item = self._last[1] + 1 if record_id == self._last[0] else 0
+            self._last = record_id, item
+            key = sample_key(self._seed, record_id, item)
+            if self._end is None or key < self._end:
+                self._keep(Sampled(key, *_encoded(value)))
+
+    def save(self, path: str) -> None:
+        write_sample(path, sorted(row for _, row in self._heap), self._end)
+
+    def _keep(self, row: Sampled) -> None:
+        heapq.heappush(self._heap, (-int.from_bytes(row.key, "big"), row))
+        self._bytes += len(row.data)
+        while self._bytes > self._max_bytes:
+            _, dropped = heapq.heappop(self._heap)
+            self._bytes -= len(dropped.data)
+            self._end = dropped.key
+
+
+def merge_samples(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
+    """Writes the sample of all that these are samples of."""
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
+        while len(paths) > FAN_IN:  # so many files are open at once
+            following = [os.path.join(scratch, secrets.token_hex(8)) for _ in range(0, len(paths), FAN_IN)]
+            for number, path in enumerate(following):
+                _merge(paths[number * FAN_IN : (number + 1) * FAN_IN], path, max_bytes=max_bytes)
+            paths = following
+        _merge(paths, target, max_bytes=max_bytes)
+
+
+def _merge(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
+    ends = [end for path in paths if (end := _end(path)) is not None]
+    end = min(ends, default=None)
+    kept: list[Sampled] = []
+    size = 0
+    for row in heapq.merge(*map(read_sample, paths)):
+        if end is not None and row.key >= end:
+            break
+        size += len(row.data)
+        if size > max_bytes:
+            end = row.key
+            break
+        kept.append(row)
+    write_sample(target, kept, end)
+
+
+def write_sample(path: str, rows: Iterable[Sampled], end: bytes | None) -> None:
+    """Writes rows whose keys ascend. `end` is the smallest key that was left out, None where nothing was."""
+    with open(path, "wb") as file:
+        file.write(json.dumps({"end": None if end is None else end.hex()}).encode() + b"\n")
+        for row in rows:
+            file.write(_ROW.pack(row.key, row.kind, len(row.data)) + row.data)
+
+
+def read_sample(path: str) -> Iterator[Sampled]:
+    """The values of a sample, in the order of their keys."""
+    with open(path, "rb") as file:
+        file.readline()
+        while head := file.read(_ROW.size):
+            key, kind, size = _ROW.unpack(head)
+            yield Sampled(key, kind, file.read(size))
+
+
+def _end(path: str) -> bytes | None:
+    with open(path, "rb") as file:
+        end = json.loads(file.readline())["end"]
+    return None if end is None else bytes.fromhex(end)
+
+
+def _encoded(value: Any) -> tuple[int, bytes]:
+    if isinstance(value, str):
+        return 0, value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return 1, value
+    raise SpecError(
+        f"expected values to sample of the type str or bytes, got {type(value).__name__} {value!r:.60}. Give of=..., a "
+        "pipeline that ends in one of them."
+    )

@@ -1,0 +1,150 @@
+"""Compares the signatures of records that share a band, and joins those that are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from transforms.dedup.clusters import Clusters
+from transforms.dedup.signatures import Signatures
+
+Array = np.ndarray[Any, Any]
+
+# Pairs compared at once: of 128 numbers each 4 MiB.
+_PAIRS_AT_ONCE = 4096
+
+# Signatures of groups held at once: 16 MiB.
+ROWS_AT_ONCE = 1 << 15
+
+
+class Comparison:
+    """Compares records and joins those that are alike."""
+
+    def __init__(self, signatures: Signatures, clusters: Clusters, *, least: int, rows_at_once: int) -> None:
+        self._signatures = signatures
+        self._clusters = clusters
+        self._least = least
+        self._rows_at_once = rows_at_once
+
+    def identical(self, ordinals: Array, starts: Array) -> Array:
+        """Joins the records of each group whose signatures are those of its first; returns those that are joined."""
+        sizes = np.diff(starts)
+        firsts = np.repeat(ordinals[starts[:-1]], sizes)
+        others = ordinals != firsts
+        left, right = firsts[others], ordinals[others]
+        same = self._agreeing(left, right) == self._signatures.count
+        self._join(left[same], right[same])
+        joined: Array = right[same]
+        return joined
+
+    def groups(self, ordinals: Array, starts: Array, *, max_compared: int) -> int:
+        """Compares within groups that share a band; returns how many groups are larger than what was compared.
+
+        First the first record of every group with the others, of all groups at once: of most groups that is all. Then
+        what is left, so many groups at a time that their signatures fit into memory.
+        """
+        sizes = np.diff(starts)
+        begins, ends = starts[:-1][sizes > 1], starts[1:][sizes > 1]
+        first, others = _pairs(begins, ends, turn=0)
+        for part in pair_parts(len(first)):
+            left, right = self._apart(ordinals[first[part]], ordinals[others[part]])
+            alike = self._agreeing(left, right) >= self._least
+            self._join(left[alike], right[alike])
+        left_over = (ends - begins > 2) & ~self._united(ordinals, begins, ends)
+        begins, ends = begins[left_over], ends[left_over]
+        cut = 0
+        for batch in _batches(ends - begins, self._rows_at_once):
+            rows = np.concatenate([ordinals[low:high] for low, high in zip(begins[batch], ends[batch], strict=True)])
+            if len(rows) > self._rows_at_once:
+                cut += self._large_group(rows, max_compared)
+            else:
+                bounds = np.cumsum([0, *(ends[batch] - begins[batch])])
+                cut += self._small_groups(rows, bounds[:-1], bounds[1:], max_compared)
+        return cut
+
+    def _small_groups(self, ordinals: Array, begins: Array, ends: Array, max_compared: int) -> int:
+        """Turn n compares the n-th record of every group with those behind it, of all groups at once."""
+        signatures = self._signatures.of(ordinals)
+        for turn in range(1, max_compared):
+            if not len(begins):
+                return 0
+            first, others = _pairs(begins, ends, turn=turn)
+            for part in pair_parts(len(first)):
+                self._compare(ordinals, signatures, first[part], others[part])
+            left_over = (ends - begins > turn + 2) & ~self._united(ordinals, begins, ends)
+            begins, ends = begins[left_over], ends[left_over]
+        return len(begins)
+
+    def _large_group(self, ordinals: Array, max_compared: int) -> int:
+        """Compares the first records of one group with all behind them, read one part after the other."""
+        leaders = self._signatures.of(ordinals[:max_compared])
+        for start in range(0, len(ordinals), self._rows_at_once):
+            part = ordinals[start : start + self._rows_at_once]
+            rows = np.concatenate([ordinals[:max_compared], part])
+            signatures = np.concatenate([leaders, self._signatures.of(part)])
+            for leader in range(len(leaders)):
+                others = len(leaders) + np.arange(max(0, leader + 1 - start), len(part))
+                self._compare(rows, signatures, np.full(len(others), leader), others)
+        united = self._united(ordinals, np.zeros(1, np.int64), np.array([len(ordinals)]))
+        return int(len(ordinals) > max_compared + 1 and not united[0])
+
+    def _compare(self, ordinals: Array, signatures: Array, first: Array, others: Array) -> None:
+        """Compares pairs of rows whose signatures are there."""
+        apart = self._clusters.roots(ordinals[first]) != self._clusters.roots(ordinals[others])
+        first, others = first[apart], others[apart]
+        for part in pair_parts(len(first)):
+            one, other = first[part], others[part]
+            alike = (signatures[one] == signatures[other]).sum(axis=1) >= self._least
+            self._join(ordinals[one[alike]], ordinals[other[alike]])
+
+    def _apart(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """The pairs that are not in one cluster."""
+        apart = self._clusters.roots(left) != self._clusters.roots(right)
+        return left[apart], right[apart]
+
+    def _united(self, ordinals: Array, begins: Array, ends: Array) -> Array:
+        """Whether all records of each group are in one cluster by now."""
+        if not len(begins):
+            return np.zeros(0, bool)
+        sizes = ends - begins
+        offsets = np.cumsum(sizes) - sizes
+        position = np.arange(int(sizes.sum())) - np.repeat(offsets, sizes)
+        roots = self._clusters.roots(ordinals[np.repeat(begins, sizes) + position])
+        united: Array = np.minimum.reduceat(roots, offsets) == np.maximum.reduceat(roots, offsets)
+        return united
+
+    def _agreeing(self, left: Array, right: Array) -> Array:
+        """How many numbers of their signatures pairs share: (pairs,)."""
+        counts = np.empty(len(left), np.int64)
+        for part in pair_parts(len(left)):
+            counts[part] = (self._signatures.of(left[part]) == self._signatures.of(right[part])).sum(axis=1)
+        return counts
+
+    def _join(self, left: Array, right: Array) -> None:
+        for one, other in zip(left.tolist(), right.tolist(), strict=True):
+            self._clusters.union(one, other)
+
+
+def pair_parts(count: int) -> list[slice]:
+    """So many pairs at a time that their signatures are held in memory."""
+    return [slice(start, start + _PAIRS_AT_ONCE) for start in range(0, count, _PAIRS_AT_ONCE)]
+
+
+def _pairs(begins: Array, ends: Array, *, turn: int) -> tuple[Array, Array]:
+    """Positions of pairs: record number `turn` of each group, and each record behind it."""
+    lengths = ends - begins - turn - 1
+    firsts = np.repeat(begins + turn, lengths)
+    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return firsts, firsts + 1 + within
+
+
+def _batches(sizes: Array, limit: int) -> list[slice]:
+    """Consecutive groups that together have at most `limit` rows; a larger one is by itself."""
+    batches, start, total = [], 0, 0
+    for index, size in enumerate(sizes.tolist()):
+        if index > start and total + size > limit:
+            batches.append(slice(start, index))
+            start, total = index, 0
+        total += size
+    return [*batches, slice(start, len(sizes))] if len(sizes) else []

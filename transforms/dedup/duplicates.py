@@ -1,0 +1,208 @@
+"""`Duplicates`: the records to remove, and for each the record that stays and why.
+
+The file, all numbers little-endian:
+
+| part | bytes |
+| --- | --- |
+| `BPDUPES1` | 8 |
+| length of the header | 8 |
+| header, JSON: format, kind, rows, files (sorted by name), facts; padded with spaces to a multiple of 8 | |
+| where in the rows each file begins, and the end: uint64 | 8 × (files + 1) |
+| positions of removed records, ascending within a file: uint64 | 8 × rows |
+| positions of kept records: uint64 | 8 × rows |
+| files of kept records: uint32 | 4 × rows |
+| similarities: float32 | 4 × rows |
+
+It holds no count of what was compared and no order of files: input without duplicates changes no byte of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from beam_pipes.errors import CorruptCacheError
+from transforms.dedup.places import Places
+from transforms.dedup.record_place import record_place
+
+MAGIC = b"BPDUPES1"
+FORMAT = 1
+
+# Each time the positions of all records are read once.
+_ROWS_AT_ONCE = 1 << 18
+
+Kind = Literal["exact", "near"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Duplicate(NamedTuple):
+    """One record to remove: its id, the id of the record that stays, "exact" or "near", and their similarity.
+
+    `similarity` is 1.0 for exact duplicates. For near ones it is the estimated Jaccard similarity of the two, which
+    lies below the threshold where they are alike only by way of a third record.
+    """
+
+    removed: str
+    kept: str
+    kind: Kind
+    similarity: float
+
+    @property
+    def reason(self) -> str:
+        """What the drop is counted under: `exact duplicate`."""
+        return f"{self.kind} duplicate"
+
+
+class Duplicates:
+    """The records to remove, sorted by file and position, looked up in a memory map without reading the rest.
+
+        duplicates = exact.read(cache.asset_path("exact"))
+        len(duplicates)                  →  2
+        "b.txt@0" in duplicates          →  True
+        duplicates.find("b.txt@0").kept  →  "a.txt@120"
+        list(duplicates)                 →  [Duplicate("b.txt@0", "a.txt@120", "exact", 1.0), ...]
+
+    A look-up takes microseconds, and memory only for the pages it touches. Safe for threads.
+
+    Raises `CorruptCacheError` where the file is not whole.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            size = Path(path).stat().st_size
+            with open(path, "rb") as file:
+                if file.read(8) != MAGIC:
+                    raise ValueError(f"it does not begin with {MAGIC.decode()}")
+                length = int.from_bytes(file.read(8), "little")
+                if length > size - 16:
+                    raise ValueError("the header is not whole")
+                header = json.loads(file.read(length))
+            if header["format"] != FORMAT:
+                raise ValueError(f"it has format {header['format']}, and this version reads {FORMAT}")
+            self.kind: Kind = header["kind"]
+            #: What else the analysis found out, by name.
+            self.facts: Mapping[str, int] = header["facts"]
+            self._names: list[str] = header["files"]
+            rows, files = int(header["rows"]), len(self._names)
+            if size != 16 + length + 8 * (files + 1) + 24 * rows:
+                raise ValueError(f"{rows} rows are announced, and the file has {size} bytes")
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptCacheError(
+                f"{path!r} does not hold duplicates: {error}. Build again, or take the asset from another snapshot.",
+                path=path,
+            ) from error
+        data = np.memmap(path, np.uint8, mode="r", offset=16 + length)
+        bounds = np.cumsum([0, 8 * (files + 1), 8 * rows, 8 * rows, 4 * rows, 4 * rows])
+        parts = [data[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+        # As memory views: single numbers of arrays take several times as long.
+        self._starts, self._removed = (part.view("<u8").data for part in parts[:2])
+        self._kept, self._kept_files, self._similarities = (
+            part.view(dtype) for part, dtype in zip(parts[2:], ("<u8", "<u4", "<f4"), strict=True)
+        )
+        self._files = {name: number for number, name in enumerate(self._names)}
+
+    @property
+    def reason(self) -> str:
+        """What drops are counted under: `exact duplicate`."""
+        return f"{self.kind} duplicate"
+
+    def __len__(self) -> int:
+        return len(self._removed)
+
+    @property
+    def num_kept(self) -> int:
+        """How many records stay that others are duplicates of."""
+        order = np.lexsort((self._kept, self._kept_files))
+        files, positions = self._kept_files[order], self._kept[order]
+        changes = (files[1:] != files[:-1]) | (positions[1:] != positions[:-1])
+        return int(np.count_nonzero(changes)) + min(1, len(self))
+
+    def __iter__(self) -> Iterator[Duplicate]:
+        for number, name in enumerate(self._names):
+            for row in range(self._starts[number], self._starts[number + 1]):
+                yield self._row(name, row)
+
+    def __contains__(self, record_id: str) -> bool:
+        return self._find(record_id) is not None
+
+    def find(self, record_id: str) -> Duplicate | None:
+        """The row of a record that is to be removed; None for one that stays, or is not known at all."""
+        found = self._find(record_id)
+        return None if found is None else self._row(*found)
+
+    def write_tsv(self, path: str) -> None:
+        """Writes all rows as a table, tabs between its columns: removed, kept, kind, similarity."""
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            table = csv.writer(file, delimiter="\t", lineterminator="\n")
+            table.writerow(("removed", "kept", "kind", "similarity"))
+            table.writerows((*each[:3], f"{each.similarity:.3f}") for each in self)
+
+    def _find(self, record_id: str) -> tuple[str, int] | None:
+        name, position = record_place(record_id)
+        number = self._files.get(name)
+        if number is None:
+            return None
+        end = self._starts[number + 1]
+        row = bisect_left(self._removed, position, self._starts[number], end)
+        return (name, row) if row < end and self._removed[row] == position else None
+
+    def _row(self, name: str, row: int) -> Duplicate:
+        return Duplicate(
+            removed=f"{name}@{self._removed[row]}",
+            kept=f"{self._names[self._kept_files[row]]}@{self._kept[row]}",
+            kind=self.kind,
+            similarity=float(self._similarities[row]),
+        )
+
+
+def write_duplicates(
+    path: str,
+    *,
+    kind: Kind,
+    removed: Array,
+    kept: Array,
+    similarities: Array,
+    places: Places,
+    facts: Mapping[str, int] | None = None,
+) -> None:
+    """Writes the file; `removed` and `kept` are ordinals of records, row by row, in any order."""
+    removed_files, removed_positions = _places_of(removed, places)
+    kept_files, kept_positions = _places_of(kept, places)
+    names = sorted(places.names)
+    rank = np.empty(len(names), np.uint32)
+    rank[[places.names[name] for name in names]] = np.arange(len(names))
+    removed_files, kept_files = rank[removed_files], rank[kept_files]
+    order = np.lexsort((removed_positions, removed_files))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(removed_files, minlength=len(names)))])
+    header = json.dumps(
+        {"format": FORMAT, "kind": kind, "rows": len(removed), "files": names, "facts": dict(facts or {})},
+        separators=(",", ":"),
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    with open(path, "wb") as file:
+        file.write(MAGIC + len(header).to_bytes(8, "little") + header)
+        for column, dtype in (
+            (starts, "<u8"),
+            (removed_positions[order], "<u8"),
+            (kept_positions[order], "<u8"),
+            (kept_files[order], "<u4"),
+            (similarities[order], "<f4"),
+        ):
+            file.write(column.astype(dtype, copy=False).data)
+
+
+def _places_of(ordinals: Array, places: Places) -> tuple[Array, Array]:
+    """(files, positions), so many at a time that what is worked out on the way stays small."""
+    files, positions = np.empty(len(ordinals), np.uint32), np.empty(len(ordinals), np.uint64)
+    for start in range(0, len(ordinals), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        files[part], positions[part] = places.of(ordinals[part])
+    return files, positions

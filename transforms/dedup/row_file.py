@@ -1,0 +1,177 @@
+"""Rows of fixed size for the records of one source shard, in a file of blocks.
+
+A *block* holds 4,096 rows (the last one fewer), column after column: first the positions of the records in their files,
+then the columns asked for. A column *by value* is stored transposed, so that one of its values is read for all rows of
+the block at once. Behind the blocks stand, as JSON, the layout and where in the rows each input file begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from beam_pipes.errors import CorruptCacheError, DeclarationError
+from transforms.dedup.record_place import RecordPlace, record_place
+
+BLOCK_ROWS = 4096
+MAGIC = b"BPROWS01"
+
+# Rows of a shard stay in memory up to this; more go to a temporary file that has no name.
+MEMORY_BYTES = 8 << 20
+
+Array = np.ndarray[Any, Any]
+
+
+class Column(NamedTuple):
+    """`width` values of `dtype` a row."""
+
+    name: str
+    dtype: str
+    width: int = 1
+    by_value: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * self.width
+
+
+POSITIONS = Column("positions", "<u8")
+
+
+class RowWriter:
+    """Collects the rows of one source shard: `add(record_ids, {"digests": (rows, 2) uint64})`, then `save(path)`."""
+
+    def __init__(self, *columns: Column, owner: str) -> None:
+        self._columns = (POSITIONS, *columns)
+        self._owner = owner
+        self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        self._waiting: list[dict[str, Array]] = []
+        self._num_waiting = 0
+        self._num_rows = 0
+        self._files: list[tuple[str, int]] = []
+        self._last: RecordPlace | None = None
+
+    def add(self, record_ids: Sequence[str], rows: Mapping[str, Array]) -> None:
+        """Takes the rows of consecutive records.
+
+        Raises `DeclarationError` where a record comes twice: it is kept or removed as a whole, so it has one content.
+        """
+        positions = []
+        file, position = self._last or RecordPlace("", -1)
+        for index, record_id in enumerate(record_ids):
+            place = record_place(record_id)
+            if place == (file, position):
+                raise DeclarationError(
+                    f"analyzer {self._owner!r}: the record {record_id!r} gives several values to compare, and a record "
+                    "is kept or removed as a whole. Let `of` give one value a record, such as a list of its parts.",
+                    analyzer=self._owner,
+                    record=record_id,
+                )
+            if place.file != file or not self._files:
+                self._files.append((place.file, self._num_rows + index))
+            file, position = place
+            positions.append(position)
+        self._last = RecordPlace(file, position)
+        self._waiting.append({POSITIONS.name: np.array(positions, POSITIONS.dtype).reshape(-1, 1), **rows})
+        self._num_waiting += len(record_ids)
+        self._num_rows += len(record_ids)
+        if self._num_waiting >= BLOCK_ROWS:
+            self._write(leave_less_than=BLOCK_ROWS)
+
+    def save(self, path: str) -> None:
+        """Writes the file and lets go of the rows."""
+        self._write(leave_less_than=1)
+        footer = json.dumps(
+            {"rows": self._num_rows, "columns": self._columns, "files": self._files}, separators=(",", ":")
+        ).encode()
+        self._spool.seek(0)
+        with open(path, "wb") as file:
+            shutil.copyfileobj(self._spool, file, 1 << 20)
+            file.write(footer + len(footer).to_bytes(8, "little") + MAGIC)
+        self._spool.close()
+
+    def _write(self, *, leave_less_than: int) -> None:
+        """Writes blocks until fewer rows than that are left."""
+        if not self._num_waiting:
+            return
+        rows = {column.name: np.concatenate([each[column.name] for each in self._waiting]) for column in self._columns}
+        start = 0
+        while self._num_waiting - start >= leave_less_than:
+            stop = min(start + BLOCK_ROWS, self._num_waiting)
+            for column in self._columns:
+                part = np.asarray(rows[column.name][start:stop], column.dtype)
+                self._spool.write(np.ascontiguousarray(part.T if column.by_value else part).tobytes())
+            start = stop
+            if start == self._num_waiting:
+                break
+        self._waiting = [{name: values[start:] for name, values in rows.items()}]
+        self._num_waiting -= start
+
+
+class RowFile:
+    """Reads what a `RowWriter` has saved, block by block or row by row."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - 16))
+                tail = file.read(16)
+                length = int.from_bytes(tail[:8], "little")
+                if tail[8:] != MAGIC or length > size - 16:
+                    raise ValueError("the end of the file is not that of rows")
+                file.seek(size - 16 - length)
+                footer = json.loads(file.read(length))
+            self.num_rows: int = footer["rows"]
+            self.columns = [Column(*each) for each in footer["columns"]]
+            self.files: list[tuple[str, int]] = [(name, first) for name, first in footer["files"]]
+            if size - 16 - length != self.num_rows * sum(column.row_bytes for column in self.columns):
+                raise ValueError("rows are missing")
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptCacheError(
+                f"{path!r} does not hold the rows of an accumulator: {error}. Remove it and build again.", path=path
+            ) from error
+
+    def blocks(self, name: str, *, value: int | None = None) -> Iterator[Array]:
+        """The column `name`, (rows, width), one block after the other; with `value`, that value alone: (rows,)."""
+        with open(self.path, "rb") as file:
+            for first in range(0, self.num_rows, BLOCK_ROWS):
+                rows = min(BLOCK_ROWS, self.num_rows - first)
+                offset, column = self._place(name, first, rows)
+                dtype = np.dtype(column.dtype)
+                if value is not None:
+                    assert column.by_value
+                    file.seek(offset + value * rows * dtype.itemsize)
+                    yield np.frombuffer(file.read(rows * dtype.itemsize), dtype)
+                    continue
+                file.seek(offset)
+                data = np.frombuffer(file.read(rows * column.row_bytes), dtype)
+                yield data.reshape(column.width, rows).T if column.by_value else data.reshape(rows, column.width)
+
+    def offsets(self, name: str, rows: Array) -> tuple[Array, int]:
+        """Where the values of single rows lie in the file (of a column that is not by value), and their bytes."""
+        first = rows // BLOCK_ROWS * BLOCK_ROWS
+        in_block = np.minimum(BLOCK_ROWS, self.num_rows - first)
+        before, column = self._before(name)
+        row_bytes = sum(each.row_bytes for each in self.columns)
+        return first * row_bytes + in_block * before + (rows - first) * column.row_bytes, column.row_bytes
+
+    def _place(self, name: str, first: int, rows: int) -> tuple[int, Column]:
+        before, column = self._before(name)
+        return first * sum(each.row_bytes for each in self.columns) + rows * before, column
+
+    def _before(self, name: str) -> tuple[int, Column]:
+        """Bytes a row of the columns before `name`, and that column."""
+        before = 0
+        for column in self.columns:
+            if column.name == name:
+                return before, column
+            before += column.row_bytes
+        raise KeyError(name)

@@ -1,0 +1,1 @@
+"""Operators over sound and its spectra."""

@@ -1,0 +1,1 @@
+"""Operators that turn the bytes of files into arrays."""

@@ -1,0 +1,107 @@
+"""`fn.normalize`: mean zero, deviation one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.graph.argument import Argument, Constant
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.tensor_spec import TensorSpec
+from transforms.operators.generic.axes import known_axes
+from transforms.operators.generic.conversion import cast_to, dtype_of, saturated
+
+
+class Normalize(Operator):
+    """`scale * (x - mean) / stddev + shift`, in float32.
+
+    `normalize([[1, 2, 3], [4, 5, 9]], axes=[0])` → `[[-1, -1, -1], [1, 1, 1]]`
+
+    Mean and deviation are those of each sample over `axes` (all by default), or of the whole batch with `batch`, unless
+    they are given: as one number, or as one for each element along the axis that is not in `axes`. A given mean is what
+    the deviation is computed about. Where the deviation is zero the result is `shift`.
+    """
+
+    inputs = ("data",)
+    devices = ("cpu", "gpu")
+    axes = Constant("ints", default=None, doc="the axes that mean and deviation are taken over; all by default")
+    axis_names = Constant("str", default=None, doc="the same by name")
+    batch = Constant("bool", default=False, doc="whether they are taken over all samples of the batch together")
+    mean = Argument("floats", default=None, doc="the mean; computed by default")
+    stddev = Argument("floats", default=None, doc="the standard deviation; computed by default")
+    ddof = Constant("int", default=0, doc="the variance is divided by the number of elements less this")
+    epsilon = Constant("float", default=0.0, doc="added to the variance")
+    scale = Constant("float", default=1.0, doc="the deviation of the result")
+    shift = Constant("float", default=0.0, doc="the mean of the result")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the result; integers are rounded and held in range")
+
+    def check(self) -> None:
+        if self.axes is not None and self.axis_names is not None:
+            raise self.argument_error("give one of axes and axis_names.")
+        if self.ddof < 0 or self.epsilon < 0:
+            raise self.argument_error(f"ddof and epsilon should not be negative, got {self.ddof} and {self.epsilon}.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        self._known = known_axes(self, inputs[0], self.axes, self.axis_names)
+        return inputs[0].replace(dtype=self.dtype)
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        """The axes of a batch, in which samples stand along axis 0."""
+        return tuple(range(1, ndim)) if self._known is None else tuple(axis % (ndim - 1) + 1 for axis in self._known)
+
+    def _given(self, xp: Any, values: Any, ndim: int, axes: tuple[int, ...]) -> Any:
+        """(n, k) numbers, standing along the axis that is left."""
+        values = cast_to(xp, values, np.dtype("float32"))
+        shape = [values.shape[0]] + [1] * (ndim - 1)
+        if values.shape[1] > 1:
+            left = [axis for axis in range(1, ndim) if axis not in axes]
+            if len(left) != 1:
+                raise ValueError(f"mean and stddev should be one number where {len(left)} axes are not in axes")
+            shape[left[0]] = values.shape[1]
+        return xp.reshape(values, tuple(shape))
+
+    def _normalized(self, xp: Any, values: Any, mean: Any, variance: Any, stddev: Any) -> Any:
+        if stddev is None:
+            stddev = xp.sqrt(variance + self.epsilon)
+        factor = xp.where(stddev == 0, xp.zeros_like(stddev), self.scale / xp.where(stddev == 0, stddev + 1, stddev))
+        return saturated(xp, (values - mean) * factor + self.shift, self.dtype)
+
+    def run_arrays(self, xp: Any, data: Any, *, mean: Any, stddev: Any) -> Any:
+        values = data if dtype_of(data) == np.float64 else cast_to(xp, data, np.dtype("float32"))
+        axes = self._axes(data.ndim)
+        over = ((0,) if self.batch else ()) + axes
+        mean = xp.mean(values, axis=over, keepdims=True) if mean is None else self._given(xp, mean, data.ndim, axes)
+        variance = None
+        if stddev is None:
+            count = max(int(np.prod([data.shape[axis] for axis in over])) - self.ddof, 1)
+            variance = xp.sum((values - mean) ** 2, axis=over, keepdims=True) / count
+        else:
+            stddev = self._given(xp, stddev, data.ndim, axes)
+        return self._normalized(xp, values, mean, variance, stddev)
+
+    @property
+    def run_batch(self) -> Any:
+        return self._over_batch if self.batch else None
+
+    def _over_batch(self, samples: Samples, data: TensorList, *, mean: Any, stddev: Any) -> Any:
+        if not len(data) or data.dense is not None:
+            return self.run_arrays(np, data.dense, mean=mean, stddev=stddev) if len(data) else TensorList([])
+        ndim = data[0].ndim + 1
+        axes = self._axes(ndim)
+        wide = [np.asarray(one, np.float32)[None] for one in data]
+        count = max(sum(int(np.prod([one.shape[axis] for axis in axes])) for one in wide), 1)
+        if mean is None:
+            middle = sum(one.sum(axis=axes, keepdims=True, dtype=np.float64) for one in wide) / count
+        else:
+            middle = self._given(np, mean[:1], ndim, axes)
+        variance = None
+        if stddev is None:
+            squares = sum(((one - middle) ** 2).sum(axis=axes, keepdims=True) for one in wide)
+            variance = squares / max(count - self.ddof, 1)
+        else:
+            stddev = self._given(np, stddev[:1], ndim, axes)
+        middle = np.asarray(middle, np.float32)
+        return TensorList([self._normalized(np, one, middle, variance, stddev)[0] for one in wide])

@@ -1,0 +1,141 @@
+"""`fn.slice`: a window of each sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.graph.argument import Argument, Constant
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.tensor_spec import TensorSpec
+from transforms.operators.generic.axes import axes_in, positive_axes
+from transforms.operators.generic.conversion import saturated
+from transforms.operators.generic.windows import POLICIES, window
+
+_BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
+
+
+class Slice(Operator):
+    """Cuts a window out of each sample.
+
+    `slice([0, 1, 2, 3, 4, 5], start=[1], end=[3], axes=[0])` → `[1, 2]`
+
+    Where it begins is `start`, `rel_start` (times the extent) or the second input; how far it goes `end`, `rel_end`,
+    `shape`, `rel_shape` or the third input. Numbers stand in the order of `axes`, or of `axis_names` where samples have
+    a layout; by default width, then height. Inputs of floats are relative as long as `normalized_anchor` and
+    `normalized_shape` say so.
+    """
+
+    inputs = ("data", "anchor", "shape_input")
+    optional_inputs = 2
+    devices = ("cpu", "gpu")
+    start = Argument("ints", default=None, doc="where the window begins, in elements", static=True)
+    rel_start = Argument("floats", default=None, doc="where it begins, 0 to 1", static=True)
+    end = Argument("ints", default=None, doc="where it ends, in elements", static=True)
+    rel_end = Argument("floats", default=None, doc="where it ends, 0 to 1", static=True)
+    shape = Argument("ints", default=None, doc="how many elements it has", static=True)
+    rel_shape = Argument("floats", default=None, doc="which part of the extent it has", static=True)
+    axes = Constant("ints", default=(1, 0), doc="the axes that the numbers are for")
+    axis_names = Constant(
+        "str", default="WH", doc="the same by name; taken where samples have a layout with these names"
+    )
+    normalized_anchor = Constant("bool", default=True, doc="whether an anchor of floats is relative")
+    normalized_shape = Constant("bool", default=True, doc="whether a shape of floats is relative")
+    out_of_bounds_policy = Constant(
+        "str", default="error", doc="where it reaches beyond the sample: 'error', 'pad' or 'trim_to_shape'"
+    )
+    fill_values = Constant("floats", default=0.0, doc="what is padded with: one value, or one a channel")
+    dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
+
+    def check(self) -> None:
+        if self.out_of_bounds_policy not in POLICIES:
+            raise self.argument_error(
+                f"out_of_bounds_policy should be one of {', '.join(POLICIES)}, got {self.out_of_bounds_policy!r}."
+            )
+        given = [name for name in _BOUNDS if self.constants.get(name, 0) is not None]
+        for names in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
+            if len(both := [name for name in names if name in given]) > 1:
+                raise self.argument_error(f"give one of {', '.join(names)}, got {' and '.join(both)}.")
+
+    def _axes(self, layout: str, ndim: int | None) -> tuple[int, ...]:
+        by_name = bool(layout) and all(name in layout for name in self.axis_names)
+        if by_name and tuple(self.axes) == (1, 0):
+            return axes_in(self, layout, self.axis_names)
+        return tuple(map(int, self.axes)) if ndim is None else positive_axes(self, self.axes, ndim)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        self._layout = spec.layout
+        axes = self._axes(spec.layout, spec.ndim)
+        if len(inputs) == 1 and not any(self.constants.get(name, 0) is not None for name in _BOUNDS):
+            raise self.refuse("give start, end, shape (or rel_start, rel_end, rel_shape), or an anchor as second input")
+        made = spec.replace(dtype=self.dtype if self.dtype is not None else spec.dtype)
+        if spec.shape is None:
+            return made
+        shape = list(spec.shape)
+        for position, axis in enumerate(axes):
+            shape[axis] = self._known_extent(len(inputs), position, shape[axis])
+        return made.replace(shape=tuple(shape))
+
+    def _known_extent(self, num_inputs: int, position: int, extent: int | None) -> int | None:
+        if num_inputs > 1 or any(name not in self.constants for name in _BOUNDS):
+            return None
+        if self.out_of_bounds_policy == "trim_to_shape" and extent is None:
+            return None
+        one = {name: None if self.constants[name] is None else self.constants[name] for name in _BOUNDS}
+        if extent is None:
+            if one["shape"] is not None and one["rel_start"] is None:
+                return int(one["shape"][position])
+            if one["start"] is not None and one["end"] is not None:
+                return int(one["end"][position] - one["start"][position])
+            return None
+        try:
+            begin, stop = self._bounds(position, extent, None, None, **one)
+        except IndexError:
+            raise self.refuse(f"there should be a number for each of the {len(self.axes)} axes") from None
+        if self.out_of_bounds_policy == "trim_to_shape":
+            begin, stop = max(begin, 0), min(stop, extent)
+        return max(stop - begin, 0)
+
+    def _bounds(self, at: int, extent: int, anchor: Any, shape_input: Any, **given: Any) -> tuple[int, int]:
+        """(start, stop) of one axis."""
+        begin = 0.0
+        if anchor is not None:
+            relative = np.asarray(anchor).dtype.kind == "f" and self.normalized_anchor
+            begin = float(anchor[at]) * (extent if relative else 1)
+        elif given["start"] is not None:
+            begin = float(given["start"][at])
+        elif given["rel_start"] is not None:
+            begin = float(given["rel_start"][at]) * extent
+        stop = float(extent)
+        if shape_input is not None:
+            relative = np.asarray(shape_input).dtype.kind == "f" and self.normalized_shape
+            stop = begin + float(shape_input[at]) * (extent if relative else 1)
+        elif given["end"] is not None:
+            stop = float(given["end"][at])
+        elif given["rel_end"] is not None:
+            stop = float(given["rel_end"][at]) * extent
+        elif given["shape"] is not None:
+            stop = begin + float(given["shape"][at])
+        elif given["rel_shape"] is not None:
+            stop = begin + float(given["rel_shape"][at]) * extent
+        return int(np.floor(begin + 0.5)), int(np.floor(stop + 0.5))
+
+    def _cut(self, xp: Any, data: Any, lead: int, anchor: Any, shape_input: Any, given: dict[str, Any]) -> Any:
+        extents = data.shape[lead:]
+        axes = self._axes(self._layout, len(extents))
+        bounds = {
+            lead + axis: self._bounds(position, extents[axis], anchor, shape_input, **given)
+            for position, axis in enumerate(axes)
+        }
+        cut = window(xp, data, bounds, policy=self.out_of_bounds_policy, fill=tuple(self.fill_values))
+        return cut if self.dtype is None else saturated(xp, cut, self.dtype)
+
+    def run(self, sample: Any, data: Any, anchor: Any = None, shape_input: Any = None, **given: Any) -> Any:
+        return self._cut(np, data, 0, anchor, shape_input, given)
+
+    def run_arrays(self, xp: Any, data: Any, *windows: Any, **given: Any) -> Any:
+        if windows:
+            raise ValueError("on the device the window should be given as start=, shape=, …, computed on the host")
+        return self._cut(xp, data, 1, None, None, given)

@@ -1,0 +1,1 @@
+"""Operators over images, axes HWC."""

@@ -1,0 +1,149 @@
+"""Affine maps of images: for each pixel of the output, where in the source it comes from.
+
+A map is (2, 3): `(x, y) ↦ M (x, y, 1)`, of pixel corners: the centre of pixel (0, 0) is (0.5, 0.5).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.extras import require
+from beam_pipes.graph.types import DALIInterpType
+from transforms.operators.generic.conversion import cast_to, placed_like, saturated
+
+Array = np.ndarray[Any, Any]
+
+INTERPOLATIONS = (DALIInterpType.INTERP_NN, DALIInterpType.INTERP_LINEAR)
+_CV2_DTYPES = ("uint8", "int16", "uint16", "float32", "float64")
+
+
+def inverse(matrix: Array) -> Array:
+    """The inverse of a map (2, 3); raises `ValueError` where there is none."""
+    square = np.vstack([matrix, [0.0, 0.0, 1.0]])
+    if abs(np.linalg.det(square)) < 1e-12:
+        raise ValueError(f"the matrix {matrix.tolist()} has no inverse")
+    inverted: Array = np.linalg.inv(square)[:2]
+    return inverted
+
+
+def rotation_canvas(height: int, width: int, degrees: float) -> tuple[int, int]:
+    """(height, width) of the smallest canvas for a rotated image.
+
+    Its parity is that of the side that lies along it more than the other does, so that the middle stays one.
+    """
+    cosine, sine = abs(math.cos(math.radians(degrees))), abs(math.sin(math.radians(degrees)))
+    slack = 1e-2
+    w = math.ceil(width * cosine + height * sine - slack)
+    h = math.ceil(width * sine + height * cosine - slack)
+    upright = sine <= cosine
+    if w % 2 != (width if upright else height) % 2:
+        w += 1
+    if h % 2 != (height if upright else width) % 2:
+        h += 1
+    return h, w
+
+
+def rotation_map(degrees: float, source: tuple[int, int], target: tuple[int, int]) -> Array:
+    """The map that turns an image counter-clockwise about its middle; (height, width) of source and target."""
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    middle_x, middle_y = target[1] / 2, target[0] / 2
+    matrix = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0]])
+    matrix[:, 2] = np.array([source[1] / 2, source[0] / 2]) - matrix[:, :2] @ (middle_x, middle_y)
+    return matrix
+
+
+def warped(
+    image: Array,
+    matrix: Array,
+    size: tuple[int, int],
+    *,
+    interpolation: DALIInterpType,
+    fill_value: float | None,
+    dtype: np.dtype[Any],
+) -> Array:
+    """(H, W, C) → (*size, C): OpenCV's `warpAffine` where it knows the dtype, else `sampled`."""
+    height, width, channels = image.shape
+    if not image.size:
+        raise ValueError(f"an image of shape {image.shape} has no pixels")
+    fits = dtype == image.dtype and image.dtype.name in _CV2_DTYPES and channels <= 4
+    fits = fits and max(height, width, *size) < 1 << 15
+    if not fits or interpolation == DALIInterpType.INTERP_NN:
+        # OpenCV rounds places to 1/1024 of a pixel for the nearest one: on edges it takes the neighbour.
+        fill = None if fill_value is None else float(fill_value)
+        exact: Array = sampled(np, image[None], matrix[None], size, interpolation, fill, dtype)[0]
+        return exact
+    cv2 = require("cv2", purpose="fn.warp_affine")
+    shifted = matrix.copy()
+    shifted[:, 2] += matrix[:, :2] @ (0.5, 0.5) - 0.5
+    border = cv2.BORDER_REPLICATE if fill_value is None else cv2.BORDER_CONSTANT
+    made = cv2.warpAffine(
+        np.ascontiguousarray(image),
+        shifted,
+        (size[1], size[0]),
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        borderMode=border,
+        borderValue=(0.0 if fill_value is None else fill_value,) * 4,
+    )
+    warped_image: Array = made.reshape(*size, channels)
+    return warped_image
+
+
+def sampled(
+    xp: Any,
+    images: Any,
+    matrices: Any,
+    size: tuple[int, int],
+    interpolation: DALIInterpType,
+    fill_value: float | None,
+    dtype: np.dtype[Any],
+) -> Any:
+    """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, and what runs on devices.
+
+    Pixels beyond the image are `fill_value`, or those at its edge where it is None.
+    """
+    n, height, width, channels = images.shape
+
+    def constant(array: Array) -> Any:
+        return placed_like(xp, array, images)
+
+    precise = np.dtype("float64") if xp is np else np.dtype("float32")
+    matrices = cast_to(xp, matrices, precise)
+    rows, columns = np.meshgrid(np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5, indexing="ij")
+    rows, columns = constant(rows.astype(precise).reshape(1, -1)), constant(columns.astype(precise).reshape(1, -1))
+
+    def coordinate(which: int) -> Any:
+        m = matrices[:, which, :]
+        return m[:, 0:1] * columns + m[:, 1:2] * rows + m[:, 2:3]
+
+    x, y = coordinate(0), coordinate(1)
+    flat = xp.reshape(cast_to(xp, images, np.dtype("float32")), (n * height * width, channels))
+    first = xp.reshape(constant(np.arange(n, dtype=np.int64) * height * width), (n, 1))
+
+    def taken(row: Any, column: Any) -> Any:
+        held_row, held_column = xp.clip(row, 0, height - 1), xp.clip(column, 0, width - 1)
+        index = xp.reshape(first + held_row * width + held_column, (-1,))
+        found = xp.reshape(xp.take(flat, index, axis=0), (n, -1, channels))
+        if fill_value is None:
+            return found
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        return xp.where(xp.expand_dims(inside, axis=-1), found, xp.full_like(found, fill_value))
+
+    def whole(values: Any) -> Any:
+        # Far beyond the image all places are alike; held before they are integers.
+        return cast_to(xp, xp.clip(xp.floor(values), -2.0, float(max(height, width) + 1)), np.dtype("int64"))
+
+    if interpolation == DALIInterpType.INTERP_NN:
+        made = taken(whole(y), whole(x))
+    else:
+        left, top = whole(x - 0.5), whole(y - 0.5)
+        across = xp.clip(x - 0.5 - cast_to(xp, left, precise), 0.0, 1.0)
+        down = xp.clip(y - 0.5 - cast_to(xp, top, precise), 0.0, 1.0)
+        across = xp.expand_dims(cast_to(xp, across, np.dtype("float32")), axis=-1)
+        down = xp.expand_dims(cast_to(xp, down, np.dtype("float32")), axis=-1)
+        upper = taken(top, left) * (1 - across) + taken(top, left + 1) * across
+        lower = taken(top + 1, left) * (1 - across) + taken(top + 1, left + 1) * across
+        made = upper * (1 - down) + lower * down
+    return saturated(xp, xp.reshape(made, (n, *size, channels)), dtype)

@@ -1,0 +1,142 @@
+"""`fn.resize`: images of another size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.graph.argument import Argument, Constant
+from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.types import DALIInterpType
+from transforms.operators.generic.conversion import cast_to, dtype_of, placed_like, saturated
+from transforms.operators.image.resampling import always_stretched, weights
+from transforms.operators.image.resized import resized
+from transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
+from transforms.operators.image.target_size import MODES, target_of
+
+_SIZES = ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer")
+
+
+class Resize(Operator):
+    """Resizes images (HWC, HW, CHW, or frames of them).
+
+    `resize(images, size=[224, 224])`; `resize(images, resize_shorter=256)` keeps the aspect ratio: 600×1200 → 256×512.
+
+    An extent of 0 is open: `mode` says what becomes of it ("default": scaled as the other one; "stretch": kept), and
+    how two extents go together ("not_larger", "not_smaller": the aspect ratio is kept). A negative extent mirrors.
+    Where images shrink, filters are stretched against aliasing. On the host uint8 images are resampled in exact
+    arithmetic, on the device with matrices in float32: results are within 1 of each other.
+    """
+
+    inputs = ("images",)
+    devices = ("cpu", "gpu")
+    rounds_by_place = True
+    version = "2"
+    size = Argument("floats", default=None, doc="height and width in pixels, or one number for both", static=True)
+    resize_x = Argument("float", default=0.0, doc="the width in pixels", static=True)
+    resize_y = Argument("float", default=0.0, doc="the height in pixels", static=True)
+    resize_shorter = Argument("float", default=0.0, doc="the shorter side in pixels", static=True)
+    resize_longer = Argument("float", default=0.0, doc="the longer side in pixels", static=True)
+    mode = Constant("str", default="default", doc="'default', 'stretch', 'not_larger' or 'not_smaller'")
+    max_size = Constant("floats", default=None, doc="the output is not larger: one number, or height and width")
+    roi_start = Argument(
+        "floats", default=None, doc="where the region begins that is resized (height, width)", static=True
+    )
+    roi_end = Argument("floats", default=None, doc="where it ends; before its start: mirrored", static=True)
+    roi_relative = Constant("bool", default=False, doc="whether the region is in parts of the image, not pixels")
+    subpixel_scale = Constant("bool", default=True, doc="whether the scale is that of the size before it is rounded")
+    antialias = Constant("bool", default=True, doc="whether filters are stretched where images shrink")
+    interp_type = Constant(DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="how pixels are interpolated")
+    min_filter = Constant(DALIInterpType, default=None, doc="the same where images shrink")
+    mag_filter = Constant(DALIInterpType, default=None, doc="the same where images grow")
+    dtype = Constant("dtype", default=None, doc="the dtype of the output: that of the input, or float32")
+
+    def check(self) -> None:
+        if self.mode not in MODES:
+            raise self.argument_error(f"mode should be one of {', '.join(MODES)}, got {self.mode!r}.")
+        given = [name for name in _SIZES if not self._is_open(name)]
+        if not given:
+            raise self.argument_error(f"give one of {', '.join(_SIZES)}.")
+        if len(given) > 1 and given != ["resize_x", "resize_y"]:
+            raise self.argument_error(f"{' and '.join(given)} do not go together: give one of {', '.join(_SIZES)}.")
+        size = self.constants.get("size")
+        if size is not None and len(size) not in (1, 2):
+            raise self.argument_error(f"size should be one number, or height and width, got {size.tolist()}.")
+        if (self.constants.get("roi_start", 0) is None) != (self.constants.get("roi_end", 0) is None):
+            raise self.argument_error("roi_start and roi_end go together.")
+
+    def _is_open(self, name: str) -> bool:
+        value = self.constants.get(name, "a node")
+        return value is None or (not isinstance(value, (str, np.ndarray)) and value == 0)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        self._layout = image_layout(self, spec)
+        if self.dtype is not None and spec.dtype is not None and self.dtype not in (spec.dtype, np.dtype("float32")):
+            raise self.refuse(f"dtype should be that of the input ({spec.dtype}) or float32, got {self.dtype}")
+        height, width = self._known_size(spec)
+        return with_size(spec, self._layout, height, width, self.dtype)
+
+    def _known_size(self, spec: TensorSpec) -> tuple[int | None, int | None]:
+        names = (*_SIZES, "roi_start", "roi_end")
+        if any(name not in self.constants for name in names):
+            return None, None
+        given = {name: self.constants[name] for name in names}
+        extents = (None, None)
+        if spec.shape is not None and self._layout:
+            extents = (spec.shape[self._layout.index("H")], spec.shape[self._layout.index("W")])  # type: ignore[assignment]
+        fixes_both = self.mode in ("default", "stretch") and (
+            (given["size"] is not None and all(given["size"])) or (given["resize_x"] and given["resize_y"])
+        )
+        if None in extents:
+            if not fixes_both or self.max_size is not None:
+                return None, None
+            extents = (1, 1)  # type: ignore[assignment]
+            given["roi_start"] = given["roi_end"] = None
+        try:
+            target = target_of(extents, **given, **self._shared())  # type: ignore[arg-type]
+        except ValueError as error:
+            raise self.refuse(str(error)) from error
+        return target.height, target.width
+
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "max_size": () if self.max_size is None else tuple(self.max_size),
+            "roi_relative": self.roi_relative,
+            "subpixel_scale": self.subpixel_scale,
+        }
+
+    @property
+    def _filters(self) -> dict[str, DALIInterpType]:
+        return {"min_filter": self.min_filter or self.interp_type, "mag_filter": self.mag_filter or self.interp_type}
+
+    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+        names = layout_of(self._layout, image.ndim)
+        target = target_of((image.shape[names.index("H")], image.shape[names.index("W")]), **given, **self._shared())
+        dtype = image.dtype if self.dtype is None else self.dtype
+        return on_hwc(
+            image,
+            names,
+            lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters),
+        )
+
+    def run_arrays(self, xp: Any, images: Any, **given: Any) -> Any:
+        names = layout_of(self._layout, images.ndim - 1)
+        dtype = dtype_of(images) if self.dtype is None else self.dtype
+        axes = [1 + names.index("H"), 1 + names.index("W")]
+        target = target_of([images.shape[axis] for axis in axes], **given, **self._shared())
+        values = cast_to(xp, images, np.dtype("float32"))
+        for axis, span, size in zip(axes, (target.rows, target.columns), (target.height, target.width), strict=True):
+            start, end = sorted(span)
+            scale = (end - start) / size
+            one = self._filters["min_filter" if scale > 1 else "mag_filter"]
+            stretched = scale > 1 and (self.antialias or always_stretched(one))
+            matrix = weights(size, start, end, images.shape[axis], one, stretched)
+            if span[0] > span[1]:
+                matrix = np.ascontiguousarray(matrix[::-1])
+            table = placed_like(xp, matrix, values)
+            values = xp.moveaxis(xp.tensordot(values, table, axes=([axis], [1])), -1, axis)
+        return saturated(xp, values, dtype)

@@ -1,0 +1,253 @@
+"""Features of many serialized Examples as columns.
+
+Records that are equally long are mostly laid out alike: the same bytes at the same places, but for the values. So one
+of them is parsed, to learn where each value lies, and the others are compared with it at all other places. Records of
+several lengths are walked through together (`wire_walk`). What is of another form is parsed one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from beam_pipes.cache.gather import overlapping_rows, take_runs
+from beam_pipes.cache.messages import Example as ExampleMessage
+from beam_pipes.graph.tfrecord import LISTS, TFRecordFeature, float32, string
+from transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
+
+Array = np.ndarray[Any, Any]
+Column = Any  # (n, …) where all samples have one shape, else a list of arrays
+
+# Below this many records, parsing them one by one is as fast.
+LEAST_RECORDS = 4
+_MOST_TEMPLATES = 256
+
+
+class ExampleColumns:
+    """Parses Examples of declared features."""
+
+    def __init__(self, features: Mapping[str, TFRecordFeature]) -> None:
+        self.features = dict(features)
+        self._names = list(self.features)
+        self._templates: dict[tuple[int, frozenset[int]], Template | None] = {}
+        self._form: WireForm | None = None
+
+    def parse(self, payload: bytes, outputs: Collection[int]) -> list[Any]:
+        """The samples of one record, None for features that are not asked for; `ValueError` says what is wrong."""
+        try:
+            found = ExampleMessage.FromString(payload).features.feature
+        except DecodeError as error:
+            raise ValueError(f"the record is not a serialized Example ({len(payload)} bytes): {error}") from error
+        return [
+            _sample(name, feature, found[name] if name in found else None) if index in outputs else None
+            for index, (name, feature) in enumerate(self.features.items())
+        ]
+
+    def read(self, data: Array, starts: Array, sizes: Array, outputs: Collection[int]) -> list[Column | None]:
+        """The features of payloads that lie in `data`, a column for each that is asked for."""
+        wanted = frozenset(outputs)
+        if not wanted:
+            return [None] * len(self.features)
+        if len(starts) >= LEAST_RECORDS:
+            if (sizes == sizes[0]).all():
+                template = self.template(data, int(starts[0]), int(sizes[0]), wanted)
+                columns = None if template is None else self.laid_out(template, data, starts)
+                if columns is not None:
+                    return columns
+            walked = self._walked(data, starts, sizes, wanted)
+            if walked is not None:
+                return walked
+        return self._each(data, starts, sizes, wanted)
+
+    def _each(self, data: Array, starts: Array, sizes: Array, wanted: frozenset[int]) -> list[Column | None]:
+        """One by one."""
+        places = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        parsed = [self.parse(data[start:end].tobytes(), wanted) for start, end in places]
+        return [[one[index] for one in parsed] if index in wanted else None for index in range(len(self.features))]
+
+    # Records of one length
+
+    def template(self, data: Array, start: int, size: int, wanted: frozenset[int]) -> Template | None:
+        """How records of this length are laid out: as the first one was, the payload at `start` if it is that one."""
+        key = (size, wanted)
+        if size and key not in self._templates:
+            if len(self._templates) >= _MOST_TEMPLATES:
+                self._templates.clear()
+            self._templates[key] = self._template(data[start : start + size].tobytes(), wanted)
+        return self._templates.get(key)
+
+    def laid_out(
+        self, template: Template, data: Array, starts: Array, *, is_known: bool = False
+    ) -> list[Column | None] | None:
+        """The columns of payloads that are laid out as `template` says; None where one of them is not.
+
+        With `is_known` all of them were found to be so before, and are not compared again.
+        """
+        if not is_known and not (data[starts[:, None] + template.positions] == template.expected).all():
+            return None
+        made: list[Column | None] = [None] * len(self.features)
+        for index, (start, end, kind) in template.places.items():
+            feature = self.features[self._names[index]]
+            if kind is None:
+                made[index] = _defaults(feature, len(starts))
+                continue
+            if start == end:
+                raw = np.zeros((len(starts), 0), np.uint8)
+            else:
+                raw = overlapping_rows(data, end - start)[starts + start].view(np.uint8).reshape(len(starts), -1)
+            column = _stacked(feature, raw)
+            if column is None:
+                return None
+            made[index] = column
+        return made
+
+    def _template(self, payload: bytes, wanted: frozenset[int]) -> Template | None:
+        form = WireForm.of(payload)
+        if form is None:
+            return None
+        places: dict[int, tuple[int, int, str | None]] = {}
+        for index in wanted:
+            name = self._names[index]
+            place = form.places.get(name)
+            if place is not None and place[2] != LISTS[self.features[name].dtype]:
+                return None
+            places[index] = (0, 0, None) if place is None else place
+        # Where values lie, and how long they are, is the same in all records; what they are may differ.
+        fixed = np.ones(len(payload), np.bool_)
+        for start, end, _ in form.places.values():
+            fixed[start:end] = False
+        positions = np.flatnonzero(fixed)
+        return Template(positions, np.frombuffer(payload, np.uint8)[positions], places)
+
+    # Records of several lengths
+
+    def _walked(self, data: Array, starts: Array, sizes: Array, wanted: frozenset[int]) -> list[Column | None] | None:
+        """Payloads with the same features in the same order; None where few of them are."""
+        if self._form is None:
+            start = int(starts[0])
+            self._form = WireForm.of(data[start : start + int(sizes[0])].tobytes())
+            if self._form is None:
+                return None
+        found, fits = self._form.walk(data, starts, sizes)
+        for index in wanted:
+            name = self._names[index]
+            if name in found and found[name].kind != LISTS[self.features[name].dtype]:
+                self._form = None
+                return None
+        if 2 * fits.sum() < len(fits):
+            self._form = None  # it was an odd one
+            return None
+        made: list[Column | None] = [None] * len(self.features)
+        for index in wanted:
+            feature = self.features[self._names[index]]
+            values = found.get(self._names[index])
+            column = _defaults(feature, int(fits.sum())) if values is None else _ragged(feature, data, values, fits)
+            if column is None:
+                return None
+            made[index] = column
+        if fits.all():
+            return made
+        others = self._each(data, starts[~fits], sizes[~fits], wanted)
+        order = np.argsort(np.concatenate([np.flatnonzero(fits), np.flatnonzero(~fits)])).tolist()
+        for index in wanted:
+            together = [*(made[index] or ()), *(others[index] or ())] if isinstance(made[index], list) else None
+            together = [*made[index], *others[index]] if together is None else together  # type: ignore[misc]
+            made[index] = [together[at] for at in order]
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A record with holes where the values are: the other bytes, and place and list of the values of each output."""
+
+    positions: Array
+    expected: Array
+    places: dict[int, tuple[int, int, str | None]]
+
+
+def _defaults(feature: TFRecordFeature, count: int) -> Array:
+    default = feature.default()
+    return np.broadcast_to(default, (count, *default.shape))
+
+
+def _stacked(feature: TFRecordFeature, raw: Array) -> Array | None:
+    """(n, bytes) of values → (n, …); None where they do not make samples of one shape."""
+    if feature.dtype == string:
+        return raw
+    if feature.dtype == float32:
+        values: Array = np.ascontiguousarray(raw).view("<f4") if raw.shape[1] % 4 == 0 else np.zeros((0, 0))
+        count = raw.shape[1] // 4
+        if raw.shape[1] % 4:
+            return None
+    else:
+        flat = np.ascontiguousarray(raw).reshape(-1)
+        is_last = (flat < 0x80).reshape(raw.shape)
+        counts = is_last.sum(axis=1)
+        if not raw.shape[1] or not is_last[:, -1].all() or (counts != counts[0]).any():
+            return None
+        values, count = decode_varints(flat)[0], int(counts[0])
+    shape = _value_shape(feature, count)
+    return None if shape is None else values.reshape(len(raw), *shape)
+
+
+def _ragged(feature: TFRecordFeature, data: Array, values: Values, fits: Array) -> Column | None:
+    """Values of records of any length; None where one of them needs a parser's word."""
+    starts, sizes = values.starts[fits], values.sizes[fits]
+    if feature.dtype == string:
+        ends = (starts + sizes).tolist()
+        return [np.array(data[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
+    flat = take_runs(data, starts, sizes, np.dtype(np.uint8))
+    run_ends = np.cumsum(sizes)
+    if feature.dtype == float32:
+        if (sizes % 4).any():
+            return None
+        numbers, counts = flat.view("<f4"), sizes // 4
+    else:
+        if len(flat) and (flat[run_ends[sizes > 0] - 1] >= 0x80).any():
+            return None
+        numbers, ends_of = decode_varints(flat)
+        counts = np.diff(np.searchsorted(ends_of, run_ends, side="left"), prepend=0)
+    shapes = {int(count): _value_shape(feature, int(count)) for count in np.unique(counts)}
+    if None in shapes.values():
+        return None
+    if len(shapes) == 1:
+        return numbers.reshape(len(starts), *next(iter(shapes.values())))  # type: ignore[misc]
+    bounds = np.cumsum(counts).tolist()
+    return [
+        numbers[end - count : end].reshape(shapes[count]) for end, count in zip(bounds, counts.tolist(), strict=True)
+    ]
+
+
+def _value_shape(feature: TFRecordFeature, count: int) -> tuple[int, ...] | None:
+    """The shape of a sample of `count` values; None where they do not fit the declaration."""
+    if feature.shape is not None:
+        return feature.shape if math.prod(feature.shape) == count else None
+    row = math.prod(feature.partial_shape)
+    if row == 0 or count % row:
+        return None
+    return (count // row, *feature.partial_shape)
+
+
+def _sample(name: str, feature: TFRecordFeature, found: Any) -> Array:
+    """The sample of one feature of a parsed record; the default where the record has none."""
+    kind = None if found is None else found.WhichOneof("kind")
+    if kind is None:
+        return feature.default()
+    if kind != LISTS[feature.dtype]:
+        raise ValueError(f"feature {name!r}: expected {feature.dtype} ({LISTS[feature.dtype]}), found a {kind}")
+    values = getattr(found, kind).value
+    if feature.dtype == string:
+        if len(values) != 1:
+            raise ValueError(f"feature {name!r}: expected one string, found {len(values)}")
+        return np.frombuffer(values[0], np.uint8)
+    made = np.array(values, feature.numpy_dtype)
+    shape = _value_shape(feature, made.size)
+    if shape is None:
+        wanted = f"shape {list(feature.shape)}" if feature.shape is not None else f"rows of {feature.partial_shape}"
+        raise ValueError(f"feature {name!r}: expected {wanted}, found {made.size} values")
+    return made.reshape(shape)

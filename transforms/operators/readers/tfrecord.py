@@ -1,0 +1,215 @@
+"""`fn.readers.tfrecord`: features of Examples in TFRecord files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from beam_pipes.cache.framing import FOOTER_BYTES, HEADER_BYTES, check_frame
+from beam_pipes.graph.argument import Constant
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.reader import Indices, Reader, RecordStore
+from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.tfrecord import TFRecordFeature, string
+from beam_pipes.sources.source import Source
+from beam_pipes.sources.tfrecords import TFRecords
+from transforms.operators.readers.example_columns import LEAST_RECORDS, ExampleColumns, Template
+from transforms.operators.readers.tfrecord_index import file_bytes, record_places
+
+Array = np.ndarray[Any, Any]
+
+
+class TFRecord(Reader):
+    """Reads declared features of `tf.train.Example` records; returns a dict of data nodes, by feature.
+
+        features = {"image": tfrec.FixedLenFeature([], tfrec.string, "")}
+        inputs = fn.readers.tfrecord(path="train.tfrecord", features=features)
+        images = fn.decoders.image(inputs["image"])
+
+    A record that lacks a feature gives its declared default. Checksums of all records are checked when they are first
+    read. Features that nobody uses are not parsed. `index_path`, DALI's index files, saves looking for the records once
+    when files are opened, and is not needed.
+    """
+
+    path = Constant("strs", doc="the TFRecord files, in order")
+    features = Constant("any", doc="name → tfrec.FixedLenFeature or tfrec.VarLenFeature")
+    index_path = Constant("strs", default=None, doc="the index of each file, as DALI's tfrecord2idx makes it")
+
+    def check(self) -> None:
+        super().check()
+        if not isinstance(self.features, Mapping) or not self.features:
+            raise self.argument_error(f"features should be a dict of features by name, got {self.features!r:.60}.")
+        for name, feature in self.features.items():
+            if not isinstance(name, str) or not isinstance(feature, TFRecordFeature):
+                raise self.argument_error(
+                    f"features: {name!r} should be a tfrec.FixedLenFeature or VarLenFeature, got {feature!r:.60}."
+                )
+            try:
+                feature.default()
+            except (TypeError, ValueError) as error:
+                raise self.argument_error(
+                    f"features: the default {feature.default_value!r:.40} of {name!r} is no {feature.dtype} of its "
+                    f"shape: {error}."
+                ) from error
+        if self.index_path is not None and len(self.index_path) != len(self.path):
+            raise self.argument_error(
+                f"index_path should name an index for each of {len(self.path)} files, got {len(self.index_path)}."
+            )
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        declared = {
+            name: [one.dtype, one.shape, one.partial_shape, one.default().tolist()]
+            for name, one in self.features.items()
+        }
+        return {**super().fingerprint_config(), "features": declared}
+
+    def output_count(self) -> int:
+        return len(self.features)
+
+    def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
+        return [_spec(feature) for feature in self.features.values()]
+
+    def result(self, nodes: Sequence[DataNode]) -> dict[str, DataNode]:
+        return dict(zip(self.features, nodes, strict=True))
+
+    def open(self) -> TFRecordStore:
+        for path in [*self.path, *(self.index_path or [])]:
+            if not os.path.isfile(path):
+                raise self.argument_error(f"there is no file {path!r}.")
+        return TFRecordStore(self._names(), self.path, self.index_path, ExampleColumns(self.features))
+
+    def _names(self) -> list[str]:
+        """What files are called in record ids: relative to the directory that holds them all, as in `source()`."""
+        selection = TFRecords(list(self.path)).selection()
+        by_path = {os.path.abspath(found.path): found.name for found in selection.find()}
+        return [by_path[os.path.abspath(path)] for path in self.path]
+
+    def source(self) -> Source:
+        if sorted(self.path) != list(self.path):
+            raise self.argument_error("before a cut, files are read in the order of their names: sort path.")
+        return TFRecords(list(self.path))
+
+    def from_source(self, value: bytes) -> Sequence[Any]:
+        return ExampleColumns(self.features).parse(value, range(len(self.features)))
+
+
+def _spec(feature: TFRecordFeature) -> TensorSpec:
+    if feature.dtype == string:
+        return TensorSpec(feature.numpy_dtype, (None,))
+    shape = feature.shape if feature.shape is not None else (None, *feature.partial_shape)
+    return TensorSpec(feature.numpy_dtype, shape)
+
+
+class TFRecordStore(RecordStore):
+    """Records of mapped TFRecord files by number."""
+
+    def __init__(
+        self, names: Sequence[str], paths: Sequence[str], indexes: Sequence[str] | None, columns: ExampleColumns
+    ) -> None:
+        self._names = names
+        self._paths = paths
+        self._data = [file_bytes(path) for path in paths]
+        places = [
+            record_places(path, data, None if indexes is None else indexes[at])
+            for at, (path, data) in enumerate(zip(paths, self._data, strict=True))
+        ]
+        counts = [len(offsets) for offsets, _ in places]
+        self._first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._offsets = np.concatenate([offsets for offsets, _ in places]).astype(np.int64)
+        self._sizes = np.concatenate([sizes for _, sizes in places]).astype(np.int64)
+        self._is_checked = np.zeros(len(self._offsets), np.bool_)
+        self._columns = columns
+        # Where all records are equally long: that length, and a template with the records that are laid out like it.
+        sizes = self._sizes
+        self._size_of_all = int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else None
+        self._laid_out: tuple[Template | None, Array] = (None, np.zeros(0, np.bool_))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def record_ids(self, indices: Indices) -> list[str]:
+        files = np.searchsorted(self._first, indices, side="right") - 1
+        offsets = self._offsets[indices].tolist()
+        return [f"{self._names[file]}@{offset}" for file, offset in zip(files.tolist(), offsets, strict=True)]
+
+    def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
+        indices = np.asarray(indices, np.int64)
+        unchecked = indices[~self._is_checked[indices]]
+        for index in unchecked.tolist():
+            self._check(index)
+        if len(self._data) == 1:
+            columns = self._of_one_file(indices, frozenset(outputs))
+            return [None if column is None else TensorList(column) for column in columns]
+        return self._of_files(indices, outputs)
+
+    def _of_one_file(self, indices: Indices, wanted: frozenset[int]) -> list[Any]:
+        data, starts = self._data[0], self._offsets[indices] + HEADER_BYTES
+        if self._size_of_all is None or len(indices) < LEAST_RECORDS or not wanted:
+            return self._columns.read(data, starts, self._sizes[indices], wanted)
+        template = self._columns.template(data, int(starts[0]), self._size_of_all, wanted)
+        if template is None:
+            return self._columns.read(data, starts, self._sizes[indices], wanted)
+        known_template, is_known = self._laid_out
+        if known_template is not template:
+            is_known = np.zeros(len(self._offsets), np.bool_)
+            self._laid_out = template, is_known
+        columns = self._columns.laid_out(template, data, starts, is_known=bool(is_known[indices].all()))
+        if columns is None:
+            return self._columns.read(data, starts, self._sizes[indices], wanted)
+        is_known[indices] = True
+        return columns
+
+    def _of_files(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
+        """Records of several files: those of each file at once."""
+        files = np.searchsorted(self._first, indices, side="right") - 1
+        order = np.argsort(files, kind="stable")
+        pieces = []
+        for own in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
+            data, at = self._data[int(files[own[0]])], indices[own]
+            pieces.append(self._columns.read(data, self._offsets[at] + HEADER_BYTES, self._sizes[at], outputs))
+        back = np.argsort(order)
+        made: list[TensorList | None] = []
+        for index in range(len(self._columns.features)):
+            if index not in outputs:
+                made.append(None)
+                continue
+            parts = [piece[index] for piece in pieces]
+            stacked = [part for part in parts if isinstance(part, np.ndarray)]
+            if len(stacked) == len(parts) and len({part.shape[1:] for part in stacked}) == 1:
+                made.append(TensorList(np.concatenate(stacked)[back]))
+            else:
+                samples = [sample for part in parts if part is not None for sample in part]
+                made.append(TensorList([samples[at] for at in back]))
+        return made
+
+    def _check(self, index: int) -> None:
+        """Raises `CorruptRecordError` where a checksum is wrong, or the index leads to no record."""
+        file = int(np.searchsorted(self._first, index, side="right")) - 1
+        offset, size = int(self._offsets[index]), int(self._sizes[index])
+        end = offset + HEADER_BYTES + size + FOOTER_BYTES
+        frame = self._data[file][offset:end].tobytes()
+        crc = google_crc32c.value(frame[HEADER_BYTES:-FOOTER_BYTES])
+        masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+        right_length = int.from_bytes(frame[:8], "little") == size
+        if not right_length or masked.to_bytes(FOOTER_BYTES, "little") != frame[-FOOTER_BYTES:]:
+            check_frame(self._names[file], offset, frame)
+            raise ValueError(
+                f"{self._names[file]}: the index tells of a record of {size} bytes at offset {offset}; none is there"
+            )
+        self._is_checked[index] = True
+
+    def identity(self) -> Mapping[str, Any]:
+        digest = hashlib.sha256()
+        for name, data, first, last in zip(self._names, self._data, self._first, self._first[1:], strict=False):
+            digest.update(f"{name}\0{len(data)}\0{last - first}\n".encode())
+        digest.update(np.ascontiguousarray(self._offsets).tobytes())
+        return {"files": digest.hexdigest()[:16]}
+
+    def close(self) -> None:
+        self._data = []

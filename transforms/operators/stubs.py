@@ -1,0 +1,160 @@
+"""Writes the `.pyi` files of `transforms.fn` and `transforms.ops` from the table of operators.
+
+`python -m transforms.operators.stubs` writes them; a test compares them with what would be written.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+from beam_pipes.graph.argument import Argument
+from beam_pipes.graph.functions import common_arguments, documentation
+from beam_pipes.graph.operator import Operator
+from transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
+
+_HEADER = '"""Made by `python -m transforms.operators.stubs` from the table of operators; not to be edited."""\n\n'
+
+# Name that an annotation may use → where it comes from, in the order of imports.
+_IMPORTS = (
+    ("from collections.abc import", ("Callable", "Sequence")),
+    ("from typing import", ("Any",)),
+    ("from numpy.typing import", ("DTypeLike",)),
+    ("from beam_pipes.graph.data_node import", ("DataNode",)),
+    ("from beam_pipes.graph.types import", ("DALIDataType", "DALIImageType", "DALIInterpType")),
+)
+_GROUPS = ((0, 1), (2,), (3, 4))
+
+_COMMON = {
+    "device": "device: str | None = None",
+    "name": "name: str | None = None",
+    "preserve": "preserve: bool = False",
+    "on_error": "on_error: str | None = None",
+    "seed": "seed: int | None = None",
+}
+
+
+def stubs() -> dict[str, str]:
+    """Path below `transforms/` → text."""
+    made = {}
+    for family in ["", *families()]:
+        operators = [operator_class(name) for name in sorted(OPERATORS) if name.rpartition(".")[0] == family]
+        file = f"{family or '__init__'}.pyi"
+        for room, body in (
+            ("fn", "\n".join(map(_function, operators))),
+            ("ops", "\n".join(map(_class, sorted(operators, key=lambda one: one.__name__)))),
+        ):
+            if room == "ops" and not family:
+                body += "\n" + "".join(_alias(*pair) for pair in sorted(OPS_ALIASES.items()))
+            made[f"{room}/{file}"] = _HEADER + _imports(body, [] if family else families(), room) + body
+    return made
+
+
+def _imports(body: str, modules: list[str], room: str) -> str:
+    code = re.sub(r'""".*?"""', "", body, flags=re.DOTALL)
+    groups = []
+    for group in _GROUPS:
+        lines = []
+        for position in group:
+            prefix, names = _IMPORTS[position]
+            used = [name for name in names if re.search(rf"\b{name}\b", code)]
+            if used:
+                lines.append(f"{prefix} {', '.join(used)}\n")
+        if group == _GROUPS[-1]:
+            lines += [f"from transforms.{room} import {one} as {one}\n" for one in modules]
+        if lines:
+            groups.append("".join(lines))
+    return "\n".join(groups) + "\n"
+
+
+def _alias(alias: str, name: str) -> str:
+    target = ".".join(filter(None, [name.rpartition(".")[0], operator_class(name).__name__]))
+    return f"{alias} = {target}\n"
+
+
+def _listed(opening: str, parameters: list[str], closing: str, indent: str = "") -> str:
+    """A signature on one line, or a line a parameter."""
+    line = f"{indent}{opening}({', '.join(parameters)}){closing}"
+    if len(line) <= 120:
+        return f"{line}\n"
+    inside = "".join(f"{indent}    {one},\n" for one in parameters)
+    return f"{indent}{opening}(\n{inside}{indent}){closing}\n"
+
+
+def _function(operator: type[Operator]) -> str:
+    parameters = [*_inputs(operator), *_keywords(operator)]
+    name = operator.op_name.rpartition(".")[2]
+    return _listed(f"def {name}", parameters, f" -> {_result(operator)}:") + _docstring(operator, 1)
+
+
+def _class(operator: type[Operator]) -> str:
+    call = _listed(
+        "def __call__", ["self", *_inputs(operator), "**arguments: Any"], f" -> {_result(operator)}: ...", "    "
+    )
+    made = _listed("def __init__", ["self", *_keywords(operator, of_class=True)], " -> None: ...", "    ")
+    return f"class {operator.__name__}:\n{_docstring(operator, 1)}\n{made}{call}"
+
+
+def _docstring(operator: type[Operator], depth: int) -> str:
+    indent = "    " * depth
+    text = documentation(operator).replace("\\", "\\\\").replace('"""', "'''")
+    lines = []
+    for line in text.splitlines():
+        hanging = " " * (len(line) - len(line.lstrip())) + ("    " if re.match(r"    \w+: ", line) else "")
+        lines += textwrap.wrap(line, 120 - len(indent), subsequent_indent=hanging, break_long_words=False) or [""]
+    return f'{indent}"""' + "\n".join(f"{indent}{line}".rstrip() for line in lines).lstrip() + f'\n{indent}"""\n'
+
+
+def _result(operator: type[Operator]) -> str:
+    if operator.result is not Operator.result or operator.output_count is not Operator.output_count:
+        return "Any"
+    return "DataNode" if operator.num_outputs == 1 else "list[DataNode]"
+
+
+def _inputs(operator: type[Operator]) -> list[str]:
+    made = []
+    required = len(operator.inputs) - operator.optional_inputs
+    for position, name in enumerate(operator.inputs):
+        last = position == len(operator.inputs) - 1
+        if operator.variadic and last:
+            made.append(f"*{name}: Any")
+        else:
+            made.append(f"{name}: Any" + ("" if position < required else " = None"))
+    return made
+
+
+def _keywords(operator: type[Operator], *, of_class: bool = False) -> list[str]:
+    own = sorted(operator.arguments.values(), key=lambda argument: not argument.is_required)
+    first = [argument for argument in own if argument.name in operator.positional and (of_class or not operator.inputs)]
+    made = [_keyword(argument, of_class) for argument in first]
+    made += [] if operator.variadic and not of_class else ["*"]
+    made += [_keyword(argument, of_class) for argument in own if argument not in first]
+    return made + [_COMMON[name] for name in common_arguments(operator)]
+
+
+def _keyword(argument: Argument, optional: bool) -> str:
+    annotation = argument.kind.annotation
+    if not argument.constant_only:
+        annotation += " | DataNode"
+    if argument.default is None and annotation != "Any":
+        annotation += " | None"
+    if argument.is_required:
+        return f"{argument.name}: {annotation}" + (" = ..." if optional else "")
+    default = argument.default
+    quoted = f'"{default}"' if isinstance(default, str) else repr(default)
+    shown = quoted if default is None or isinstance(default, (bool, int, float, str)) else "..."
+    return f"{argument.name}: {annotation} = {'...' if isinstance(default, enum.Enum) else shown}"
+
+
+def write(root: Path) -> None:
+    """Writes all files."""
+    for path, text in stubs().items():
+        (root / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    directory = Path(inspect.getfile(operator_class)).parents[1]
+    write(directory)

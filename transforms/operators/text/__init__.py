@@ -1,0 +1,1 @@
+"""Operators over text and tokens."""

@@ -1,0 +1,984 @@
+"""Made by `python -m transforms.operators.stubs` from the table of operators; not to be edited."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import DTypeLike
+
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.types import DALIDataType, DALIInterpType
+from transforms.ops import decoders as decoders
+from transforms.ops import random as random
+from transforms.ops import readers as readers
+
+class BrightnessContrast:
+    """`brightness_shift * range + brightness * (centre + contrast * (x - centre))`, of every element.
+
+    `brightness_contrast([200, 100, 50], contrast=0.5)` → `[164, 114, 89]` (uint8: the centre is 128)
+
+    `range` is the largest value of the output's dtype (255 for uint8, 1 for floats). The centre is half the range of
+    the input's dtype unless `contrast_center` is given.
+
+    Inputs: images.
+    Args:
+        brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+        brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
+        contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
+        contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        brightness: float | DataNode = 1.0,
+        brightness_shift: float | DataNode = 0.0,
+        contrast: float | DataNode = 1.0,
+        contrast_center: float | DataNode | None = None,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Cast:
+    """Converts samples to another dtype: fractions are rounded, and what does not fit is held at the dtype's bounds.
+
+    `cast([-3, 0.5, 2.4, 300], dtype=types.UINT8)` → `[0, 1, 2, 255]`
+
+    Inputs: data.
+    Args:
+        dtype: the dtype to convert to (a dtype such as types.FLOAT).
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike = ...,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class Cat:
+    """Joins samples along an axis that they have.
+
+    `cat([1, 2], [3])` → `[1, 2, 3]`
+
+    Inputs: input ….
+    Args:
+        axis: along which axis (an int). Default: 0.
+        axis_name: the same by its name in the layout (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        axis: int = 0,
+        axis_name: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, *input: Any, **arguments: Any) -> DataNode: ...
+
+class ColorTwist:
+    """Changes hue, saturation, brightness and contrast of RGB images (channels last).
+
+    `color_twist([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`
+
+    Colours are mapped linearly, through luma and chroma (YIQ) with the constants of DALI; contrast is about half the
+    range of the dtype.
+
+    Inputs: images.
+    Args:
+        hue: degrees (a number, or a data node). Default: 0.0.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+        contrast: 0 is uniform grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        hue: float | DataNode = 0.0,
+        saturation: float | DataNode = 1.0,
+        brightness: float | DataNode = 1.0,
+        contrast: float | DataNode = 1.0,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Crop:
+    """Cuts a window out of images (HWC, HW, or of any layout with H and W).
+
+    `crop(images, crop=(224, 224), crop_pos_x=0.0)` → the 224×224 at the left, half-way down
+
+    Inputs: images.
+    Args:
+        crop: height and width of the window, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        crop_h: the height of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_w: the width of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_pos_x: where it lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        crop_pos_y: where it lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        rounding: how a place between pixels is rounded: 'round' or 'truncate' (a str). Default: 'round'.
+        out_of_bounds_policy: where the window is larger than the image: 'error', 'pad' or 'trim_to_shape' (a str).
+            Default: 'error'.
+        fill_values: what is padded with: one value, or one a channel (a number or a list of numbers). Default: 0.0.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        crop: float | Sequence[float] | DataNode | None = None,
+        crop_h: float | DataNode = 0.0,
+        crop_w: float | DataNode = 0.0,
+        crop_pos_x: float | DataNode = 0.5,
+        crop_pos_y: float | DataNode = 0.5,
+        rounding: str = "round",
+        out_of_bounds_policy: str = "error",
+        fill_values: float | Sequence[float] = 0.0,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class CropMirrorNormalize:
+    """`scale * (x - mean) / std + shift` of a window of each image, mirrored where `mirror` is not zero.
+
+        crop_mirror_normalize(images, crop=(224, 224), mean=[124, 116, 104], std=[58, 57, 57])  →  float32, CHW
+
+    Without a size of the window the whole image is taken. `pad_output` adds channels of zeros up to a power of two.
+
+    Inputs: images.
+    Args:
+        crop: height and width of the window, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        crop_h: the height of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_w: the width of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_pos_x: where it lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        crop_pos_y: where it lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        rounding: how a place between pixels is rounded: 'round' or 'truncate' (a str). Default: 'round'.
+        out_of_bounds_policy: where the window is larger than the image: 'error', 'pad' or 'trim_to_shape' (a str).
+            Default: 'error'.
+        fill_values: what is padded with: one value, or one a channel (a number or a list of numbers). Default: 0.0.
+        mirror: mirrors left and right where it is not zero (an int, or a data node). Default: 0.
+        mean: what is taken off: one number, or one a channel (a number or a list of numbers, or a data node). Default:
+            0.0.
+        std: what is divided by: one number, or one a channel (a number or a list of numbers, or a data node). Default:
+            1.0.
+        scale: a factor of the result (a number). Default: 1.0.
+        shift: what is added to the result (a number). Default: 0.0.
+        output_layout: the order of the axes of the output (a str). Default: 'CHW'.
+        pad_output: whether channels are filled up to a power of two (a bool). Default: False.
+        dtype: the dtype of the result; integers are rounded and held in range (a dtype such as types.FLOAT). Default:
+            'float32'.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        crop: float | Sequence[float] | DataNode | None = None,
+        crop_h: float | DataNode = 0.0,
+        crop_w: float | DataNode = 0.0,
+        crop_pos_x: float | DataNode = 0.5,
+        crop_pos_y: float | DataNode = 0.5,
+        rounding: str = "round",
+        out_of_bounds_policy: str = "error",
+        fill_values: float | Sequence[float] = 0.0,
+        mirror: int | DataNode = 0,
+        mean: float | Sequence[float] | DataNode = 0.0,
+        std: float | Sequence[float] | DataNode = 1.0,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        output_layout: str = "CHW",
+        pad_output: bool = False,
+        dtype: DALIDataType | DTypeLike = "float32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class ExternalSource:
+    """Samples that Python code gives.
+
+    `source` is one of
+
+    - a callable: called for each batch, with nothing or the number of the batch in its epoch (`batch_info=True`: a
+      `BatchInfo`); or, with `batch=False`, for each sample with its `SampleInfo`. It ends an epoch by raising
+      `StopIteration`. What is computed from the info alone can be resumed anywhere;
+    - an iterable or a generator function: of batches, or with `batch=False` of samples;
+    - nothing: then batches are pushed, `pipe.feed_input(name, batch)`, and one is taken for each run.
+
+    A batch is an array with a leading axis, or a list of arrays; with `num_outputs` a tuple of as many batches.
+
+        external_source(lambda info: np.float32(info.idx_in_epoch), batch=False)  →  0.0, 1.0, 2.0, …
+
+    Args:
+        source: what gives the data; None where it is pushed (any value). Default: None.
+        num_outputs: how many data nodes it gives, as a list; one node by default (an int). Default: None.
+        cycle: at the end of the data: 'raise' ends the epoch with StopIteration and begins again after it, 'quiet'
+            begins again at once, 'no' needs a reset in between (any value). Default: None.
+        batch: whether `source` gives batches or samples (a bool). Default: True.
+        batch_info: whether a callable of batches is told a BatchInfo (a bool). Default: False.
+        repeat_last: whether a pushed batch is given again where no other waits (a bool). Default: False.
+        parallel: accepted as DALI's: iterators make batches ahead in any case (a bool). Default: False.
+        no_copy: accepted as DALI's: what the source gives is copied in any case (a bool). Default: False.
+        prefetch_queue_depth: accepted as DALI's: the pipeline's own decides (an int). Default: 1.
+        layout: names of the axes, such as 'HWC'; one, or one for each output (a str or a list of str). Default: None.
+        dtype: the dtype of the samples, checked; one, or a list with one an output (any value). Default: None.
+        ndim: the rank of the samples, checked; one, or one for each output (an int or a list of ints). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        source: Any = None,
+        num_outputs: int | None = None,
+        *,
+        cycle: Any = None,
+        batch: bool = True,
+        batch_info: bool = False,
+        repeat_last: bool = False,
+        parallel: bool = False,
+        no_copy: bool = False,
+        prefetch_queue_depth: int = 1,
+        layout: str | Sequence[str] | None = None,
+        dtype: Any = None,
+        ndim: int | Sequence[int] | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> Any: ...
+
+class Flip:
+    """Mirrors images (HWC, HW, or of any layout with H and W) where `horizontal` or `vertical` is not zero.
+
+    `flip([[1, 2], [3, 4]], horizontal=1)` → `[[2, 1], [4, 3]]`
+
+    Inputs: images.
+    Args:
+        horizontal: mirrors left and right (an int, or a data node). Default: 1.
+        vertical: mirrors top and bottom (an int, or a data node). Default: 0.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        horizontal: int | DataNode = 1,
+        vertical: int | DataNode = 0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class MelFilterBank:
+    """Sums of the frequencies of a spectrogram under triangular filters, equally wide in mels: (bins, …) → (nfilter,
+    …).
+
+    `mel_filter_bank(fn.spectrogram(wave, nfft=512), nfilter=80, sample_rate=16000)` → (80, frames) float32
+
+    With `normalize` each filter has unit area in Hz. A filter that holds no bin gives zeros.
+
+    Inputs: spectrogram.
+    Args:
+        nfilter: how many filters (an int). Default: 128.
+        sample_rate: of the wave, in Hz (a number). Default: 44100.0.
+        freq_low: where the first filter begins, in Hz (a number). Default: 0.0.
+        freq_high: where the last one ends, in Hz; 0 is half the sample rate (a number). Default: 0.0.
+        normalize: whether filters have unit area, instead of a peak of 1 (a bool). Default: True.
+        mel_formula: 'slaney' or 'htk' (a str). Default: 'slaney'.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        nfilter: int = 128,
+        sample_rate: float = 44100.0,
+        freq_low: float = 0.0,
+        freq_high: float = 0.0,
+        normalize: bool = True,
+        mel_formula: str = "slaney",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, spectrogram: Any, **arguments: Any) -> DataNode: ...
+
+class Normalize:
+    """`scale * (x - mean) / stddev + shift`, in float32.
+
+    `normalize([[1, 2, 3], [4, 5, 9]], axes=[0])` → `[[-1, -1, -1], [1, 1, 1]]`
+
+    Mean and deviation are those of each sample over `axes` (all by default), or of the whole batch with `batch`, unless
+    they are given: as one number, or as one for each element along the axis that is not in `axes`. A given mean is what
+    the deviation is computed about. Where the deviation is zero the result is `shift`.
+
+    Inputs: data.
+    Args:
+        axes: the axes that mean and deviation are taken over; all by default (an int or a list of ints). Default: None.
+        axis_names: the same by name (a str). Default: None.
+        batch: whether they are taken over all samples of the batch together (a bool). Default: False.
+        mean: the mean; computed by default (a number or a list of numbers, or a data node). Default: None.
+        stddev: the standard deviation; computed by default (a number or a list of numbers, or a data node). Default:
+            None.
+        ddof: the variance is divided by the number of elements less this (an int). Default: 0.
+        epsilon: added to the variance (a number). Default: 0.0.
+        scale: the deviation of the result (a number). Default: 1.0.
+        shift: the mean of the result (a number). Default: 0.0.
+        dtype: the dtype of the result; integers are rounded and held in range (a dtype such as types.FLOAT). Default:
+            'float32'.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: int | Sequence[int] | None = None,
+        axis_names: str | None = None,
+        batch: bool = False,
+        mean: float | Sequence[float] | DataNode | None = None,
+        stddev: float | Sequence[float] | DataNode | None = None,
+        ddof: int = 0,
+        epsilon: float = 0.0,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        dtype: DALIDataType | DTypeLike = "float32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class OneHot:
+    """A new axis of `num_classes`, `on_value` at the class and `off_value` elsewhere.
+
+    `one_hot(1, num_classes=3)` → `[0.0, 1.0, 0.0]`
+
+    A number that is no class gives `off_value` everywhere. A sample of shape (1,) counts as a scalar.
+
+    Inputs: data.
+    Args:
+        num_classes: how many classes there are (an int). Default: 0.
+        axis: where the new axis stands in the output (an int). Default: -1.
+        axis_name: its name, one letter: the output then has a layout (a str). Default: None.
+        on_value: what stands at the class (a number). Default: 1.0.
+        off_value: what stands elsewhere (a number). Default: 0.0.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int = 0,
+        axis: int = -1,
+        axis_name: str | None = None,
+        on_value: float = 1.0,
+        off_value: float = 0.0,
+        dtype: DALIDataType | DTypeLike = "float32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class Pack:
+    """Puts the sequences of a batch one behind the other into rows of `length`: tokens, segments, positions.
+
+        pack([[7, 8], [5], [1, 2, 3]], length=4)
+          → tokens     [[7, 8, 5, 0], [1, 2, 3, 0], [0, 0, 0, 0]]
+            segments   [[1, 1, 2, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+            positions  [[0, 1, 0, 0], [0, 1, 2, 0], [0, 0, 0, 0]]
+
+    A batch has as many rows as sequences; those that are not needed stand at its end and hold nothing (segment 0
+    everywhere). Segments count from 1 within each row. To pack over a whole data set, with next to nothing wasted, plan
+    it from the cache's index (`beam_pipes.loader`) instead.
+
+    Inputs: sequences.
+    Args:
+        length: tokens of a row (an int).
+        method: 'first_fit' keeps the order of rows, 'best_fit' wastes less (a str). Default: 'first_fit'.
+        truncate: whether sequences longer than a row are cut (a bool). Default: False.
+        pad_value: what fills the rest of a row (an int). Default: 0.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        length: int = ...,
+        method: str = "first_fit",
+        truncate: bool = False,
+        pad_value: int = 0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, sequences: Any, **arguments: Any) -> list[DataNode]: ...
+
+class Pad:
+    """Pads samples at the end of `axes` to the largest extent of the batch, or to `shape`, a multiple of `align`.
+
+    `pad([[0, 1], [0, 1, 2]], align=4, fill_value=-1)` → `[[0, 1, -1, -1], [0, 1, 2, -1]]`
+
+    An extent of -1 in `shape` stands for the largest of the batch; a sample that is larger than `shape` keeps its size.
+
+    Inputs: data.
+    Args:
+        axes: the axes to pad; all by default (an int or a list of ints). Default: None.
+        axis_names: the same by name (a str). Default: None.
+        shape: extents of the output, one for each of the axes (an int or a list of ints, or a data node). Default:
+            None.
+        align: extents are multiples of it: one, or one for each of the axes (an int or a list of ints). Default: None.
+        fill_value: what is padded with (a number, or a data node). Default: 0.0.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: int | Sequence[int] | None = None,
+        axis_names: str | None = None,
+        shape: int | Sequence[int] | DataNode | None = None,
+        align: int | Sequence[int] | None = None,
+        fill_value: float | DataNode = 0.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class PadBatch:
+    """Pads sequences (along their first axis) to the longest of the batch, and gives their lengths.
+
+    `pad_batch([[7, 8, 9], [5]])` → `[[7, 8, 9], [5, 0, 0]]`, `[3, 1]`
+
+    With `length` all batches are that long: shapes that do not change are compiled once. Longer sequences are an error,
+    or are cut with `truncate`; their length is then that of what is left.
+
+    Inputs: sequences.
+    Args:
+        length: the length of all batches; that of the longest sequence by default (an int). Default: None.
+        multiple_of: lengths are a multiple of it (an int). Default: 1.
+        pad_value: what is padded with (a number). Default: 0.0.
+        truncate: whether sequences longer than `length` are cut (a bool). Default: False.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        length: int | None = None,
+        multiple_of: int = 1,
+        pad_value: float = 0.0,
+        truncate: bool = False,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, sequences: Any, **arguments: Any) -> list[DataNode]: ...
+
+class PythonFunction:
+    """Calls a Python function for every sample, or once for the batch (`batch_processing=True`: with lists of samples).
+
+    It has side effects as far as the graph knows: it runs even where nobody uses what it gives, in the order of the
+    batches. It returns one array for each output; a tuple where there are several.
+
+        python_function(image, function=lambda image: image[::-1])
+
+    Inputs: input ….
+    Args:
+        function: what is called with NumPy arrays, one for each input (a callable).
+        num_outputs: how many arrays it returns (an int). Default: 1.
+        batch_processing: whether it takes and gives lists of all samples of a batch (a bool). Default: False.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any] = ...,
+        *,
+        num_outputs: int = 1,
+        batch_processing: bool = False,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, *input: Any, **arguments: Any) -> Any: ...
+
+class RandomResizedCrop:
+    """Takes a window of random area and aspect ratio out of each image, and resizes it to `size`.
+
+    `random_resized_crop(images, size=224)` → 224×224 of each, another part of it in every epoch
+
+    The area is a uniform part of the image's, the logarithm of the aspect ratio (width / height) is uniform, the place
+    is uniform (Szegedy et al., CVPR 2015). Where no window of `num_attempts` fits, it is the largest one in the middle
+    whose aspect ratio is allowed.
+
+    On a device the windows are those of the host, which draws them; pixels are resampled with matrices in float32, and
+    are within 1 of the host's as integers.
+
+    Inputs: images.
+    Args:
+        size: height and width of the output, or one number for both (an int or a list of ints).
+        random_area: least and largest part of the image's area (a number or a list of numbers). Default: (0.08, 1.0).
+        random_aspect_ratio: least and largest width / height (a number or a list of numbers). Default: (0.75,
+            1.3333333333333333).
+        num_attempts: how many windows are tried (an int). Default: 10.
+        antialias: whether filters are stretched where images shrink (a bool). Default: True.
+        interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu. Draws random numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int | Sequence[int] = ...,
+        random_area: float | Sequence[float] = ...,
+        random_aspect_ratio: float | Sequence[float] = ...,
+        num_attempts: int = 10,
+        antialias: bool = True,
+        interp_type: DALIInterpType | str = ...,
+        min_filter: DALIInterpType | str | None = None,
+        mag_filter: DALIInterpType | str | None = None,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+        seed: int | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Reinterpret:
+    """Takes the bytes of samples for elements of another dtype (little-endian), and may give them another shape.
+
+    `reinterpret([1, 0, 2, 1], dtype=types.UINT16)` → `[1, 258]`
+
+    Without a shape the last extent is what changes: 4 bytes make 2 elements of 2 bytes.
+
+    Inputs: data, shape_input.
+    Args:
+        shape: extents of the output; one may be -1 (an int or a list of ints, or a data node). Default: None.
+        rel_shape: extents of the output by those of the input (a number or a list of numbers, or a data node). Default:
+            None.
+        src_dims: which extents of the input are taken; -1 for an axis of 1 (an int or a list of ints). Default: None.
+        layout: names of the axes; those of the input where the rank stays the same (a str). Default: None.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: int | Sequence[int] | DataNode | None = None,
+        rel_shape: float | Sequence[float] | DataNode | None = None,
+        src_dims: int | Sequence[int] | None = None,
+        layout: str | None = None,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, shape_input: Any = None, **arguments: Any) -> DataNode: ...
+
+class Reshape:
+    """Gives samples another shape; the order of their elements stays.
+
+    `reshape([[1, 2, 3], [4, 5, 6]], shape=[3, -1])` → `[[1, 2], [3, 4], [5, 6]]`
+
+    `rel_shape` multiplies extents instead: `[0.5, 2]` makes 2×3 to 1×6. `src_dims=[1, 0]` says which extent of the
+    input stands for which of the output; -1 there is a new axis of 1. An extent of -1 is what is left over. The shape
+    may also come as a second input, on the host.
+
+    Inputs: data, shape_input.
+    Args:
+        shape: extents of the output; one may be -1 (an int or a list of ints, or a data node). Default: None.
+        rel_shape: extents of the output by those of the input (a number or a list of numbers, or a data node). Default:
+            None.
+        src_dims: which extents of the input are taken; -1 for an axis of 1 (an int or a list of ints). Default: None.
+        layout: names of the axes; those of the input where the rank stays the same (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: int | Sequence[int] | DataNode | None = None,
+        rel_shape: float | Sequence[float] | DataNode | None = None,
+        src_dims: int | Sequence[int] | None = None,
+        layout: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, shape_input: Any = None, **arguments: Any) -> DataNode: ...
+
+class Resize:
+    """Resizes images (HWC, HW, CHW, or frames of them).
+
+    `resize(images, size=[224, 224])`; `resize(images, resize_shorter=256)` keeps the aspect ratio: 600×1200 → 256×512.
+
+    An extent of 0 is open: `mode` says what becomes of it ("default": scaled as the other one; "stretch": kept), and
+    how two extents go together ("not_larger", "not_smaller": the aspect ratio is kept). A negative extent mirrors.
+    Where images shrink, filters are stretched against aliasing. On the host uint8 images are resampled in exact
+    arithmetic, on the device with matrices in float32: results are within 1 of each other.
+
+    Inputs: images.
+    Args:
+        size: height and width in pixels, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        resize_x: the width in pixels (a number, or a data node). Default: 0.0.
+        resize_y: the height in pixels (a number, or a data node). Default: 0.0.
+        resize_shorter: the shorter side in pixels (a number, or a data node). Default: 0.0.
+        resize_longer: the longer side in pixels (a number, or a data node). Default: 0.0.
+        mode: 'default', 'stretch', 'not_larger' or 'not_smaller' (a str). Default: 'default'.
+        max_size: the output is not larger: one number, or height and width (a number or a list of numbers). Default:
+            None.
+        roi_start: where the region begins that is resized (height, width) (a number or a list of numbers, or a data
+            node). Default: None.
+        roi_end: where it ends; before its start: mirrored (a number or a list of numbers, or a data node). Default:
+            None.
+        roi_relative: whether the region is in parts of the image, not pixels (a bool). Default: False.
+        subpixel_scale: whether the scale is that of the size before it is rounded (a bool). Default: True.
+        antialias: whether filters are stretched where images shrink (a bool). Default: True.
+        interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: float | Sequence[float] | DataNode | None = None,
+        resize_x: float | DataNode = 0.0,
+        resize_y: float | DataNode = 0.0,
+        resize_shorter: float | DataNode = 0.0,
+        resize_longer: float | DataNode = 0.0,
+        mode: str = "default",
+        max_size: float | Sequence[float] | None = None,
+        roi_start: float | Sequence[float] | DataNode | None = None,
+        roi_end: float | Sequence[float] | DataNode | None = None,
+        roi_relative: bool = False,
+        subpixel_scale: bool = True,
+        antialias: bool = True,
+        interp_type: DALIInterpType | str = ...,
+        min_filter: DALIInterpType | str | None = None,
+        mag_filter: DALIInterpType | str | None = None,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Rotate:
+    """Turns images counter-clockwise about their middle.
+
+    `rotate([[1, 2], [3, 4]], angle=90)` → `[[2, 4], [1, 3]]`
+
+    The canvas grows to hold the whole image, unless `keep_size` or `size` says otherwise; on the device one of them has
+    to. Pixels beyond the image are `fill_value`, or those at its edge without one.
+
+    Inputs: images.
+    Args:
+        angle: degrees, counter-clockwise (a number, or a data node).
+        fill_value: what lies beyond the image; its edge by default (a number). Default: None.
+        keep_size: whether the output has the size of the input (a bool). Default: False.
+        size: height and width of the output (a number or a list of numbers, or a data node). Default: None.
+        interp_type: nearest or linear (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        angle: float | DataNode = ...,
+        fill_value: float | None = None,
+        keep_size: bool = False,
+        size: float | Sequence[float] | DataNode | None = None,
+        interp_type: DALIInterpType | str = ...,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Slice:
+    """Cuts a window out of each sample.
+
+    `slice([0, 1, 2, 3, 4, 5], start=[1], end=[3], axes=[0])` → `[1, 2]`
+
+    Where it begins is `start`, `rel_start` (times the extent) or the second input; how far it goes `end`, `rel_end`,
+    `shape`, `rel_shape` or the third input. Numbers stand in the order of `axes`, or of `axis_names` where samples have
+    a layout; by default width, then height. Inputs of floats are relative as long as `normalized_anchor` and
+    `normalized_shape` say so.
+
+    Inputs: data, anchor, shape_input.
+    Args:
+        start: where the window begins, in elements (an int or a list of ints, or a data node). Default: None.
+        rel_start: where it begins, 0 to 1 (a number or a list of numbers, or a data node). Default: None.
+        end: where it ends, in elements (an int or a list of ints, or a data node). Default: None.
+        rel_end: where it ends, 0 to 1 (a number or a list of numbers, or a data node). Default: None.
+        shape: how many elements it has (an int or a list of ints, or a data node). Default: None.
+        rel_shape: which part of the extent it has (a number or a list of numbers, or a data node). Default: None.
+        axes: the axes that the numbers are for (an int or a list of ints). Default: (1, 0).
+        axis_names: the same by name; taken where samples have a layout with these names (a str). Default: 'WH'.
+        normalized_anchor: whether an anchor of floats is relative (a bool). Default: True.
+        normalized_shape: whether a shape of floats is relative (a bool). Default: True.
+        out_of_bounds_policy: where it reaches beyond the sample: 'error', 'pad' or 'trim_to_shape' (a str). Default:
+            'error'.
+        fill_values: what is padded with: one value, or one a channel (a number or a list of numbers). Default: 0.0.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        start: int | Sequence[int] | DataNode | None = None,
+        rel_start: float | Sequence[float] | DataNode | None = None,
+        end: int | Sequence[int] | DataNode | None = None,
+        rel_end: float | Sequence[float] | DataNode | None = None,
+        shape: int | Sequence[int] | DataNode | None = None,
+        rel_shape: float | Sequence[float] | DataNode | None = None,
+        axes: int | Sequence[int] = ...,
+        axis_names: str = "WH",
+        normalized_anchor: bool = True,
+        normalized_shape: bool = True,
+        out_of_bounds_policy: str = "error",
+        fill_values: float | Sequence[float] = 0.0,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, anchor: Any = None, shape_input: Any = None, **arguments: Any) -> DataNode: ...
+
+class Spectrogram:
+    """Power (or magnitude, `power=1`) of the spectrum of each frame: (samples,) → (nfft // 2 + 1, frames) float32.
+
+    A frame of `window_length` samples begins every `window_step`; with `center_windows` frame t is centred at sample
+    `t * window_step`, and what lies beyond the ends of the wave is its mirror image (`reflect_padding`) or silence. The
+    window is Hann's, `sin²(π (i + 0.5) / window_length)`, or `window_fn`, and zeros follow it up to `nfft` points.
+
+    Inputs: wave.
+    Args:
+        nfft: points of the transform; the length of the window by default (an int). Default: None.
+        window_length: samples of a frame (an int). Default: 512.
+        window_step: samples from one frame to the next (an int). Default: 256.
+        window_fn: the weights of the window; Hann's by default (a number or a list of numbers). Default: None.
+        power: 2 for the power of the spectrum, 1 for its magnitude (an int). Default: 2.
+        center_windows: whether the wave is extended so that frames are centred (a bool). Default: True.
+        reflect_padding: whether it is extended by its mirror image, or by zeros (a bool). Default: True.
+        layout: 'ft': frequencies, then frames; 'tf': frames, then frequencies (a str). Default: 'ft'.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        nfft: int | None = None,
+        window_length: int = 512,
+        window_step: int = 256,
+        window_fn: float | Sequence[float] | None = None,
+        power: int = 2,
+        center_windows: bool = True,
+        reflect_padding: bool = True,
+        layout: str = "ft",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, wave: Any, **arguments: Any) -> DataNode: ...
+
+class Stack:
+    """Puts samples of one shape side by side along a new axis.
+
+    `stack([1, 2], [3, 4])` → `[[1, 2], [3, 4]]`
+
+    Inputs: input ….
+    Args:
+        axis: where the new axis stands in the output (an int). Default: 0.
+        axis_name: its name, one letter, where the samples have a layout (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        axis: int = 0,
+        axis_name: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, *input: Any, **arguments: Any) -> DataNode: ...
+
+class ToDecibels:
+    """`multiplier * log10(max(x / reference, least))`, float32; the least is what `cutoff_db` stands for.
+
+    `to_decibels([1, 10, 100])` → `[-20, -10, 0]`
+
+    The reference is the largest value of the sample unless it is given.
+
+    Inputs: data.
+    Args:
+        multiplier: 10 for power, 20 for magnitude (a number). Default: 10.0.
+        reference: what is 0 dB; 0 is the largest value of each sample (a number). Default: 0.0.
+        cutoff_db: what is less counts as this many dB (a number). Default: -200.0.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        multiplier: float = 10.0,
+        reference: float = 0.0,
+        cutoff_db: float = -200.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class Tokenize:
+    """Turns text (UTF-8 bytes) into token ids, (tokens,) int32.
+
+    `tokenize(text, vocabulary="tokenizer.json", append_eos=True)` → `[464, 3290, 318, 257, 3290, 50256]`
+
+    `vocabulary` is one of `beam_pipes.tasks.vocabularies`, the path of a `tokenizer.json`, or that of a SentencePiece
+    `.model`. Bytes that are no UTF-8 are an error.
+
+    Inputs: text.
+    Args:
+        vocabulary: a vocabulary, or the path of a tokenizer.json or a .model (any value).
+        append_eos: whether the id that ends a sequence follows (a bool). Default: False.
+        max_length: longer sequences are cut to so many ids, the end of it included (an int). Default: None.
+        dtype: the dtype of ids (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Any = ...,
+        *,
+        append_eos: bool = False,
+        max_length: int | None = None,
+        dtype: DALIDataType | DTypeLike = "int32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, text: Any, **arguments: Any) -> DataNode: ...
+
+class WarpAffine:
+    """`output(x, y) = input(M11 x + M12 y + M13, M21 x + M22 y + M23)`, for `matrix=(M11, M12, M13, M21, M22, M23)`.
+
+    `warp_affine([[0, 10, 20]], matrix=[1, 0, 1, 0, 1, 0])` → `[[10, 20, 20]]`
+
+    (0, 0) is the corner of the first pixel, not its middle. With `inverse_map=False` the matrix leads from the input to
+    the output, and is inverted. Pixels beyond the input are `fill_value`, or those at its edge without one. The matrix
+    may also come as a second input, (2, 3) or (6,).
+
+    Inputs: images, matrix_input.
+    Args:
+        matrix: the six numbers of the map, row by row (a number or a list of numbers, or a data node). Default: None.
+        inverse_map: whether the matrix leads from the output to the input (a bool). Default: True.
+        size: height and width of the output; those of the input by default (a number or a list of numbers, or a data
+            node). Default: None.
+        fill_value: what lies beyond the input; its edge by default (a number). Default: None.
+        interp_type: nearest or linear (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        matrix: float | Sequence[float] | DataNode | None = None,
+        inverse_map: bool = True,
+        size: float | Sequence[float] | DataNode | None = None,
+        fill_value: float | None = None,
+        interp_type: DALIInterpType | str = ...,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, matrix_input: Any = None, **arguments: Any) -> DataNode: ...
+
+AudioDecoder = decoders.Audio
+CoinFlip = random.CoinFlip
+FileReader = readers.File
+ImageDecoder = decoders.Image
+NormalDistribution = random.Normal
+NumpyReader = readers.Numpy
+TFRecordReader = readers.TFRecord
+Uniform = random.Uniform

@@ -1,0 +1,7 @@
+"""`ops.random`: see `transforms.ops`."""
+
+from __future__ import annotations
+
+from transforms.operators.offered import classes
+
+__getattr__, __dir__ = classes(__name__, "random")
