@@ -1,0 +1,16 @@
+"""What people look at: the page about a snapshot, and what differs between two.
+
+Everything here reads a published cache (manifest, index, a few records, and the files beside the manifest) and changes
+none of it.
+"""
+
+from __future__ import annotations
+
+from beam_pipes.report.overview import cache_directories as cache_directories
+from beam_pipes.report.overview import overview_html as overview_html
+from beam_pipes.report.overview import write_overview as write_overview
+from beam_pipes.report.page import REPORT as REPORT
+from beam_pipes.report.page import report_html as report_html
+from beam_pipes.report.page import write_report as write_report
+from beam_pipes.report.snapshot_difference import SnapshotDifference as SnapshotDifference
+from beam_pipes.report.snapshot_difference import diff_caches as diff_caches

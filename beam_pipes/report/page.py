@@ -1,0 +1,182 @@
+"""`report.html`: one page about a snapshot, which needs nothing else: no script, no network, no other file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.histogram import Histogram
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.declaration_fingerprint import read_fingerprint
+from beam_pipes.report.decoded_examples import decoded_examples
+from beam_pipes.report.graph_layout import lay_out
+from beam_pipes.report.histogram_bars import Bar, bars_of, bars_of_values
+from beam_pipes.report.packing_waste import Waste, packing_waste
+from beam_pipes.report.previous_snapshot import difference_to_previous
+from beam_pipes.report.record_lengths import features_with_lengths, record_lengths
+from beam_pipes.report.shown_value import shown_value
+from beam_pipes.report.stage_graph import stage_graph
+from beam_pipes.report.template import render
+
+REPORT = "report.html"
+TEMPLATE = "report.html.j2"
+
+# What keeps the page below 2 MB whatever a declaration holds; what is left out is said on the page.
+MAX_BYTES = 2_000_000
+_MAX_DRAWN_NODES = 120
+_MAX_STATISTICS = 150
+_MAX_ROWS = 200
+_MAX_DEAD_LETTERS = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LengthsShown:
+    split: str
+    feature: str
+    is_text: bool
+    records: int
+    of: int
+    total: int
+    quantiles: tuple[int, ...]
+    bars: list[Bar]
+    waste: list[Waste]
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    to: str | os.PathLike[str] | None = None,
+    against: str | None = None,
+    declaration: Declaration | None = None,
+    run_stages: bool = True,
+) -> str:
+    """Writes the page about the published snapshot of the cache at `path`; returns where it lies.
+
+        write_report("demo")  →  "demo/snapshots/2f6c0e8a9b1d3c57/report.html"
+
+    It lies beside the snapshot's manifest and outside of what that answers for: no reader depends on it. Arguments and
+    errors as `report_html`; `to` is another file to write.
+    """
+    cache = Cache.open(path)
+    target = os.path.join(cache.directory, REPORT) if to is None else os.fspath(to)
+    html = report_html(cache, against=against, declaration=declaration, run_stages=run_stages)
+    storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
+    return target
+
+
+def report_html(
+    cache: Cache | str | os.PathLike[str],
+    *,
+    against: str | None = None,
+    declaration: Declaration | None = None,
+    run_stages: bool = True,
+    num_examples: int = 3,
+) -> str:
+    """The page: graph with counts, statistics, lengths and packing, examples, timing, reuse, what changed. Below 2 MB.
+
+    Args:
+        cache: an open cache, or its directory.
+        against: the id of the snapshot to compare with. Left out, the one that was published before, if it is there.
+        declaration: what the cache was built from. With it, examples show their source record, which is read again.
+        run_stages: run what `declaration` declares over these records, and show what each stage made of them.
+        num_examples: how many examples of each split.
+
+    Everything that comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what
+    `Cache.open` raises.
+    """
+    opened = cache if isinstance(cache, Cache) else Cache.open(cache)
+    examples = {
+        split: decoded_examples(opened, split, count=num_examples, declaration=declaration, run_stages=run_stages)
+        for split in opened.splits
+    }
+    facts = {**_facts(opened, against=against), "examples": examples}
+    html = render(TEMPLATE, facts)
+    if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
+        html = render(TEMPLATE, {**facts, "examples": {}, "statistics": [], "cut": True})
+    return html
+
+
+def _facts(cache: Cache, *, against: str | None) -> Mapping[str, Any]:
+    account = Account.from_json(cache.manifest.accounting) if cache.manifest.accounting else Account()
+    graph = stage_graph(account, read_fingerprint(cache.directory))
+    statistics = account.statistics()
+    return {
+        "cut": False,
+        "cache": cache,
+        "manifest": cache.manifest,
+        "account": account,
+        "graph": graph,
+        "drawing": lay_out(graph) if 0 < len(graph.nodes) <= _MAX_DRAWN_NODES else None,
+        "statistics": [
+            (statistic, bars_of(statistic) if isinstance(statistic, Histogram) else None)
+            for statistic in statistics[:_MAX_STATISTICS]
+        ],
+        "num_statistics": len(statistics),
+        "lengths": _lengths(cache),
+        "dead_letters": _dead_letters(cache),
+        "timing": _timing(cache.build_info),
+        "build": {**cache.build_info, "options": cache.build_info.get("options", {})},
+        "difference": difference_to_previous(cache, against=against),
+        "max_rows": _MAX_ROWS,
+        "shown": shown_value,
+    }
+
+
+def _lengths(cache: Cache) -> list[_LengthsShown]:
+    shown = []
+    for split in cache.splits:
+        spec = cache.manifest.splits[split].spec
+        names = features_with_lengths(cache, split)[:_MAX_ROWS]
+        for name, lengths in record_lengths(cache, split, names).items():
+            if not len(lengths.values):
+                continue
+            is_text = spec is not None and name in spec and spec[name].is_text and not spec[name].shape
+            quantiles = np.quantile(lengths.values, [0, 0.05, 0.5, 0.95, 1], method="nearest")
+            shown.append(
+                _LengthsShown(
+                    split=split,
+                    feature=name,
+                    is_text=is_text,
+                    records=len(lengths.values),
+                    of=lengths.of,
+                    total=cache.manifest.splits[split].lengths[name][0],
+                    quantiles=tuple(int(value) for value in quantiles),
+                    bars=bars_of_values(lengths.values),
+                    waste=[] if is_text else packing_waste(lengths.values),
+                )
+            )
+    return shown[:_MAX_ROWS]
+
+
+def _dead_letters(cache: Cache) -> list[dict[str, str]]:
+    shown: list[dict[str, str]] = []
+    for letter in cache.dead_letters():
+        if len(shown) == _MAX_DEAD_LETTERS:
+            break
+        shown.append(
+            {
+                "id": letter.record_id,
+                "stage": letter.stage,
+                "error": f"{letter.error_type}: {letter.message}"[:300],
+                "record": shown_value(letter.record, max_characters=200),
+            }
+        )
+    return shown
+
+
+def _timing(build: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """(stage, seconds over all shards, share of the whole) of a build whose shards told their times."""
+    secs: dict[str, float] = {}
+    shards = build.get("shards")
+    for shard in shards if isinstance(shards, list) else []:
+        for stage, spent in (shard.get("stage_secs") or {}).items():
+            secs[stage] = secs.get(stage, 0.0) + float(spent)
+    whole = sum(secs.values()) or 1.0
+    return [(stage, spent, spent / whole) for stage, spent in sorted(secs.items(), key=lambda item: -item[1])]

@@ -1,0 +1,134 @@
+"""A sample of a declaration's real input: recorded once for trials of stages, and as a source for builds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.analysis.result import BoundResult
+from beam_pipes.offline.analysis.declared_analyzers import bind_results
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.reference import DeclarationHandle
+from beam_pipes.sources.record_batch import RecordBatch
+from beam_pipes.sources.source import Source, SourcePlan, SourceShard
+from beam_pipes.testing.values import Frozen, value_digest
+
+if TYPE_CHECKING:
+    from beam_pipes.sources.digest_cache import DigestCache
+
+# So many source shards are sampled; a smaller input is cut into as many.
+SHARDS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """`ids[i]` names record i, `values[i]` is its frozen value; `shards` are where they come from, as planned."""
+
+    ids: tuple[str, ...]
+    values: tuple[Frozen, ...]
+    shards: tuple[SourceShard, ...]
+    records_per_shard: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SampledSource(Source):
+    """The first records of some source shards of another source."""
+
+    source: Source
+    shards: tuple[SourceShard, ...]
+    records_per_shard: int
+
+    @property
+    def output_type(self) -> type:
+        return self.source.output_type
+
+    def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
+        total = sum(shard.num_bytes for shard in self.shards)
+        return SourcePlan(shards=self.shards, num_bytes=total, num_files=len(self.shards))
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        left = self.records_per_shard
+        # A third at a time, so that a sampled shard has several batches as a whole one has.
+        some = max(1, min(batch_records, left // 3))
+        for batch in self.source.read(shard, batch_records=some, batch_bytes=batch_bytes):
+            yield batch
+            left -= batch.num_records
+            if left <= 0:
+                return
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> Any:
+        return self.source.parse(raw, file=file, position=position)
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {**self.source.fingerprint_config(), "records_per_shard": self.records_per_shard}
+
+
+class SampledHandle(DeclarationHandle):
+    """A declaration on its way to another process, where it reads a sample instead of its whole input."""
+
+    def __init__(self, handle: DeclarationHandle, sample: Sample) -> None:
+        self._handle = handle
+        self._shards = sample.shards
+        self._records_per_shard = sample.records_per_shard
+        self.reference = handle.reference
+        self._results: Mapping[str, BoundResult] = {}
+        self._sampled: Declaration | None = None
+
+    def get(self) -> Declaration:
+        if self._sampled is None:
+            whole = self._handle.get()
+            source = SampledSource(source=whole.source, shards=self._shards, records_per_shard=self._records_per_shard)
+            self._sampled = dataclasses.replace(whole, source=source, expectations=())  # of the whole
+            bind_results(self._sampled, self._results)
+        return self._sampled
+
+    def bind(self, results: Mapping[str, BoundResult]) -> None:
+        """From now on the declaration has these results of its analyzers, which are about the sample."""
+        self._results, self._sampled = results, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_sampled": None}
+
+
+def take_sample(declaration: Declaration, *, max_records: int) -> Sample:
+    """About `max_records` records of `SHARDS` source shards, evenly spaced among all of them."""
+    source = declaration.source
+    plan = source.plan(target_shard_bytes=declaration.target_shard_bytes)
+    if len(plan.shards) < SHARDS and plan.num_bytes > SHARDS:
+        plan = source.plan(target_shard_bytes=max(1, plan.num_bytes // SHARDS))
+    step = max(1, len(plan.shards) / SHARDS)
+    picked = sorted({int(number * step) for number in range(min(SHARDS, len(plan.shards)))})
+    shards = tuple(dataclasses.replace(plan.shards[at], index=index) for index, at in enumerate(picked))
+    per_shard = max(1, max_records // max(1, len(shards)))
+    records = [(record_id, Frozen(value)) for record_id, value in _records(declaration, shards, per_shard)]
+    return Sample(
+        ids=tuple(record_id for record_id, _ in records),
+        values=tuple(value for _, value in records),
+        shards=shards,
+        records_per_shard=per_shard,
+    )
+
+
+def first_difference(declaration: Declaration, sample: Sample) -> tuple[str, Any, Any] | None:
+    """Reads the sample again: the id of the first record that is another one now, what it was and what it is."""
+    again = list(_records(declaration, sample.shards, sample.records_per_shard))
+    for position, record_id in enumerate(sample.ids):
+        before = sample.values[position].thaw()
+        if position >= len(again):
+            return record_id, before, None
+        if again[position][0] != record_id or value_digest(again[position][1]) != value_digest(before):
+            return record_id, before, again[position][1]
+    return None if len(again) == len(sample.ids) else (again[len(sample.ids)][0], None, again[len(sample.ids)][1])
+
+
+def _records(declaration: Declaration, shards: tuple[SourceShard, ...], per_shard: int) -> Iterator[tuple[str, Any]]:
+    source = SampledSource(source=declaration.source, shards=shards, records_per_shard=per_shard)
+    for shard in shards:
+        left = per_shard
+        for batch in source.read(shard):
+            taken = min(left, len(batch.values))
+            yield from ((batch.record_id(index), batch.values[index]) for index in range(taken))
+            left -= taken

@@ -1,0 +1,64 @@
+"""Other surroundings: what may differ from one worker to the next without showing in what a stage gives."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import locale
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from beam_pipes.engine.asset import Asset
+from beam_pipes.offline.declaration import Declaration
+
+#: What can differ, in the order in which a difference is put down to it; "process" is nothing but another process.
+FACTORS = ("process", "hash_seed", "clock", "working_directory", "environment", "time_zone", "locale")
+
+# Variables that make a process work at all, or that libraries read to find what was installed.
+_KEPT = {
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV",
+}  # fmt: skip
+_KEPT_PREFIXES = ("PYTHON", "LD_", "DYLD_", "CUDA", "TF_", "OMP_", "MKL_", "OPENBLAS", "XDG_", "BEAM_PIPES_")
+
+# As POSIX writes them, so that no database of zones is needed: 13 h 45 min east of Greenwich.
+_TIME_ZONE = "XYZ-13:45"
+
+
+@contextlib.contextmanager
+def surroundings(declaration: Declaration, factors: tuple[str, ...]) -> Iterator[None]:
+    """Makes the factors hold for this process while stages run; the clock is set before anything is imported."""
+    _make_assets_absolute(declaration)
+    variables, directory = dict(os.environ), os.getcwd()
+    before = locale.setlocale(locale.LC_ALL)
+    with tempfile.TemporaryDirectory(prefix="elsewhere-") as elsewhere:
+        try:
+            if "working_directory" in factors:
+                os.chdir(elsewhere)
+            if "environment" in factors:
+                for name in variables:
+                    if name not in _KEPT and not name.startswith(_KEPT_PREFIXES):
+                        del os.environ[name]
+            if "time_zone" in factors:
+                os.environ["TZ"] = _TIME_ZONE
+                time.tzset()
+            if "locale" in factors:
+                locale.setlocale(locale.LC_ALL, "C")
+            yield
+        finally:
+            os.chdir(directory)
+            os.environ.clear()
+            os.environ.update(variables)
+            time.tzset()
+            locale.setlocale(locale.LC_ALL, before)
+
+
+def _make_assets_absolute(declaration: Declaration) -> None:
+    """Assets belong to the declaration, wherever it runs: a relative one is relative to where it was declared."""
+    for unit in declaration.graph.units:
+        stage: Any = unit.stage
+        for name, value in list(getattr(stage, "__dict__", {}).items()):
+            if isinstance(value, Asset) and not os.path.isabs(value.path):
+                stage.__dict__[name] = dataclasses.replace(value, path=os.path.abspath(value.path))
