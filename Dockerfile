@@ -1,21 +1,35 @@
-# The worker image: Beam's official SDK image of the pinned version, plus this package.
-# docker build -t REGION-docker.pkg.dev/PROJECT/REPO/beam-pipes:0.1.0 .
+# syntax=docker/dockerfile:1
+# The worker image: Beam's boot program from its official SDK image of the pinned version, and this package with what it
+# needs, on a Python without compilers.
+#   docker build --target root -t REGION-docker.pkg.dev/PROJECT/REPO/beam-pipes:0.1.0 .    (Dataflow)
+#   docker build -t REGISTRY/beam-pipes:0.1.0 .                                            (everything else; not root)
 ARG BEAM_VERSION=2.77.0
 ARG PYTHON_VERSION=3.11
 
-FROM python:${PYTHON_VERSION}-slim AS wheels
-WORKDIR /source
+FROM apache/beam_python${PYTHON_VERSION}_sdk:${BEAM_VERSION} AS beam
+
+FROM python:${PYTHON_VERSION}-slim-bookworm AS packages
 RUN pip install --no-cache-dir uv==0.9.30
-# Requirements first: this layer is rebuilt only when they change.
+WORKDIR /source
+# Requirements first: this layer, the large one, is rebuilt only when they change.
 COPY setup.py pyproject.toml constraints.txt README.md ./
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv pip install --python "$(command -v python)" --prefix /install --constraint constraints.txt \
+    --requirement setup.py --extra beam --extra text --extra gcs
 COPY beam_pipes beam_pipes
 COPY transforms transforms
 COPY runners runners
-RUN uv build --wheel --out-dir /wheels .
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv pip install --python "$(command -v python)" --prefix /install --no-deps .
 
-FROM apache/beam_python${PYTHON_VERSION}_sdk:${BEAM_VERSION}
-COPY constraints.txt /opt/beam-pipes/constraints.txt
-RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --constraint /opt/beam-pipes/constraints.txt \
-    "$(ls /wheels/beam_pipes-*.whl)[beam,text,gcs]"
-# The entry point stays Beam's own boot program.
+FROM python:${PYTHON_VERSION}-slim-bookworm AS root
+COPY --from=packages /install /usr/local
+COPY --from=beam /opt/apache/beam /opt/apache/beam
+# Where the boot program makes the environment of each worker, whoever it runs as.
+RUN install -d -m 1777 /opt/apache/beam-venv /home/worker
+ENV HOME=/home/worker
+ENTRYPOINT ["/opt/apache/beam/boot"]
+
+# The default: nobody's user.
+FROM root AS worker
+USER 65532:65532

@@ -5,27 +5,29 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from beam_pipes.cache import Cache
 from beam_pipes.engine.account import Account
-from beam_pipes.offline.commit import commit, write_build_record
+from beam_pipes.offline.analysis.analyse import Analysed
+from beam_pipes.offline.analysis.uses import mark_finished
+from beam_pipes.offline.commit import assets_are_there, link_assets
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.declaration_fingerprint import require_new_versions
 from beam_pipes.offline.leftovers import remove_temporaries
 from beam_pipes.offline.lock import build_lock
-from beam_pipes.offline.plan import BuildPlan, make_plan, prepare
+from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
-from runners.local import run_local
+from beam_pipes.offline.saved_plan import SavedPlan
+from runners.analysis import run_analysis
+from runners.execution import execute
 from runners.options import BeamOptions, LocalOptions
-from runners.progress import Counts, Progress, Silent
+from runners.preflight import Draft
+from runners.progress import Progress, Silent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """What a build did. `up_to_date`: the snapshot was there already and nothing was run."""
+    """What a build did. `up_to_date`: the snapshot was there already and nothing was run; `analysis` is None for a
+    declaration without analyzers."""
 
     path: str
     snapshot: str
@@ -35,6 +37,7 @@ class BuildResult:
     reused_shards: int
     account: Account
     secs: float
+    analysis: Analysed | None = None
 
 
 def build(
@@ -43,6 +46,8 @@ def build(
     *,
     options: LocalOptions | BeamOptions | None = None,
     accept_code_change: bool = False,
+    overwrite: bool = False,
+    saved_plan: SavedPlan | None = None,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the cache of `declaration` (or of its reference, `package.module:name`) in the directory `to`.
@@ -53,6 +58,12 @@ def build(
     Where the code of a stage is not what the published snapshot was built with, and the stage declares no other
     `version`, the build stops with `CodeChangedError` unless `accept_code_change` is set.
 
+    With `overwrite` every shard is built anew, although nothing that can be seen has changed (the data behind a
+    function, an installed library). What was published before stays until the new snapshot takes its place.
+
+    With `saved_plan` the build is held to it: it stops with `StalePlanError` where the input or the declaration is not
+    what was planned.
+
     Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
     """
     started = time.monotonic()
@@ -61,52 +72,45 @@ def build(
     reference = declaration if isinstance(declaration, str) else None
     resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
     handle = DeclarationHandle(resolved, reference)
-    with build_lock(to):
-        plan = make_plan(resolved, to)
+    with build_lock(to) as lock:
+        planned = plan_input(resolved, to, overwrite=overwrite)
+        analysis = None
+        if resolved.analyzers:
+            if isinstance(options, BeamOptions):
+                options.check(Draft(path=planned.root, declaration=resolved), handle)
+            analysis = run_analysis(handle, planned, options=options, progress=progress)
+        plan = make_plan(resolved, to, planned_input=planned)
+        if saved_plan is not None:
+            saved_plan.require_fresh(plan)
+        if isinstance(options, BeamOptions):
+            options.check(plan, handle)
         if plan.published_manifest_id is not None and not plan.tasks_left():
+            if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
+                link_assets(plan.header)  # what was damaged is made anew
+            if analysis is not None:
+                mark_finished(plan.path)
             remove_temporaries(to)
-            return _result(plan, plan.published_manifest_id, started, up_to_date=True)
+            return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
         previous = plan.previous_fingerprint()
-        if previous is not None and not accept_code_change:
+        if previous is not None and not accept_code_change and not overwrite:
             require_new_versions(previous, plan.fingerprint, path=plan.path)
         tasks = prepare(plan)
-        counts = Counts(num_shards=plan.header.num_shards, done_shards=plan.header.num_shards - len(tasks))
-        started_at = time.time()
-        try:
-            if isinstance(options, LocalOptions):
-                reports = run_local(
-                    handle,
-                    plan.header,
-                    tasks,
-                    workers=options.num_workers,
-                    counts=counts,
-                    progress=progress,
-                    stall_secs=options.stall_secs,
-                )
-                extra: Mapping[str, Any] = {"shards": [report.to_json() for report in reports]}
-                manifest_id = commit(resolved, plan.header)
-            else:
-                from runners.direct import run_beam
-
-                extra = run_beam(handle, plan, tasks, options=options, counts=counts, progress=progress)
-                manifest_id = Cache.open(plan.path).manifest.id
-        finally:
-            progress.close(counts)
-        record = {
-            "options": options.to_json(),
-            "started_at": started_at,
-            "reused_shards": counts.reused_shards,
-            **extra,
-        }
-        write_build_record(plan.header, record)
-    return _result(plan, manifest_id, started, up_to_date=False, reused=counts.reused_shards)
+        more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
+        done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more=more)
+    return _result(done.plan, done.manifest_id, started, up_to_date=False, reused=done.reused_shards, analysis=analysis)
 
 
 def _result(
-    plan: BuildPlan, manifest_id: str, started: float, *, up_to_date: bool, reused: int | None = None
+    plan: BuildPlan,
+    manifest_id: str,
+    started: float,
+    *,
+    up_to_date: bool,
+    reused: int | None = None,
+    analysis: Analysed | None = None,
 ) -> BuildResult:
     return BuildResult(
-        path=str(Path(plan.path)),
+        path=plan.path,
         snapshot=plan.snapshot,
         manifest_id=manifest_id,
         up_to_date=up_to_date,
@@ -114,4 +118,5 @@ def _result(
         reused_shards=plan.header.num_shards if reused is None else reused,
         account=plan.read_account(),
         secs=time.monotonic() - started,
+        analysis=analysis,
     )

@@ -1,4 +1,4 @@
-"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc`."""
+"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc | chaos`."""
 
 from __future__ import annotations
 

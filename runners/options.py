@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from beam_pipes.errors import DeclarationError
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.reference import DeclarationHandle
+
+
+class Planned(Protocol):
+    """What a runner's own checks look at: a `BuildPlan`, or what there is before one is made."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def declaration(self) -> Declaration: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,10 +53,32 @@ class LocalOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """A Beam runner, by name, and the options that go to Beam as they are (`--name=value`)."""
+    """A Beam runner, by name, and the options that go to Beam as they are (`--name=value`).
+
+    Runners with options of their own have a subclass (`DataflowOptions`, `PortableOptions`).
+    """
 
     runner: str = "DirectRunner"
     beam_args: tuple[str, ...] = ()
 
+    def pipeline_args(self) -> tuple[str, ...]:
+        """All options for Beam."""
+        return self.beam_args
+
+    def check(self, plan: Planned, handle: DeclarationHandle) -> None:
+        """Raises `DeclarationError` where this runner cannot do what is planned."""
+
+    def require_server(self) -> None:
+        """Raises `BuildError` where the server that runs the job is not there."""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[str, ...]]:
+        """Held while a job runs: what the runner needs is there. Gives all options for Beam."""
+        yield self.pipeline_args()
+
+    def cancel(self, result: Any, beam_args: Sequence[str]) -> None:
+        """Cancels the job of Beam's `result`, which was submitted with `beam_args`."""
+        result.cancel()
+
     def to_json(self) -> dict[str, Any]:
-        return {"runner": self.runner, "beam_args": list(self.beam_args)}
+        return {"runner": self.runner, "beam_args": list(self.pipeline_args())}

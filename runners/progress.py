@@ -1,11 +1,27 @@
-"""Progress of a build: one line that changes on a terminal, JSON lines otherwise."""
+"""Progress of a build: its stages on a terminal and in a notebook, JSON lines otherwise.
+
+| kind | shows | where |
+| --- | --- | --- |
+| `stages` | a bar and a table of the stages, drawn anew in place | terminals, by default |
+| `line` | one line that changes | any terminal |
+| `notebook` | a bar and a table of the stages | notebooks, by default |
+| `json` | a JSON object a line, every two seconds and at the end | everywhere else, by default |
+| `none` | nothing | |
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import sys
 import time
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
+
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import DeclarationError
+from beam_pipes.offline.shard_figures import ShardFigures, StageFigures
 
 # JSON lines are for logs: one every few seconds tells as much as many.
 JSON_EVERY_SECS = 2.0
@@ -13,16 +29,50 @@ LINE_EVERY_SECS = 0.1
 
 
 class Counts:
-    """What a build has done so far."""
+    """What a build has done so far; `stages` names its stages in their order, so that all are shown from the start.
 
-    def __init__(self, *, num_shards: int, done_shards: int = 0) -> None:
+    Shards that are taken over from earlier builds count as done, their records do not count.
+    """
+
+    def __init__(self, *, num_shards: int, done_shards: int = 0, stages: Iterable[str] = ()) -> None:
         self.num_shards = num_shards
         self.done_shards = done_shards
         self.reused_shards = done_shards
-        self.records = 0
-        self.dropped = 0
-        self.dead = 0
+        self._figures = ShardFigures(stages={name: StageFigures() for name in stages})
         self._started = time.monotonic()
+
+    @property
+    def records(self) -> int:
+        return self._figures.records
+
+    @property
+    def dropped(self) -> int:
+        return self._figures.dropped
+
+    @property
+    def dead(self) -> int:
+        return self._figures.dead
+
+    @property
+    def stages(self) -> dict[str, StageFigures]:
+        """Stage → its figures; the seconds are those of all workers together."""
+        return self._figures.stages
+
+    @property
+    def all_done(self) -> bool:
+        """Whether all source shards are done."""
+        return self.done_shards == self.num_shards
+
+    def add(self, figures: ShardFigures, *, times: int = 1) -> None:
+        """Adds what a shard job has told; with `times=-1` takes it back."""
+        self._figures.add(figures, times=times)
+
+    def set_to(self, account: Account) -> None:
+        """Replaces all counts by those of the account of the whole build; the seconds of stages stay."""
+        secs = {name: stage.secs for name, stage in self.stages.items() if stage.secs}
+        stages = {name: StageFigures() for name in self.stages}
+        self._figures = ShardFigures(stages=stages)
+        self._figures.add(ShardFigures.of(account, secs))
 
     def to_json(self) -> dict[str, Any]:
         """All counts, with the rate (records a second) and the seconds left (None before the first shard is done)."""
@@ -38,11 +88,22 @@ class Counts:
             "dead": self.dead,
             "elapsed_secs": round(elapsed, 1),
             "eta_secs": round(elapsed / built * left, 1) if built else None,
+            "stages": {name: stage.to_json() for name, stage in self.stages.items()},
         }
+
+    def in_words(self) -> str:
+        """`12/64 shards, 24,800 records (12,400/s), 4 dropped, 0 dead, 0:02, 0:09 left`."""
+        now = self.to_json()
+        eta = "" if now["eta_secs"] is None or self.all_done else f", {clock(now['eta_secs'])} left"
+        return (
+            f"{now['shards_done']}/{now['shards']} shards, {now['records']:,} records "
+            f"({now['records_per_sec']:,.0f}/s), {now['dropped']:,} dropped, {now['dead']:,} dead, "
+            f"{clock(now['elapsed_secs'])}{eta}"
+        )
 
 
 class Progress(Protocol):
-    """Where counts are shown."""
+    """Where counts are shown. `update` may come from any thread, one at a time; `close` is the last call."""
 
     def update(self, counts: Counts) -> None: ...
     def close(self, counts: Counts) -> None: ...
@@ -77,17 +138,7 @@ class TerminalLine:
         self._stream.flush()
 
     def _write(self, counts: Counts) -> None:
-        now = counts.to_json()
-        eta = (
-            ""
-            if now["eta_secs"] is None or now["shards_done"] == now["shards"]
-            else f", {_clock(now['eta_secs'])} left"
-        )
-        self._stream.write(
-            f"\r\x1b[K{now['shards_done']}/{now['shards']} shards, {now['records']:,} records "
-            f"({now['records_per_sec']:,.0f}/s), {now['dropped']:,} dropped, {now['dead']:,} dead, "
-            f"{_clock(now['elapsed_secs'])}{eta}"
-        )
+        self._stream.write(f"\r\x1b[K{counts.in_words()}")
         self._stream.flush()
 
 
@@ -109,12 +160,60 @@ class JsonLines:
         self._stream.flush()
 
 
-def progress_for(stream: TextIO | None = None) -> Progress:
-    """A line that changes where `stream` (default: standard error) is a terminal, JSON lines otherwise."""
+def _silent(stream: TextIO) -> Progress:
+    return Silent()
+
+
+def _stages(stream: TextIO) -> Progress:
+    made: Progress = importlib.import_module("runners.progress_stages").StagesView(stream)
+    return made
+
+
+def _notebook(stream: TextIO) -> Progress:
+    made: Progress = importlib.import_module("runners.progress_notebook").NotebookView()
+    return made
+
+
+# Kind → what shows it on a stream. Each that needs a library loads it when it is wanted.
+KINDS: dict[str, Callable[[TextIO], Progress]] = {
+    "stages": _stages,
+    "line": TerminalLine,
+    "notebook": _notebook,
+    "json": JsonLines,
+    "none": _silent,
+}
+
+
+def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Progress:
+    """What shows a build's progress: `build(declaration, "cache", progress=progress_for())`.
+
+    By default what suits the surroundings: a table of stages in a notebook, and where `stream` (standard error, if none
+    is given) is a terminal; JSON lines otherwise. `kind` names another of `KINDS`. Raises `DeclarationError` for a kind
+    that there is not.
+    """
     stream = sys.stderr if stream is None else stream
-    return TerminalLine(stream) if stream.isatty() else JsonLines(stream)
+    chosen = _suitable_kind(stream) if kind is None else kind
+    if chosen not in KINDS:
+        raise DeclarationError(f"unknown kind of progress {kind!r}; choose one of: {', '.join(KINDS)}.")
+    return KINDS[chosen](stream)
 
 
-def _clock(secs: float) -> str:
+def _suitable_kind(stream: TextIO) -> str:
+    if in_notebook():
+        return "notebook"
+    # A terminal that cannot move its cursor is for lines that follow each other.
+    can_draw = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    return "stages" if can_draw else "json"
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def clock(secs: float) -> str:
+    """`clock(75)` → `1:15`, `clock(3675)` → `1:01:15`."""
     minutes, rest = divmod(round(secs), 60)
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -9,7 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from beam_pipes.offline.shard_task import ShardTask
+from beam_pipes.offline.worker_pool import HasShard, files_of
+
+# The thread that watches may be writing to a standard error that nobody reads.
+_JOIN_SECS = 5.0
 
 
 class StallWatch:
@@ -21,15 +24,15 @@ class StallWatch:
     def __init__(self, stall_secs: float, *, report: Callable[[str], None] | None = None) -> None:
         self._stall_secs = stall_secs
         self._report = report if report is not None else _print
-        self._running: dict[int, tuple[ShardTask, int, float]] = {}  # shard → (task, process, when it last told)
+        self._running: dict[int, tuple[HasShard, int, float]] = {}  # shard → (task, process, when it last told)
         self._reported: set[int] = set()
 
-    def told(self, task: ShardTask, *, pid: int) -> None:
+    def told(self, task: HasShard, *, pid: int) -> None:
         """The job has started, or gives a sign of life."""
         self._running[task.index] = (task, pid, time.monotonic())
         self._reported.discard(task.index)
 
-    def finished(self, task: ShardTask) -> None:
+    def finished(self, task: HasShard) -> None:
         """The job has ended."""
         self._running.pop(task.index, None)
         self._reported.discard(task.index)
@@ -60,13 +63,7 @@ class StallWatch:
             yield
         finally:
             ended.set()
-            thread.join()
-
-
-def files_of(task: ShardTask) -> str:
-    """The input files of a source shard, the first three by name."""
-    names = list(dict.fromkeys(piece.file for piece in task.shard.slices))
-    return ", ".join(names[:3]) + ("…" if len(names) > 3 else "")
+            thread.join(_JOIN_SECS)
 
 
 def _print(line: str) -> None:

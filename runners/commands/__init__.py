@@ -5,12 +5,27 @@ from __future__ import annotations
 import typer
 
 from runners.commands.build import build_command
+from runners.commands.chaos import chaos_command
+from runners.commands.dead import dead_command
+from runners.commands.diff import diff_command
+from runners.commands.doctor import doctor_command
+from runners.commands.doctor_loader import doctor_loader_command
+from runners.commands.duplicates import duplicates_command
+from runners.commands.export import export_command
+from runners.commands.export_dali_index import export_dali_index_command
 from runners.commands.gc import gc_command
 from runners.commands.inspect import inspect_command
 from runners.commands.plan import plan_command
+from runners.commands.replay_dead import replay_dead_command
+from runners.commands.report import report_command
 from runners.commands.stats import stats_command
 from runners.commands.status import status_command
+from runners.commands.takedown import takedown_command
+from runners.commands.trace import trace_command
 from runners.commands.verify import verify_command
+from runners.commands.when import when_command
+from runners.commands.who import who_command
+from runners.commands.why import why_command
 
 app = typer.Typer(
     name="beam-pipes",
@@ -22,8 +37,23 @@ app = typer.Typer(
 )
 app.command("build")(build_command)
 app.command("plan")(plan_command)
+app.command("chaos")(chaos_command)
+app.command("doctor")(doctor_command)
+app.command("doctor-loader")(doctor_loader_command)
 app.command("inspect")(inspect_command)
 app.command("stats")(stats_command)
 app.command("verify")(verify_command)
+app.command("report")(report_command)
+app.command("diff")(diff_command)
+app.command("export")(export_command)
 app.command("status")(status_command)
 app.command("gc")(gc_command)
+app.command("dead")(dead_command)
+app.command("replay-dead")(replay_dead_command)
+app.command("why")(why_command)
+app.command("duplicates")(duplicates_command)
+app.command("trace")(trace_command)
+app.command("who")(who_command)
+app.command("when")(when_command)
+app.command("takedown")(takedown_command)
+app.command("export-dali-index")(export_dali_index_command)

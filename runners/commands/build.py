@@ -2,55 +2,143 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated
 
 import typer
 
 from beam_pipes.errors import DeclarationError
+from beam_pipes.offline.reference import load_declaration
+from beam_pipes.offline.saved_plan import SavedPlan
 from runners.build import build
+from runners.cache_tasks import cache_tasks
+from runners.commands.runner_options import (
+    RUNNERS,
+    EnvironmentConfig,
+    EnvironmentType,
+    FlinkJobServerJar,
+    FlinkMaster,
+    JobEndpoint,
+    Parallelism,
+    PrismLocation,
+    SharedFiles,
+    options_for,
+)
 from runners.commands.tables import account_table, console
-from runners.options import BeamOptions, LocalOptions
-from runners.progress import progress_for
-
-RUNNERS = ("local", "direct")
-
-
-def options_for(runner: str, *, workers: int | None, beam_args: list[str]) -> LocalOptions | BeamOptions:
-    """The options object of a runner, by its name on the command line."""
-    if runner not in RUNNERS:
-        raise DeclarationError(f"unknown runner {runner!r}; choose one of: {', '.join(RUNNERS)}.")
-    if runner == "local":
-        if beam_args:
-            raise DeclarationError(
-                f"options after -- go to Beam, which the local runner does not use: {' '.join(beam_args)}. "
-                "Choose --runner direct, or leave them out."
-            )
-        return LocalOptions(workers=workers)
-    if workers is not None:
-        raise DeclarationError(f"--workers belongs to --runner local; {runner!r} takes Beam's options after --.")
-    return BeamOptions(runner="DirectRunner", beam_args=tuple(beam_args))
+from runners.commands.task_options import MODULES_HELP, TASKS_HELP, require_one_of
+from runners.commands.written_reports import TaskReports, show_report, wants_report
+from runners.progress import KINDS, progress_for
 
 
 def build_command(
     context: typer.Context,
-    declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
-    to: Annotated[str, typer.Option("--to", help="directory of the cache")],
+    to: Annotated[str, typer.Option("--to", help="directory of the cache, or of the caches of tasks")],
+    declaration: Annotated[str | None, typer.Argument(help="package.module:name of a Declaration")] = None,
     runner: Annotated[str, typer.Option(help=f"who runs it: {', '.join(RUNNERS)}")] = "local",
     workers: Annotated[int | None, typer.Option(help="worker processes of the local runner [all cores]")] = None,
+    job_endpoint: JobEndpoint = None,
+    environment_type: EnvironmentType = None,
+    environment_config: EnvironmentConfig = None,
+    parallelism: Parallelism = None,
+    shared_files: SharedFiles = False,
+    prism_location: PrismLocation = None,
+    flink_master: FlinkMaster = None,
+    flink_job_server_jar: FlinkJobServerJar = None,
     accept_code_change: Annotated[
         bool, typer.Option("--accept-code-change", help="build although a stage's code changed and its version did not")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="build everything anew; what is there stays until that is done")
+    ] = False,
+    report: Annotated[
+        bool | None, typer.Option(help="write report.html beside the snapshot's manifest [for local caches]")
+    ] = None,
+    progress: Annotated[
+        str | None,
+        typer.Option(help=f"how progress is shown: {', '.join(KINDS)} [stages on a terminal, json elsewhere]"),
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="a plan from `beam-pipes plan --save`: refuse to build anything else")
+    ] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--tasks", help=TASKS_HELP)] = None,
+    excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to leave out")] = None,
+    module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
+    ignore_other_caches: Annotated[
+        bool, typer.Option("--ignore-other-caches", help="cache tasks that are cached elsewhere too")
+    ] = False,
+    base_seed: Annotated[int, typer.Option("--base-seed", help="seed of what tasks draw before the cut")] = 0,
+    seqio_files: Annotated[
+        bool, typer.Option(help="caches of tasks that SeqIO reads too; without, smaller and faster to load")
+    ] = True,
+    enable_char_counts: Annotated[
+        bool, typer.Option("--enable-char-counts", help="decode examples to count characters where no text is kept")
     ] = False,
 ) -> None:
     """Build a cache, or go on where an interrupted build stopped. Options after -- go to Beam.
 
+    With --tasks: the caches of all registered tasks that match.
+
     Example: beam-pipes build examples.python_source:declaration --to .demo/python_source
+
+    Example: beam-pipes build --tasks 'wmt_.*' --module-import my.tasks --to caches
     """
-    options = options_for(runner, workers=workers, beam_args=context.obj or [])
-    result = build(declaration, to, options=options, progress=progress_for(), accept_code_change=accept_code_change)
+    options = options_for(
+        runner,
+        workers=workers,
+        beam_args=context.obj or [],
+        job_endpoint=job_endpoint,
+        environment_type=environment_type,
+        environment_config=environment_config,
+        parallelism=parallelism,
+        shared_files=shared_files,
+        prism_location=prism_location,
+        flink_master=flink_master,
+        flink_job_server_jar=flink_job_server_jar,
+    )
+    require_one_of(declaration, tasks or ())
+    shown = progress_for(kind=progress)
+    if declaration is None:
+        if plan is not None:
+            raise DeclarationError("--plan belongs to the build of one declaration, and tasks are named here.")
+        reports = TaskReports(to, report=report)
+        try:
+            cache_tasks(
+                tasks or (),
+                to,
+                excluded_tasks=excluded_tasks or (),
+                modules_to_import=module_import or (),
+                overwrite=overwrite,
+                accept_code_change=accept_code_change,
+                ignore_other_caches=ignore_other_caches,
+                base_seed=base_seed,
+                seqio_files=seqio_files,
+                enable_char_counts=enable_char_counts,
+                options=options,
+                progress=functools.partial(progress_for, kind=progress),
+                report=reports.show,
+            )
+        finally:
+            reports.close()
+        return
+    result = build(
+        declaration,
+        to,
+        options=options,
+        progress=shown,
+        accept_code_change=accept_code_change,
+        overwrite=overwrite,
+        saved_plan=None if plan is None else SavedPlan.load(plan),
+    )
     if result.up_to_date:
         console.print(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
         return
     account = result.account
+    for row in () if result.analysis is None else result.analysis.rows:
+        console.print(
+            f"analyzer {row['name']}: {row['values']:,} values, {row['analysed_shards']} of {row['num_shards']} source "
+            f"shards analysed, {row['bytes']:,} bytes, {row['secs']:.1f} s.",
+            markup=False,
+        )
     console.print(account_table(account))
     rate = account.read / result.secs if result.secs else 0.0
     reused = f", {result.reused_shards} of them reused" if result.reused_shards else ""
@@ -60,3 +148,5 @@ def build_command(
         f"({rate:,.0f} records/s)."
     )
     console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
+    if wants_report(report, result.path):
+        show_report(result.path, declaration=load_declaration(declaration))

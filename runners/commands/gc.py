@@ -28,5 +28,8 @@ def gc_command(
         return
     for snapshot in collected.removed:
         console.print(f"snapshot {snapshot}: {'would be removed' if dry_run else 'removed'}.", markup=False)
+    if collected.unused:
+        removed = "would be removed" if dry_run else "removed"
+        console.print(f"{collected.unused} results and accumulators of analyzers: {removed}.")
     kept = ", ".join(filter(None, [collected.published and f"{collected.published} (published)", *collected.kept]))
     console.print(f"{collected.bytes:,} bytes {'to be ' if dry_run else ''}freed; kept: {kept or 'nothing'}.")

@@ -9,20 +9,51 @@ import numpy as np
 import typer
 
 from beam_pipes.cache import Cache
+from beam_pipes.errors import DeclarationError
+from runners.commands.inspect_task import show_task
 from runners.commands.tables import console
+from runners.commands.task_options import MODULES_HELP
 
 
 def inspect_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    split: Annotated[str | None, typer.Option(help="one split [all]")] = None,
-    count: Annotated[int, typer.Option("-n", help="examples of each split")] = 3,
+    path: Annotated[str | None, typer.Argument(help="directory of a cache")] = None,
+    split: Annotated[str | None, typer.Option(help="one split [all; of a task the first]")] = None,
+    count: Annotated[int, typer.Option("-n", "--num-examples", help="examples of each split")] = 3,
     start: Annotated[int, typer.Option(help="index of the first example")] = 0,
+    task: Annotated[str | None, typer.Option("--task", help="a registered task instead of a cache")] = None,
+    module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
+    sequence_length: Annotated[
+        str | None, typer.Option(help="longest lengths, inputs=512,targets=128 [the longest shown]")
+    ] = None,
+    converter: Annotated[
+        str, typer.Option(help="feature converter by name, or none [by the task's features]")
+    ] = "auto",
+    html: Annotated[str | None, typer.Option(help="write one self-contained page to this file")] = None,
 ) -> None:
-    """Show examples, decoded.
+    """Show the examples of a cache, decoded; or those of a task, raw, behind each of its steps, converted and decoded.
 
     Example: beam-pipes inspect .demo/python_source --split eval -n 1
+
+    Example: beam-pipes inspect --task wmt_de_en --module-import my.tasks --html wmt.html
     """
+    if (path is None) == (task is None):
+        raise DeclarationError("name what to inspect: either the directory of a cache, or --task NAME.")
+    if path is None:
+        assert task is not None
+        show_task(
+            task,
+            modules=module_import or (),
+            split=split,
+            num_examples=count,
+            sequence_length=sequence_length,
+            converter=converter,
+            html=html,
+        )
+        return
     cache = Cache.open(path)
+    if split is None:
+        for entry in cache.manifest.assets:
+            console.print(f"{entry.file}: {entry.bytes:,} bytes", markup=False)
     for name in cache.splits if split is None else [split]:
         examples = cache[name]
         console.print(f"{name}: {len(examples):,} records")

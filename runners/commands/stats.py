@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from typing import Annotated
 
 import typer
 
 from beam_pipes.cache import Cache
+from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
-from runners.commands.tables import account_table, console, statistics_text
+from runners.commands.tables import account_table, console, dead_letters_table, statistics_text
 
 
 def stats_command(
@@ -26,6 +28,13 @@ def stats_command(
         console.print_json(json.dumps(account.to_json()))
         return
     console.print(account_table(account))
+    if account.dead:
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        first: dict[tuple[str, str], DeadLetter] = {}
+        for letter in cache.dead_letters():
+            counts[letter.stage, letter.error_type] += 1
+            first.setdefault((letter.stage, letter.error_type), letter)
+        console.print(dead_letters_table(counts, first))
     console.print(statistics_text(account.statistics()))
     for name in cache.splits:
         split = cache[name]

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated
 
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
-from beam_pipes.offline.status import read_status
-from runners.commands.tables import console
+from beam_pipes.offline.status import Status, read_status
+from runners.commands.tables import account_table, console
 
 
 def status_command(
     path: Annotated[str, typer.Argument(help="directory of a cache")],
+    watch: Annotated[bool, typer.Option("--watch", help="show it anew until nobody builds any more")] = False,
+    every_secs: Annotated[float, typer.Option("--every-secs", min=0.1, help="with --watch: how often to look")] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Say, from the files alone, what is published and what a build is doing or has left unfinished.
@@ -22,5 +30,23 @@ def status_command(
     status = read_status(path)
     if as_json:
         console.print_json(json.dumps(status.to_json()))
+    elif not watch:
+        console.print(status_view(status))
     else:
-        console.print(str(status), markup=False)
+        wrapping = Console(highlight=False, emoji=False)  # what is drawn anew has to know its own height
+        with Live(status_view(status), console=wrapping, auto_refresh=False) as live:
+            while status.builder is not None:
+                time.sleep(every_secs)
+                status = read_status(path)
+                live.update(status_view(status), refresh=True)
+
+
+def status_view(status: Status) -> RenderableType:
+    """A status as a terminal shows it: in words, and for an unfinished build a bar and its stages."""
+    parts: list[RenderableType] = [Text(str(status))]
+    progress = status.progress
+    if progress is not None:
+        parts.append(Padding(ProgressBar(total=progress.shards, completed=progress.shards_done, width=40)))
+        if progress.account.units:
+            parts.append(account_table(progress.account))
+    return Group(*parts)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistic import Statistic
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, emoji=False)
 
 
 def account_table(account: Account) -> Table:
@@ -22,6 +24,18 @@ def account_table(account: Account) -> Table:
     for name, unit in account.units.items():
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(unit.dropped.items()))
         table.add_row(name, f"{unit.inputs:,}", f"{unit.kept:,}", f"{unit.outputs:,}", f"{unit.dead:,}", reasons)
+    return table
+
+
+def dead_letters_table(counts: Mapping[tuple[str, str], int], first: Mapping[tuple[str, str], DeadLetter]) -> Table:
+    """stage | error | count | the first one, the most frequent on top."""
+    table = Table("stage", "error", title_justify="left")
+    table.add_column("dead letters", justify="right")
+    table.add_column("the first one")
+    for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        letter = first[kind]
+        message = letter.message if len(letter.message) <= 80 else letter.message[:79] + "…"
+        table.add_row(*map(escape, kind), f"{count:,}", escape(f"{letter.record_id}: {message}"))
     return table
 
 

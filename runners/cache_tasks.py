@@ -1,0 +1,218 @@
+"""`cache_tasks`: the caches of all tasks whose names match, built by the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StaleCacheError
+from beam_pipes.offline.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
+from beam_pipes.offline.declaration_fingerprint import explain_change
+from beam_pipes.offline.lock import build_lock
+from beam_pipes.offline.plan import make_plan
+from beam_pipes.tasks import Task, TaskRegistry
+from beam_pipes.tasks.building.task_reference import import_modules
+from beam_pipes.tasks.cache_dirs import get_task_dir_from_name
+from beam_pipes.tasks.cache_sidecars import write_seqio_sidecars
+from beam_pipes.tasks.registry import did_you_mean
+from beam_pipes.tasks.task_cache import COMPLETED, MANIFEST
+from runners.build import BuildResult, build
+from runners.options import BeamOptions, LocalOptions
+from runners.progress import Progress
+from runners.task_declarations import task_declaration
+
+Outcome = Literal["built", "up to date", "skipped", "failed"]
+
+# Of what changed since a cache was built an error tells this many lines.
+_LINES_TOLD = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskCache:
+    """What became of one task. `reason` says why it was skipped or failed (with `error`), `result` what a build did."""
+
+    task: str
+    path: str
+    outcome: Outcome
+    reason: str | None = None
+    result: BuildResult | None = None
+    error: Exception | None = None
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.outcome}" + (f": {self.reason}" if self.reason else f" in {self.path}")
+
+
+def cache_tasks(
+    task_names: str | Iterable[str],
+    cache_dir: str | os.PathLike[str],
+    *,
+    excluded_tasks: str | Iterable[str] = (),
+    modules_to_import: Sequence[str] = (),
+    overwrite: bool = False,
+    accept_code_change: bool = False,
+    ignore_other_caches: bool = False,
+    base_seed: int = 0,
+    seqio_files: bool = True,
+    on_error: Literal["fail", "drop", "dead_letter"] = "fail",
+    max_bad: int | float | None = None,
+    enable_char_counts: bool = False,
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    options: LocalOptions | BeamOptions | None = None,
+    progress: Callable[[], Progress] | None = None,
+    report: Callable[[TaskCache], Any] | None = None,
+) -> list[TaskCache]:
+    """Builds the caches of all registered tasks whose whole name matches one of `task_names`, every split of each.
+
+    `cache_tasks("wmt_.*", "caches", modules_to_import=["my.tasks"])` writes `caches/wmt_de_en/`, and so on; `:` in a
+    task's name divides directories. Then `add_global_cache_dirs(["caches"])` and `use_cached=True` read them. Cached
+    and uncached tasks give the same examples where both have the same seed.
+
+    Tasks without a `CacheDatasetPlaceholder` are skipped, and so are tasks that have a cache in another one of the
+    global cache directories. A cache that is there already is gone on with: what is built and unchanged is kept. Where
+    the task itself has changed since then, it is refused with what changed. One task that fails does not stop the
+    others.
+
+    Args:
+        task_names: regular expressions; `".*"` for all tasks.
+        cache_dir: directory of the caches.
+        excluded_tasks: regular expressions of tasks to leave out.
+        modules_to_import: modules that register the tasks; worker processes import them. Without any, only
+            `options=LocalOptions(workers=1)` can build.
+        overwrite: build everything anew, whether it changed or not, and replace caches of another layout. Nothing is
+            deleted first: what is there stays readable until the new snapshot takes its place.
+        accept_code_change: build what depends on a task that changed, and keep the rest.
+        ignore_other_caches: build also what is cached in another one of the global cache directories.
+        base_seed: seed of what is drawn before the cut: as `seed` of `get_dataset`.
+        seqio_files: keep numbers as int64 and float32 lists, and write `info.{split}.json`, `stats.{split}.json`,
+            `COMPLETED` and links `{split}.tfrecord-00000-of-00064` to the shards, so that SeqIO reads the cache too.
+            False keeps arrays as raw bytes: smaller, and several times faster to load here.
+        on_error: what happens to an example on which a Python step behind the last function of a dataset fails; see
+            `Declaration`.
+        max_bad: how many examples of a task may fail.
+        enable_char_counts: count `<feature>_chars` also where the text is not kept, by decoding every example.
+        target_shard_bytes: input bytes of one source shard, where text can be read in parts.
+        options: the runner; None for all cores of this machine.
+        progress: makes the progress of each build.
+        report: called with what became of a task, as soon as it is known.
+
+    Returns:
+        What became of each task, in the order in which they are registered.
+
+    Raises:
+        DeclarationError: no task matches, or workers could not find the tasks.
+        BuildError: some tasks failed; the message says which and why, and `results` holds what became of all.
+    """
+    import_modules(modules_to_import)
+    options = options if options is not None else LocalOptions()
+    if isinstance(options, LocalOptions) and options.num_workers > 1 and not modules_to_import:
+        raise DeclarationError(
+            "worker processes have to import the modules that register the tasks: name them (modules_to_import=[...], "
+            "--module-import), or use workers=1."
+        )
+    results = []
+    for task in matching_tasks(task_names, excluded_tasks):
+        path = os.path.join(os.fspath(cache_dir), get_task_dir_from_name(task.name))
+        reason = None if overwrite and task.supports_caching else _reason_to_skip(task, path, ignore_other_caches)
+        if reason is not None:
+            result = TaskCache(task=task.name, path=path, outcome="skipped", reason=reason)
+        else:
+            try:
+                declaration = task_declaration(
+                    task.name,
+                    modules_to_import=modules_to_import,
+                    base_seed=base_seed,
+                    encoding="list" if seqio_files else "raw",
+                    on_error=on_error,
+                    max_bad=max_bad,
+                    enable_char_counts=enable_char_counts,
+                    target_shard_bytes=target_shard_bytes,
+                )
+                if not (overwrite or accept_code_change):
+                    _require_same_task(declaration, task.name, path)
+                built = build(
+                    declaration,
+                    path,
+                    options=options,
+                    accept_code_change=True,
+                    overwrite=overwrite,
+                    progress=progress() if progress is not None else None,
+                )
+                if seqio_files:
+                    with build_lock(path):
+                        write_seqio_sidecars(path)
+                outcome: Outcome = "up to date" if built.up_to_date else "built"
+                result = TaskCache(task=task.name, path=path, outcome=outcome, result=built)
+            except Exception as error:
+                words = str(error) if isinstance(error, BeamPipesError) else f"{type(error).__name__}: {error}"
+                result = TaskCache(task=task.name, path=path, outcome="failed", reason=words, error=error)
+        results.append(result)
+        if report is not None:
+            report(result)
+    failed = [result for result in results if result.outcome == "failed"]
+    if failed:
+        raise BuildError(
+            f"{len(failed)} of {len(results)} tasks were not cached:\n" + "\n".join(map(str, failed)), results=results
+        ) from failed[0].error
+    return results
+
+
+def matching_tasks(task_names: str | Iterable[str], excluded_tasks: str | Iterable[str] = ()) -> list[Task]:
+    """The registered tasks whose whole names match. Raises `DeclarationError` where there are none."""
+    included, excluded = _pattern(task_names), _pattern(excluded_tasks)
+    names = list(TaskRegistry.names())
+    chosen = [name for name in names if included.fullmatch(name) and not excluded.fullmatch(name)]
+    if not chosen:
+        wanted = task_names if isinstance(task_names, str) else ", ".join(task_names)
+        raise DeclarationError(f"no task matches {wanted!r}{did_you_mean(wanted, names)}")
+    return [TaskRegistry.get(name) for name in chosen]
+
+
+def _pattern(expressions: str | Iterable[str]) -> re.Pattern[str]:
+    listed = [expressions] if isinstance(expressions, str) else list(expressions)
+    try:
+        return re.compile("|".join(f"(?:{expression})" for expression in listed) or "(?!)")
+    except re.error as error:
+        raise DeclarationError(f"names of tasks are regular expressions, got {listed}: {error}") from error
+
+
+def _reason_to_skip(task: Task, path: str, ignore_other_caches: bool) -> str | None:
+    if not task.supports_caching:
+        return "it does not support caching: it has no CacheDatasetPlaceholder"
+    if _exists(path, COMPLETED) and not _exists(path, MANIFEST):
+        return f"{path} holds a cache that SeqIO has built; --overwrite (overwrite=True) builds one in its place"
+    other = task.cache_dir
+    if other is not None and not ignore_other_caches and os.path.abspath(other) != os.path.abspath(path):
+        return f"it is cached in {other}; --ignore-other-caches (ignore_other_caches=True) builds it here too"
+    return None
+
+
+def _exists(path: str, name: str) -> bool:
+    return storage_for(path).exists(os.path.join(path, name))
+
+
+def _require_same_task(declaration: Declaration, name: str, path: str) -> None:
+    """Raises `StaleCacheError` where what is published was built for another version of the task."""
+    if not _exists(path, MANIFEST):
+        return
+    plan = make_plan(declaration, path)
+    previous = plan.previous_fingerprint()
+    if previous is None or previous.digest == plan.fingerprint.digest:
+        return
+    changes = explain_change(previous, plan.fingerprint)
+    lines = [
+        f"{part}: {line}"
+        for part, each in changes.items()
+        for line in each
+        if not line.startswith("fingerprint task/step")  # the step tells more
+    ]
+    told = "; ".join(lines[:_LINES_TOLD]) + (f"; and {len(lines) - _LINES_TOLD} more" if lines[_LINES_TOLD:] else "")
+    raise StaleCacheError(
+        f"the cache {path} was built for another version of task {name!r}; what changed: {told}. Undo the change, or "
+        "build it for this version with --overwrite (overwrite=True): what is there stays until that is done.",
+        task=name,
+        changed=lines,
+    )

@@ -1,0 +1,171 @@
+"""`DataflowOptions`: what Google Cloud Dataflow is told, checked before anything is sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from beam_pipes.errors import DeclarationError
+from beam_pipes.offline.reference import DeclarationHandle
+from runners.local_files import local_cache, local_input
+from runners.options import BeamOptions, Planned
+
+_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
+_JOB_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataflowOptions(BeamOptions):
+    """A job on Google Cloud Dataflow.
+
+        options = DataflowOptions(project="my-project", region="europe-west1", temp_location="gs://bucket/temp",
+                                  sdk_container_image="europe-docker.pkg.dev/my-project/images/worker:1")
+        build("my_package.job:declaration", "gs://bucket/caches/books", options=options)
+
+    Args:
+        project: the Google Cloud project that the job runs in and is billed to.
+        region: where it runs (`europe-west1`).
+        temp_location: a `gs://` directory for temporary files of the job.
+        staging_location: a `gs://` directory for what workers install; None: below `temp_location`, as Beam does.
+        sdk_container_image: the image of the workers, with everything that the declaration imports (see `Dockerfile`).
+        setup_file: instead of an image, a `setup.py`, whose package workers install before they start.
+        extra_packages: source distributions (`.tar.gz`) or wheels that workers install as well.
+        job_name: lower case, digits and `-`; None: one that Beam makes from user and time.
+        machine_type: of the workers (`n2-standard-4`); None: Dataflow chooses.
+        num_workers: to start with; `max_num_workers`: at most. None: Dataflow chooses.
+        disk_size_gb: of a worker; None: Dataflow chooses. A worker holds one shard for each of its cores.
+        service_account_email: who the workers act as; None: the project's default.
+        network, subnetwork, use_public_ips: as Beam takes them.
+        beam_args: further options for Beam (`--name=value`).
+
+    Raises:
+        DeclarationError: an option is malformed, or two contradict each other.
+    """
+
+    project: str
+    region: str
+    temp_location: str
+    staging_location: str | None = None
+    sdk_container_image: str | None = None
+    setup_file: str | None = None
+    extra_packages: tuple[str, ...] = ()
+    job_name: str | None = None
+    machine_type: str | None = None
+    num_workers: int | None = None
+    max_num_workers: int | None = None
+    disk_size_gb: int | None = None
+    service_account_email: str | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+    use_public_ips: bool | None = None
+    runner: str = dataclasses.field(default="DataflowRunner", init=False)
+
+    _PLAIN: ClassVar[tuple[str, ...]] = (
+        "project",
+        "region",
+        "temp_location",
+        "staging_location",
+        "sdk_container_image",
+        "setup_file",
+        "job_name",
+        "machine_type",
+        "num_workers",
+        "max_num_workers",
+        "disk_size_gb",
+        "service_account_email",
+        "network",
+        "subnetwork",
+    )
+
+    _NUMBERS: ClassVar[tuple[str, ...]] = ("num_workers", "max_num_workers", "disk_size_gb")
+
+    def __post_init__(self) -> None:
+        _matches("project", self.project, _PROJECT, "my-project")
+        _matches("region", self.region, _REGION, "europe-west1")
+        if self.job_name is not None:
+            _matches("job_name", self.job_name, _JOB_NAME, "tokenize-books")
+        for name in ("temp_location", "staging_location"):
+            location = getattr(self, name)
+            if location is not None and not re.fullmatch(r"gs://[^/]+/.+", location):
+                raise DeclarationError(
+                    f"dataflow: {name} should be a directory in a bucket, such as gs://bucket/temp, got {location!r}."
+                )
+        for name in self._NUMBERS:
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or number < 1):
+                raise DeclarationError(f"dataflow: {name} should be a number, at least 1, got {number!r}.")
+        if self.num_workers is not None and self.max_num_workers is not None:
+            if self.num_workers > self.max_num_workers:
+                raise DeclarationError(
+                    f"dataflow: num_workers={self.num_workers} is more than max_num_workers={self.max_num_workers}."
+                )
+        if (self.sdk_container_image is None) == (self.setup_file is None):
+            found = "neither" if self.sdk_container_image is None else "both"
+            raise DeclarationError(
+                "dataflow: workers get the declaration and what it imports from sdk_container_image (an image that "
+                f"holds it) or from setup_file (a package they install); give one of them, got {found}."
+            )
+        for path in (self.setup_file, *self.extra_packages):
+            if path is not None and not Path(path).is_file():
+                raise DeclarationError(f"dataflow: there is no file {path!r}.")
+        if self.setup_file is not None and Path(self.setup_file).name != "setup.py":
+            raise DeclarationError(
+                f"dataflow: Beam wants the setup_file to be called setup.py, got {self.setup_file!r}."
+            )
+
+    @classmethod
+    def from_args(cls, args: Sequence[str]) -> DataflowOptions:
+        """Options as they are given to Beam: `["--project=p", "--num_workers=2", "--experiments=x"]`.
+
+        Those named like arguments of this class are checked, the others go to Beam as they are.
+        """
+        given: dict[str, Any] = {}
+        packages, others = [], []
+        for arg in args:
+            name, _, value = arg.removeprefix("--").partition("=")
+            if name in cls._PLAIN and value:
+                given[name] = int(value) if name in cls._NUMBERS and value.isdecimal() else value
+            elif name == "extra_package" and value:
+                packages.append(value)
+            else:
+                others.append(arg)
+        missing = [name for name in ("project", "region", "temp_location") if name not in given]
+        if missing:
+            raise DeclarationError(
+                f"dataflow: {', '.join(missing)} should be given. Example: beam-pipes build my_package.job:declaration "
+                "--to gs://bucket/cache --runner dataflow -- --project=my-project --region=europe-west1 "
+                "--temp_location=gs://bucket/temp --setup_file=setup.py"
+            )
+        return cls(**given, extra_packages=tuple(packages), beam_args=tuple(others))
+
+    def pipeline_args(self) -> tuple[str, ...]:
+        """All options for Beam, as `--name=value`."""
+        given = [(name, getattr(self, name)) for name in self._PLAIN]
+        found = [f"--{name}={value}" for name, value in given if value is not None]
+        found += [f"--extra_package={package}" for package in self.extra_packages]
+        if self.use_public_ips is not None:
+            found.append("--use_public_ips" if self.use_public_ips else "--no_use_public_ips")
+        return (*found, *self.beam_args)
+
+    def check(self, plan: Planned, handle: DeclarationHandle) -> None:
+        """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
+        if local_cache(plan) is not None:
+            raise DeclarationError(
+                f"dataflow: the cache lies in {plan.path!r}, which workers in the cloud do not see. Build to gs://…."
+            )
+        local = local_input(plan)
+        if local is not None:
+            raise DeclarationError(
+                f"dataflow: the input {local!r} lies on this machine, which workers in the cloud do not see. "
+                "Copy it to gs://… (gcloud storage cp --recursive) and declare that."
+            )
+        handle.require_portable()
+
+
+def _matches(name: str, value: str, pattern: re.Pattern[str], example: str) -> None:
+    if not pattern.fullmatch(value):
+        raise DeclarationError(f"dataflow: {name} should look like {example!r}, got {value!r}.")

@@ -1,0 +1,150 @@
+"""`FlinkOptions`: a job for Flink, through Beam's job server for it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from beam_pipes.errors import BuildError, DeclarationError
+from runners.endpoint import is_this_machine, require_endpoint
+from runners.flink_rest import cancel_jobs
+from runners.portable import PortableOptions
+from runners.server_process import running_server
+
+_MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+_SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")
+
+# Flink's serializers look into Java's own classes, which Java has closed since version 16.
+_OPENED = tuple(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "net", "nio", "util"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlinkOptions(PortableOptions):
+    """A job for Flink.
+
+    On a job server that runs already, or on one that is started for the build and ends with it:
+
+        FlinkOptions(job_endpoint="flink-job-server:8099", environment_type="EXTERNAL",
+                     environment_config="localhost:50000", parallelism=16)
+        FlinkOptions(flink_job_server_jar="beam-runners-flink-1.19-job-server-2.77.0.jar",
+                     flink_master="flink-jobmanager:8081", environment_type="EXTERNAL", …)
+        FlinkOptions(flink_job_server_jar="beam-runners-flink-1.19-job-server-2.77.0.jar")
+
+    The last one runs a Flink of one machine within the job server.
+
+    Args:
+        job_endpoint: HOST:PORT of the job server; 8099 is its own default.
+        flink_job_server_jar: Beam's job server for Flink, to be started: the jar, or a directory with all jars that it
+            consists of. Takes `java` from PATH (Flink 1.19: Java 8, 11 or 17).
+        flink_master: HOST:PORT of the cluster's REST interface; None: the one that the job server was started with, or
+            within it.
+            Ctrl-C cancels the job there, which Beam's job server does not: name it where there is a cluster.
+        parallelism: Flink's: how many slots the job takes; None: the cluster's default.
+        job_name: shown by Flink, with some letters behind it that no other job has.
+        environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`. `localhost` in
+            the address of a pool is the machine of each task manager, and no two task managers may share a pool.
+        beam_args: further options for Beam (`--name=value`).
+
+    Raises:
+        DeclarationError: an option is malformed, or two contradict each other.
+    """
+
+    job_endpoint: str = "localhost:8099"
+    flink_job_server_jar: str | None = None
+    flink_master: str | None = None
+
+    NAME: ClassVar[str] = "flink"
+    START: ClassVar[str] = "--flink-job-server-jar starts one for the build"
+    BEAM_NAMES: ClassVar[Mapping[str, str]] = {}
+    _FOR_BEAM: ClassVar[tuple[str, ...]] = (*PortableOptions._FOR_BEAM, "flink_master")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.flink_master is not None:
+            require_endpoint(self.NAME, "flink_master", self.flink_master, example="localhost:8081")
+            if self.environment_type == "LOOPBACK" and not is_this_machine(self.flink_master):
+                raise DeclarationError(
+                    f"flink: environment_type LOOPBACK lets this process do the work, and {self.flink_master!r} is "
+                    "another machine, which does not reach it. Choose EXTERNAL: a pool of workers beside each task "
+                    "manager."
+                )
+        if self.flink_job_server_jar is not None and self.job_endpoint != FlinkOptions.job_endpoint:
+            raise DeclarationError(
+                f"flink: job_endpoint {self.job_endpoint!r} names a job server that runs, and flink_job_server_jar one "
+                "to be started; give one of them."
+            )
+
+    @property
+    def server_is_here(self) -> bool:
+        """Whether the jobs run on this machine, as far as the options tell."""
+        return is_this_machine(self.job_endpoint) and (self.flink_master is None or is_this_machine(self.flink_master))
+
+    def require_server(self) -> None:
+        """Raises `BuildError` where there is no job server, or none that could be started."""
+        if self.flink_job_server_jar is None:
+            super().require_server()
+        else:
+            self._command(Path("."))
+
+    def cancel(self, result: Any, beam_args: Sequence[str]) -> None:
+        """Cancels the job on the job server, and on the cluster, which Beam's job server does not tell."""
+        super().cancel(result, beam_args)
+        if self.flink_master is not None:
+            [name] = [arg.removeprefix("--job_name=") for arg in beam_args if arg.startswith("--job_name=")]
+            cancel_jobs(self.flink_master, name)
+        elif self.flink_job_server_jar is None:
+            raise BuildError(
+                "Beam's job server does not tell its cluster; give --flink-master HOST:PORT, and it will be told."
+            )
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[str, ...]]:
+        # By its name the job is found on the cluster again.
+        name = f"{self.job_name or 'beam-pipes'}-{uuid.uuid4().hex[:12]}"
+        with dataclasses.replace(self, job_name=name)._served() as beam_args:
+            yield beam_args
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[tuple[str, ...]]:
+        if self.flink_job_server_jar is None:
+            with super().running() as beam_args:
+                yield beam_args
+            return
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-flink-", ignore_cleanup_errors=True) as directory:
+            hint = "Is it Beam's job server for Flink? --flink-job-server-jar names another one."
+            command = self._command(Path(directory))
+            with running_server(self.NAME, command, serves=_SERVES, hint=hint) as endpoint:
+                given = self.pipeline_args()
+                yield (f"--job_endpoint={endpoint}", *(arg for arg in given if not arg.startswith("--job_endpoint=")))
+
+    def _command(self, directory: Path) -> list[str]:
+        """The command that starts the job server; everything that it writes lies in `directory`."""
+        jar, java = Path(str(self.flink_job_server_jar)), shutil.which("java")
+        if not (jar.is_file() or jar.is_dir() and any(jar.glob("beam-runners-flink-*.jar"))):
+            raise BuildError(
+                f"flink: expected Beam's job server for Flink in flink_job_server_jar, a jar or a directory with "
+                f"beam-runners-flink-….jar, found neither at {str(jar)!r}. Maven Central has it: "
+                "org.apache.beam:beam-runners-flink-VERSION-job-server."
+            )
+        if java is None:
+            raise BuildError("flink: the job server is a program of Java, and there is no java on PATH. Install a JRE.")
+        master = "[local]" if self.flink_master is None else self.flink_master
+        classes = ["-jar", str(jar)] if jar.is_file() else ["-cp", str(jar / "*"), _MAIN]
+        return [
+            java,
+            *_OPENED,
+            f"-Djava.io.tmpdir={directory}",
+            *classes,
+            f"--flink-master={master}",
+            f"--artifacts-dir={directory / 'artifacts'}",
+            "--job-port=0",
+            "--artifact-port=0",
+            "--expansion-port=0",
+        ]

@@ -1,0 +1,169 @@
+"""`inspect_task`: a task's examples behind every step, behind the feature converter, and decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import BeamPipesError
+from beam_pipes.extras import require
+from beam_pipes.tasks import Task
+from beam_pipes.tasks.examples import normalised
+from beam_pipes.tasks.inspection import TracedStage, trace_task
+from transforms.converters import FeatureConverter, converter_named
+
+DECODED = "decoded"
+
+# Longer arrays are shown by their first elements.
+_ELEMENTS_SHOWN = 24
+_CHARS_SHOWN = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What is shown of a task: its stages in order, the last one decoded."""
+
+    task: str
+    split: str
+    stages: Sequence[TracedStage]
+
+    def to_html(self) -> str:
+        """One page that needs nothing else: no script, no network. Needs jinja2 (extra `cli`)."""
+        jinja2 = require("jinja2", purpose="inspection as HTML")
+        template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
+        stages = [
+            {
+                "title": stage.title,
+                "error": stage.error,
+                "examples": [list(feature_lines(example)) for example in stage.examples],
+            }
+            for stage in self.stages
+        ]
+        page: str = template.render(task=self.task, split=self.split, stages=stages)
+        return page
+
+
+def inspect_task(
+    task: Task,
+    split: str = "train",
+    *,
+    num_examples: int = 3,
+    sequence_length: Mapping[str, Any] | None = None,
+    converter: str | FeatureConverter | None = "auto",
+    seed: int = 0,
+) -> Inspection:
+    """Follows the first raw examples of a split through the task, a feature converter and back to text.
+
+    Args:
+        task: the task.
+        split: name of the split.
+        num_examples: how many raw examples to follow.
+        sequence_length: feature → longest length; None takes the longest of these examples.
+        converter: a converter or its name; "auto" takes `enc_dec` for inputs and targets, `lm` for targets alone, and
+            none for other features; None for none. Rows are not packed.
+        seed: seed of random steps.
+
+    Raises:
+        UnknownNameError: there is no such split, or no such converter.
+    """
+    stages = trace_task(task, split, num_examples=num_examples, sequence_length=sequence_length, seed=seed)
+    last = stages[-1]
+    if last.error is not None:
+        return Inspection(task.name, split, stages)
+    if converter == "auto":
+        names = set(task.output_features)
+        converter = "enc_dec" if names == {"inputs", "targets"} else "lm" if names == {"targets"} else None
+    made = converter_named(converter)(pack=False) if isinstance(converter, str) else converter
+    if made is not None and last.examples:
+        title = f"converter: {type(made).__name__}"
+        try:
+            examples = [normalised(example, task.output_features) for example in last.examples]
+            lengths = dict(sequence_length or _longest(examples, made.TASK_FEATURES))
+            stages.append(TracedStage(title, list(made.convert_examples(examples, lengths))))
+        except BeamPipesError as error:
+            stages.append(TracedStage(title, [], str(error)))
+            return Inspection(task.name, split, stages)
+    stages.append(TracedStage(DECODED, [_decoded(task, example) for example in stages[-1].examples]))
+    return Inspection(task.name, split, stages)
+
+
+def _longest(examples: Sequence[Mapping[str, Any]], features: Mapping[str, Any]) -> dict[str, int]:
+    return {name: max(1, *(len(example.get(name, ())) for example in examples)) for name in features}
+
+
+def _decoded(task: Task, example: Any) -> Any:
+    """The features that have a vocabulary as text; features of a model take that of `inputs` or `targets`."""
+    if not isinstance(example, Mapping):
+        return example
+    told: dict[str, Any] = {}
+    for name, value in example.items():
+        feature = task.output_features.get(name)
+        if feature is None and name.endswith("_tokens"):
+            feature = task.output_features.get("inputs" if name.startswith("encoder") else "targets")
+        is_ids = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu"
+        if feature is not None and is_ids:
+            told[name] = feature.vocabulary.decode(value.tolist())
+    return told
+
+
+def feature_lines(example: Any) -> Iterator[tuple[str, str, str]]:
+    """(feature, type, value) of each feature, shortened: `("targets", "int32[5]", "3 9 4 8 1")`."""
+    if not isinstance(example, Mapping):
+        example = {"": example}
+    for name, value in example.items():
+        yield str(name), *_described(value)
+
+
+def _described(value: Any) -> tuple[str, str]:
+    if isinstance(value, (bytes, str)):
+        text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+        kind = "bytes" if isinstance(value, bytes) else "text"
+        return f"{kind}[{len(value)}]", text if len(text) <= _CHARS_SHOWN else text[: _CHARS_SHOWN - 1] + "…"
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        shape = f"[{', '.join(map(str, array.shape))}]" if array.ndim else ""
+        flat = array.reshape(-1)
+        shown = " ".join(map(str, flat[:_ELEMENTS_SHOWN].tolist()))
+        return f"{array.dtype}{shape}", shown + (" …" if flat.size > _ELEMENTS_SHOWN else "")
+    text = repr(value)
+    return type(value).__name__, text if len(text) <= _CHARS_SHOWN else text[: _CHARS_SHOWN - 1] + "…"
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{{ task }}, {{ split }}</title>
+<style>
+body { font: 14px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #1d2330; }
+h2 { font-size: 1.05em; margin: 1.6em 0 .4em; border-bottom: 1px solid #c9cfdb; }
+h2 small { color: #687287; font-weight: normal; }
+h2.cached { color: #0b6b57; }
+table { border-collapse: collapse; margin: .3em 0 .8em; width: 100%; }
+td { border: 1px solid #dfe3ea; padding: .15em .5em; vertical-align: top; }
+td.name { width: 14em; } td.type { width: 9em; color: #687287; }
+td.value { font-family: ui-monospace, monospace; white-space: pre-wrap; word-break: break-word; }
+p.error { color: #a11228; font-family: ui-monospace, monospace; white-space: pre-wrap; }
+</style>
+</head>
+<body>
+<h1>{{ task }} <small>{{ split }}</small></h1>
+{% for stage in stages %}
+<h2 class="{{ stage.title }}">{{ stage.title }} <small>{{ stage.examples | length }} examples</small></h2>
+{% if stage.error %}
+<p class="error">{{ stage.error }}</p>
+{% endif %}
+{% for example in stage.examples %}
+<table>
+{% for name, type, value in example %}
+<tr><td class="name">{{ name }}</td><td class="type">{{ type }}</td><td class="value">{{ value }}</td></tr>
+{% endfor %}
+</table>
+{% endfor %}
+{% endfor %}
+</body>
+</html>
+"""

@@ -1,0 +1,217 @@
+"""`PortableOptions`: a job for a job server of Beam's, which runs it on workers of its own or of yours.
+
+| word | meaning |
+| --- | --- |
+| job server | takes jobs through Beam's Job API and runs them: Prism, Flink's, Spark's |
+| environment | how it gets workers that run Python: it is told a type, and where they are |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from beam_pipes.errors import DeclarationError
+from beam_pipes.offline.reference import DeclarationHandle
+from runners.endpoint import is_this_machine, require_endpoint
+from runners.job_server import require_job_server
+from runners.local_files import local_cache, local_input
+from runners.options import BeamOptions, Planned
+
+# Type → what environment_config is for it.
+ENVIRONMENT_TYPES = {
+    "LOOPBACK": "nothing: the process that submits the job does its work too",
+    "EXTERNAL": "HOST:PORT of a pool of workers that runs already, as the job server reaches it",
+    "DOCKER": "the image of the workers",
+    "PROCESS": 'JSON with the command that starts a worker: {"command": "/opt/apache/beam/boot"}',
+}
+
+# Beam gives the streams on which it follows a job this deadline, 300 s by default, and takes its end for the job's.
+_FOLLOW_SECS = 365 * 24 * 3600
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PortableOptions(BeamOptions):
+    """A job on a server that speaks Beam's Job API.
+
+        options = PortableOptions(job_endpoint="localhost:8073",
+                                  environment_type="EXTERNAL", environment_config="localhost:50000")
+        build("my_package.job:declaration", "gs://bucket/caches/books", options=options)
+
+    Args:
+        job_endpoint: HOST:PORT of the job server.
+        environment_type: where workers come from. `LOOPBACK`, the default since it needs nothing else: this very
+            process, for a server on this machine. `EXTERNAL`: a pool of workers that you run. `DOCKER`: containers
+            that the server starts. `PROCESS`: processes that it starts.
+        environment_config: `EXTERNAL`: HOST:PORT of the pool, as the server reaches it. `DOCKER`: the image, which has
+            to hold this package and the declaration. `PROCESS`: JSON with the `command`, and `env` if wanted.
+        artifact_endpoint: HOST:PORT where packages are staged; None: where the job server says.
+        job_name: shown by the server; None: one that Beam makes from user and time.
+        parallelism: worker processes on each machine; None: one. Servers that do not know it ignore it.
+        shared_files: the workers see the same files under the same paths (a volume that all mount), so that cache and
+            input may be local paths although the workers are elsewhere.
+        beam_args: further options for Beam (`--name=value`).
+
+    Raises:
+        DeclarationError: an option is malformed, or two contradict each other.
+    """
+
+    job_endpoint: str
+    environment_type: str = "LOOPBACK"
+    environment_config: str | None = None
+    artifact_endpoint: str | None = None
+    job_name: str | None = None
+    parallelism: int | None = None
+    shared_files: bool = False
+    runner: str = dataclasses.field(default="PortableRunner", init=False)
+
+    # The runner's name on the command line, and the command that starts its server.
+    NAME: ClassVar[str] = "portable"
+    START: ClassVar[str] = "for example prism --job_port=8073"
+
+    _FOR_BEAM: ClassVar[tuple[str, ...]] = (
+        "job_endpoint",
+        "environment_type",
+        "environment_config",
+        "artifact_endpoint",
+        "job_name",
+        "parallelism",
+    )
+
+    # Argument → what Beam calls it, where that is another name.
+    BEAM_NAMES: ClassVar[Mapping[str, str]] = {"parallelism": "sdk_worker_parallelism"}
+
+    def __post_init__(self) -> None:
+        require_endpoint(self.NAME, "job_endpoint", self.job_endpoint, example="localhost:8073")
+        if self.environment_type == "LOOPBACK" and not is_this_machine(self.job_endpoint):
+            raise DeclarationError(
+                f"{self.NAME}: environment_type LOOPBACK lets this process do the work, and {self.job_endpoint!r} is "
+                "another machine, which does not reach it. Choose EXTERNAL (a pool of workers beside the server), "
+                "DOCKER or PROCESS."
+            )
+        self._check_environment()
+
+    def _check_environment(self) -> None:
+        kind, config = self.environment_type, self.environment_config
+        if kind not in ENVIRONMENT_TYPES:
+            raise DeclarationError(
+                f"{self.NAME}: unknown environment_type {kind!r}; choose one of: {', '.join(ENVIRONMENT_TYPES)}."
+            )
+        if (kind == "LOOPBACK") != (config is None):
+            raise DeclarationError(
+                f"{self.NAME}: environment_config of {kind} is {ENVIRONMENT_TYPES[kind]}; got {config!r}."
+            )
+        if kind == "EXTERNAL":
+            require_endpoint(self.NAME, "environment_config of EXTERNAL", config, example="localhost:50000")
+        if kind == "PROCESS":
+            assert config is not None
+            try:
+                command = json.loads(config)["command"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise DeclarationError(
+                    f"{self.NAME}: environment_config of PROCESS is {ENVIRONMENT_TYPES[kind]}; got {config!r}."
+                ) from error
+            if not isinstance(command, str) or not command:
+                raise DeclarationError(f"{self.NAME}: the command of a PROCESS should be a path, got {command!r}.")
+        if self.artifact_endpoint is not None:
+            require_endpoint(self.NAME, "artifact_endpoint", self.artifact_endpoint, example="localhost:8098")
+        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
+            raise DeclarationError(
+                f"{self.NAME}: parallelism should be a number, at least 1, got {self.parallelism!r}."
+            )
+
+    @classmethod
+    def from_args(cls, args: Sequence[str]) -> PortableOptions:
+        """Options as they are given to Beam: `["--job_endpoint=localhost:8073", "--experiments=x"]`.
+
+        Those named like arguments of this class are checked, the others go to Beam as they are. Raises
+        `DeclarationError` where one is given twice or the endpoint is missing.
+        """
+        known = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name != "beam_args"}
+        names = {cls.BEAM_NAMES.get(name, name): name for name in known} | {name: name for name in known}
+        fixed = {field.name for field in dataclasses.fields(cls) if not field.init}
+        given: dict[str, Any] = {}
+        others = []
+        for arg in args:
+            beam_name, equals, value = arg.removeprefix("--").partition("=")
+            name = names.get(beam_name, "")
+            if beam_name in fixed:
+                raise DeclarationError(
+                    f"{cls.NAME}: {beam_name} is set by this runner; choose --runner portable to name it."
+                )
+            if name not in known or not (equals or name == "shared_files"):
+                others.append(arg)
+                continue
+            if name in given:
+                raise DeclarationError(f"{cls.NAME}: {name} is given twice: {given[name]!r} and {value!r}.")
+            given[name] = int(value) if name == "parallelism" and value.isdecimal() else value
+        if "shared_files" in given:
+            given["shared_files"] = _is_true(cls.NAME, given["shared_files"])
+        missing = [name for name, field in known.items() if field.default is dataclasses.MISSING and name not in given]
+        if missing:
+            raise DeclarationError(
+                f"{cls.NAME}: {', '.join(missing)} should be given. Example: beam-pipes build "
+                f"my_package.job:declaration --to gs://bucket/cache --runner {cls.NAME} --job-endpoint localhost:8073"
+            )
+        return cls(**given, beam_args=tuple(others))
+
+    @property
+    def server_is_here(self) -> bool:
+        """Whether the job server runs on this machine, as far as the options tell."""
+        return is_this_machine(self.job_endpoint)
+
+    @property
+    def workers_are_here(self) -> bool:
+        """Whether the workers see the files of this machine, as far as the options tell."""
+        if not self.server_is_here or self.environment_type == "DOCKER":
+            return False
+        return self.environment_type != "EXTERNAL" or is_this_machine(str(self.environment_config))
+
+    def pipeline_args(self) -> tuple[str, ...]:
+        """All options for Beam, as `--name=value`."""
+        found = []
+        for name in self._FOR_BEAM:
+            value = getattr(self, name)
+            if value is not None:
+                found.append(f"--{self.BEAM_NAMES.get(name, name)}={value}")
+        if not any(arg.startswith(("--job_server_timeout", "--job-server-timeout")) for arg in self.beam_args):
+            found.append(f"--job_server_timeout={_FOLLOW_SECS}")
+        return (*found, *self.beam_args)
+
+    def check(self, plan: Planned, handle: DeclarationHandle) -> None:
+        """Raises `DeclarationError` for what workers elsewhere cannot see: local files, code of a script."""
+        if not self.workers_are_here and not self.shared_files:
+            where = (
+                "in containers" if self.environment_type == "DOCKER" and self.server_is_here else "on other machines"
+            )
+            cache, source = local_cache(plan), local_input(plan)
+            what_to_do = "or say --shared-files (shared_files=True) where they mount it under the same path."
+            if cache is not None:
+                raise DeclarationError(
+                    f"{self.NAME}: the cache lies in {cache!r}, which workers {where} do not see. Build to gs://…, "
+                    f"{what_to_do}"
+                )
+            if source is not None:
+                raise DeclarationError(
+                    f"{self.NAME}: the input {source!r} lies on this machine, which workers {where} do not see. Copy "
+                    f"it to gs://… and declare that, {what_to_do}"
+                )
+        handle.require_portable()
+
+    def require_server(self) -> None:
+        """Raises `BuildError` where no job server answers at the endpoint; says which one to start."""
+        require_job_server(self.NAME, self.job_endpoint, start=self.START)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[str, ...]]:
+        self.require_server()
+        yield self.pipeline_args()
+
+
+def _is_true(runner: str, value: str) -> bool:
+    if value.lower() not in ("", "true", "false"):
+        raise DeclarationError(f"{runner}: shared_files should be true or false, got {value!r}.")
+    return value.lower() != "false"

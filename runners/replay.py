@@ -1,0 +1,223 @@
+"""`replay_dead`: run the dead letters of a cache again, and publish the snapshot that a build would give."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+
+from beam_pipes.cache import Cache
+from beam_pipes.cache.lineage import lineage_file
+from beam_pipes.cache.publish import snapshot_directory
+from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import CodeChangedError, ReplayError
+from beam_pipes.offline.completion import Completion, files_are_there, read_completion
+from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.declaration_fingerprint import (
+    DECLARATION,
+    SOURCE,
+    DeclarationFingerprint,
+    explain_change,
+    read_fingerprint,
+)
+from beam_pipes.offline.leftovers import remove_temporaries
+from beam_pipes.offline.lock import build_lock
+from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.offline.reference import DeclarationHandle, load_declaration
+from beam_pipes.offline.replay_output import prior_letters, replayed_letters
+from beam_pipes.offline.reuse import link_shard
+from beam_pipes.offline.shard_task import Prior, ShardTask
+from beam_pipes.sources.repaired import RepairedSource, unrepaired
+from beam_pipes.sources.source import Slice
+from runners.analysis import run_analysis
+from runners.execution import execute
+from runners.options import LocalOptions
+from runners.progress import Progress, Silent
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplayResult:
+    """What a replay did.
+
+    `replayed` dead letters were run again in `replayed_shards` source shards, `kept_shards` were taken over as they
+    are, `rebuilt_shards` had to be built anew as a whole; `dead` letters are left. `up_to_date`: there was nothing to
+    do.
+    """
+
+    path: str
+    snapshot: str
+    manifest_id: str
+    up_to_date: bool
+    replayed: int
+    dead: int
+    kept_shards: int
+    replayed_shards: int
+    rebuilt_shards: int
+    account: Account
+    secs: float
+
+
+def replay_dead(
+    declaration: Declaration | str,
+    path: str | os.PathLike[str],
+    *,
+    to: str | os.PathLike[str] | None = None,
+    repairs: Mapping[str, bytes] | None = None,
+    accept_code_change: bool = False,
+    options: LocalOptions | None = None,
+    progress: Progress | None = None,
+) -> ReplayResult:
+    """Runs the dead letters of the snapshot that is published at `path` again, and publishes the result.
+
+    The result is, byte for byte, what `build` would give for the same declaration; other records are not run again.
+
+    Args:
+        declaration: as it is now, or its reference. Its stages may have been mended; everything else is as it was.
+        to: the directory in which to publish; `path` itself by default. What is kept is linked, or copied.
+        repairs: record id (`file@position`) → the bytes that should have stood there: the source becomes a
+            `RepairedSource`. Give the declaration the same one, and the next `build` finds the result up to date.
+        accept_code_change: has to be set where stages have changed. It says that the change concerns nothing but the
+            dead letters: all other records keep what they gave before.
+        options: how many workers.
+
+    A source shard is built anew as a whole where its dead letters alone do not tell what it would be: a stage in front
+    of the one that failed has changed, a statistic cannot be taken apart, a repaired record is no dead letter.
+
+    Raises:
+        CodeChangedError: stages have changed, and `accept_code_change` is not set.
+        ReplayError: something else has changed: build instead.
+    """
+    started = time.monotonic()
+    options = options if options is not None else LocalOptions()
+    progress = progress if progress is not None else Silent()
+    reference = declaration if isinstance(declaration, str) else None
+    resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
+    if repairs:
+        resolved, reference = _repaired(resolved, repairs), None
+    handle = DeclarationHandle(resolved, reference)
+    target = path if to is None else to
+    with build_lock(target) as lock:
+        manifest = Cache.open(path).manifest
+        directory = snapshot_directory(path, manifest.snapshot)
+        before = read_fingerprint(directory)
+        if before is None:
+            raise ReplayError(
+                f"{os.fspath(path)!r} does not say what it was built with (there is no fingerprint.json): its dead "
+                "letters cannot be replayed. Build it again.",
+                path=os.fspath(path),
+            )
+        planned = plan_input(resolved, target)
+        if resolved.analyzers:
+            run_analysis(handle, planned, options=options, progress=progress)
+        plan = make_plan(resolved, target, planned_input=planned)
+        if plan.published_manifest_id is not None and not plan.tasks_left():
+            remove_temporaries(target)
+            account = plan.read_account()
+            return ReplayResult(
+                path=directory_path(target),
+                snapshot=plan.snapshot,
+                manifest_id=plan.published_manifest_id,
+                up_to_date=True,
+                replayed=0,
+                dead=account.dead,
+                kept_shards=plan.header.num_shards,
+                replayed_shards=0,
+                rebuilt_shards=0,
+                account=account,
+                secs=time.monotonic() - started,
+            )
+        changed = _changed_units(before, plan.fingerprint, path=os.fspath(path), accepted=accept_code_change)
+        tasks = _with_priors(plan, prepare(plan), directory, changed)
+        done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more={"replay": True})
+        account = done.plan.read_account()
+    reports = done.reports
+    replayed = [report.replayed for report in reports if report.replayed is not None]
+    return ReplayResult(
+        path=directory_path(target),
+        snapshot=done.plan.snapshot,
+        manifest_id=done.manifest_id,
+        up_to_date=False,
+        replayed=sum(replayed),
+        dead=account.dead,
+        kept_shards=plan.header.num_shards - len(reports),
+        replayed_shards=len(replayed),
+        rebuilt_shards=len(reports) - len(replayed),
+        account=account,
+        secs=time.monotonic() - started,
+    )
+
+
+def _repaired(declaration: Declaration, repairs: Mapping[str, bytes]) -> Declaration:
+    source = declaration.source
+    if isinstance(source, RepairedSource):
+        return dataclasses.replace(declaration, source=RepairedSource(source.source, {**source.repairs, **repairs}))
+    return dataclasses.replace(declaration, source=RepairedSource(source, repairs))
+
+
+def _changed_units(
+    before: DeclarationFingerprint, now: DeclarationFingerprint, *, path: str, accepted: bool
+) -> frozenset[str]:
+    """The stages that are not what they were."""
+    changed = {name: lines for name, lines in explain_change(before, now).items() if lines}
+    others = {
+        name: lines
+        for name, lines in changed.items()
+        if name == DECLARATION or name.startswith(f"{SOURCE}.") or lines in (["added"], ["removed"])
+    }
+    if others:
+        listed = "; ".join(f"{name} ({', '.join(lines)})" for name, lines in others.items())
+        raise ReplayError(
+            f"the dead letters of {path!r} cannot be replayed: more than stages has changed since it was built: "
+            f"{listed}. All records would come out differently: build again.",
+            path=path,
+        )
+    if changed and not accepted:
+        listed = "; ".join(f"stage {name!r} ({', '.join(lines)})" for name, lines in changed.items())
+        raise CodeChangedError(
+            f"stages have changed since {path!r} was built: {listed}. A replay keeps what all records gave before that "
+            "are no dead letters. If the change concerns dead letters only, say so with --accept-code-change "
+            "(accept_code_change=True); if not, build again.",
+            stages=sorted(changed),
+            path=path,
+        )
+    return frozenset(changed)
+
+
+def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, changed: frozenset[str]) -> list[ShardTask]:
+    """The tasks that are left, those whose dead letters are enough marked; shards to be kept are linked."""
+    known: dict[tuple[Slice, ...], tuple[Completion, int]] = {}
+    files = storage_for(directory).tree(directory)
+    for name in storage_for(directory).list(f"{directory}/completions"):
+        completion = read_completion(f"{directory}/completions/{name}")
+        num_shards = int(name.removesuffix(".json").rpartition("-of-")[2])
+        if completion is not None and files_are_there(files, completion, num_shards):
+            known[completion.source] = completion, num_shards
+    left = []
+    for task in tasks:
+        plain, is_repaired = unrepaired(task.shard)
+        found = known.get(task.shard.slices) or known.get(plain.slices)
+        if found is None:
+            left.append(task)
+            continue
+        completion, num_shards = found
+        prior = Prior(directory=directory, index=completion.index, num_shards=num_shards, changed=changed)
+        letters = prior_letters(prior, completion)
+        dead = {letter.record_id for letter in letters}
+        ordinals = {letter.ordinal for letter in letters}
+        source = plan.declaration.source
+        newly_repaired = (
+            source.repaired_records(task.shard)
+            if isinstance(source, RepairedSource) and is_repaired and completion.source != task.shard.slices
+            else set()
+        )
+        if not newly_repaired <= dead or any(each.ordinal not in ordinals for each in completion.quarantined):
+            left.append(task)
+        elif any(replayed_letters(plan.declaration, letters)):
+            left.append(dataclasses.replace(task, prior=prior))
+        else:
+            lineage = f"{directory}/{lineage_file(completion.index, num_shards)}"
+            kept = dataclasses.replace(completion, fingerprint=task.fingerprint)
+            link_shard(plan.header, task.index, directory, kept, lineage)
+    return left

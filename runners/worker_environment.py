@@ -1,0 +1,116 @@
+"""A virtual environment as a worker far away has it: Beam, what is staged for it, and nothing else of this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+from beam_pipes.errors import WorkerEnvironmentError
+
+# What Beam's own worker image brings.
+_OF_THE_IMAGE = ("apache-beam[gcp,tfrecord]",)
+
+_LOAD = """
+import json, sys
+from beam_pipes.offline.reference import DeclarationHandle, load_declaration
+import pickle
+declaration = load_declaration(sys.argv[1])
+pickle.loads(pickle.dumps(DeclarationHandle(declaration, sys.argv[1]))).get()
+modules = {type(part).__module__ for part in (declaration.source, *(unit.stage for unit in declaration.graph.units))}
+print(json.dumps({name: sys.modules[name].__file__ for name in sorted(modules) if name in sys.modules}))
+"""
+
+
+class WorkerEnvironment:
+    """A worker's Python in a directory; made by `make_worker_environment`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.python = directory / "bin" / "python"
+
+    def install(self, packages: Sequence[str], *, where: str) -> None:
+        """Installs packages: names with versions, sdists or wheels. Raises `WorkerEnvironmentError`."""
+        # uv takes a tenth of pip's time.
+        installer = (
+            [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(self.python)]
+            if importlib.util.find_spec("uv") is not None
+            else [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        )
+        done = subprocess.run([*installer, *packages], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise WorkerEnvironmentError(
+                f"{where} cannot be installed on a worker: {_last_lines(done.stderr)}. What it needs has to be in a "
+                "package index that workers reach, or staged as an extra package."
+            )
+
+    def run(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs Python code as a worker would: from another directory, without this process's path or `__main__`."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-worker-") as elsewhere:
+            return subprocess.run(
+                [str(self.python), "-P" if sys.version_info >= (3, 11) else "-s", "-c", code, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=elsewhere,
+                env={**kept, **(env or {})},
+            )
+
+    def load(self, reference: str) -> dict[str, str]:
+        """Imports a declaration as workers do; the files that its stages and its source come from, by module.
+
+        Raises `WorkerEnvironmentError` where it cannot be imported, naming the module that is missing.
+        """
+        done = self.run(_LOAD, reference)
+        if done.returncode:
+            raise WorkerEnvironmentError(
+                f"a worker cannot import {reference!r}: {_last_lines(done.stderr)}. Put what is missing into the "
+                "packages or install_requires of the setup_file, or into an extra package."
+            )
+        found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+
+def make_worker_environment(
+    directory: Path, *, setup_file: str | None = None, extra_packages: Sequence[str] = ()
+) -> WorkerEnvironment:
+    """Makes the environment of a worker that is given a `setup_file` and extra packages, as Beam stages them.
+
+    Beam has the version that it has here. Raises `WorkerEnvironmentError` where something cannot be built or installed.
+    """
+    venv.create(directory, with_pip=importlib.util.find_spec("uv") is None)
+    environment = WorkerEnvironment(directory)
+    beam = importlib.metadata.version("apache-beam")
+    image = [requirement.replace("]", f"]=={beam}") for requirement in _OF_THE_IMAGE]
+    environment.install(image, where="Beam")
+    if extra_packages:
+        environment.install([str(Path(package).resolve()) for package in extra_packages], where="an extra package")
+    if setup_file is not None:
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-sdist-") as made:
+            environment.install(
+                [str(source_distribution(setup_file, Path(made)))], where=f"the setup_file {setup_file}"
+            )
+    return environment
+
+
+def source_distribution(setup_file: str, to: Path) -> Path:
+    """The source distribution (`.tar.gz`) that a `setup.py` describes, as Beam makes it; written into `to`."""
+    command = [sys.executable, Path(setup_file).name, "--quiet", "sdist", "--dist-dir", str(to.resolve())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(setup_file).resolve().parent)
+    made = sorted(to.glob("*.tar.gz"))
+    if done.returncode or not made:
+        raise WorkerEnvironmentError(f"{setup_file} gives no source distribution: {_last_lines(done.stderr)}.")
+    return made[-1]
+
+
+def _last_lines(text: str, count: int = 3) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-count:]) or "no message"

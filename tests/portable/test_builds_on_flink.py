@@ -1,0 +1,184 @@
+"""Builds on Flink: within Beam's job server, and on a session cluster of which parts are killed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from beam_workers import beam_workers, wait_for
+from built_files import built_files
+from flink_cluster import JARS, FlinkCluster, flink_cluster
+from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
+from running_jobs import command, completions
+
+from beam_pipes.cache import Cache
+from beam_pipes.errors import BuildError, StageError
+from beam_pipes.offline.status import read_status
+from runners import FlinkOptions, LocalOptions, build
+
+pytestmark = [
+    pytest.mark.flink,
+    pytest.mark.timeout(600),
+    # Beam's worker in the submitting process leaves threads that end with an exception where their job fails.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
+
+REFERENCE = "sample_declarations:words"
+PACED = "portable_declarations:paced"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """A job manager and two task managers of two slots."""
+    with flink_cluster(tmp_path_factory.mktemp("flink")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def job_server(cluster: FlinkCluster) -> Iterator[str]:
+    """HOST:PORT of Beam's job server for the cluster."""
+    options = FlinkOptions(flink_job_server_jar=str(JARS), flink_master=cluster.rest)
+    with options.running() as beam_args:
+        yield beam_args[0].removeprefix("--job_endpoint=")
+
+
+def java_processes() -> set[int]:
+    """The job servers that run."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"FlinkJobServerDriver" in path.read_bytes() and b"java" in path.read_bytes().split(b"\0")[0]:
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_flink_of_one_machine_gives_the_same_bytes_and_ends_with_the_build(text_input: Path, tmp_path: Path) -> None:
+    build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
+    before = java_processes()
+
+    process = command("build", REFERENCE, "--to", str(tmp_path / "flink"), "--runner", "flink")
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "flink: expected a job server of Beam's at localhost:8099" in told
+    given = ["--runner", "flink", "--flink-job-server-jar", str(JARS), "--parallelism", "2"]
+    process = command("build", REFERENCE, "--to", str(tmp_path / "flink"), *given)
+    _, told = process.communicate(timeout=300)
+
+    assert process.returncode == 0, told
+    assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
+    assert java_processes() == before
+
+
+def test_a_session_cluster_with_a_pool_of_workers_gives_the_same_bytes(
+    job_server: str, cluster: FlinkCluster, text_input: Path, tmp_path: Path
+) -> None:
+    build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
+
+    with beam_workers() as workers:
+        options = FlinkOptions(
+            job_endpoint=job_server,
+            flink_master=cluster.rest,
+            parallelism=2,
+            environment_type="EXTERNAL",
+            environment_config=workers.endpoint,
+            job_name="words",
+        )
+        build(REFERENCE, tmp_path / "flink", options=options)
+
+    assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
+    assert cluster.states("words") == ["FINISHED"]
+    [job] = cluster.jobs("words")
+    assert max(vertex["parallelism"] for vertex in cluster.get(f"/jobs/{job['jid']}")["vertices"]) == 2
+
+
+def test_an_error_in_a_stage_comes_out_as_ours(job_server: str, text_input: Path, tmp_path: Path) -> None:
+    (text_input / "zzz.txt").write_text("boom now\n")
+
+    with pytest.raises(StageError) as caught:
+        build(REFERENCE, tmp_path / "cache", options=FlinkOptions(job_endpoint=job_server, parallelism=2))
+
+    assert str(caught.value).startswith("stage 'SplitWords' failed on record 'zzz.txt@0': ValueError: cannot split")
+    assert "Traceback" not in str(caught.value)
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
+    job_server: str, cluster: FlinkCluster, paced_input: Path, tmp_path: Path
+) -> None:
+    """The workers are none of the interrupted process: a job that nobody cancels would go on and publish."""
+    cache = tmp_path / "cache"
+    with beam_workers(**{PACE_VARIABLE: "0.1"}) as workers:
+        given = ["--runner", "flink", "--job-endpoint", job_server, "--flink-master", cluster.rest]
+        given += ["--parallelism", "2", "--environment-type", "EXTERNAL", "--environment-config", workers.endpoint]
+        process = command("build", PACED, "--to", str(cache), *given, "--", "--job_name=cancelled")
+        wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+        assert cluster.states("cancelled") == ["RUNNING"]
+        status = read_status(cache)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=120)
+
+        assert cluster.states("cancelled") == ["CANCELED"]
+        done = completions(cache)
+        time.sleep(2.0)  # more than a shard takes
+
+    assert status.progress is not None
+    assert 2 <= status.progress.shards_done < status.progress.shards == 20
+    assert status.progress.account.units["Paced"].inputs == status.progress.shards_done * RECORDS_PER_FILE
+    assert process.returncode == 130, told
+    assert "interrupted. Run the same command again to go on from the finished shards." in told
+    assert "could not be cancelled" not in told
+    assert completions(cache) == done
+    assert not (cache / "manifest.json").exists()
+    assert build(PACED, cache, options=LocalOptions(workers=1)).reused_shards == len(done) < 20
+
+
+def test_a_task_manager_that_is_killed_costs_the_shards_in_flight_and_nothing_else(
+    job_server: str, cluster: FlinkCluster, paced_input: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    build(PACED, cache, options=LocalOptions(workers=1))
+    before = Cache.open(cache).manifest
+    write_files(paced_input, range(20, 40))
+    caught: list[BaseException] = []
+
+    with beam_workers(**{PACE_VARIABLE: "0.05"}) as workers:
+        options = FlinkOptions(
+            job_endpoint=job_server,
+            parallelism=2,
+            environment_type="EXTERNAL",
+            environment_config=workers.endpoint,
+        )
+
+        def run() -> None:
+            try:
+                build(PACED, cache, options=options)
+            except BaseException as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_for(lambda: len(completions(cache)) >= 20 + 20 + 2, what="two shards of the second build")
+        cluster.busy().kill()
+        assert Cache.open(cache).manifest.id == before.id
+        thread.join(120)
+
+    [error] = caught
+    assert isinstance(error, BuildError)
+    assert re.match("the Beam job failed: .*Run the build again to go on from the shards that", str(error), re.DOTALL)
+    assert Cache.open(cache).manifest.id == before.id
+    assert len(Cache.open(cache)["train"]) == 20 * RECORDS_PER_FILE
+
+    again = build(PACED, cache, options=FlinkOptions(job_endpoint=job_server, parallelism=2))
+
+    assert again.reused_shards >= 22
+    build(PACED, tmp_path / "local", options=LocalOptions(workers=1))
+    assert Cache.open(cache).manifest.id == Cache.open(tmp_path / "local").manifest.id
+    snapshot, local = (Path(Cache.open(path).directory) for path in (cache, tmp_path / "local"))
+    assert built_files(snapshot) == built_files(local)

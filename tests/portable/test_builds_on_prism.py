@@ -1,0 +1,305 @@
+"""Builds as jobs of Prism, a job server of Beam's own: real submissions, real workers, real interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2
+from beam_workers import BeamWorkers, beam_workers, wait_for, watched_memory
+from built_files import built_files
+from portable_declarations import INPUT_VARIABLE, PACE_VARIABLE, RECORDS_PER_FILE, write_files
+from running_jobs import command, completions, jobs_of, live_counter, named
+
+from beam_pipes.cache import Cache
+from beam_pipes.errors import BuildError, DeclarationError, StageError
+from beam_pipes.offline.plan import make_plan, prepare
+from beam_pipes.offline.reference import DeclarationHandle, load_declaration
+from beam_pipes.offline.status import read_status
+from beam_pipes.on_beam.build_graph import shard_batches, write_snapshot
+from runners import LocalOptions, PortableOptions, PrismOptions, build
+
+REFERENCE = "sample_declarations:words"
+PACED = "portable_declarations:paced"
+
+# Beam's worker in the submitting process leaves threads that end with an exception where their job fails.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@pytest.fixture
+def expected(text_input: Path, tmp_path: Path) -> dict[str, bytes]:
+    build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
+    return built_files(tmp_path / "local")
+
+
+def states_of(prism: str, name: str) -> list[str]:
+    """How the jobs of a name ended, or that they run."""
+    return [beam_job_api_pb2.JobState.Enum.Name(job.state) for job in named(jobs_of(prism), name)]
+
+
+def test_a_build_by_the_submitting_process_gives_the_same_bytes(
+    prism: str, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    options = PortableOptions(job_endpoint=prism)
+
+    first = build(REFERENCE, tmp_path / "cache", options=options)
+    second = build(REFERENCE, tmp_path / "cache", options=options)
+
+    assert (first.up_to_date, second.up_to_date) == (False, True)
+    assert built_files(tmp_path / "cache") == expected
+    figures = Cache.open(tmp_path / "cache").build_info["beam_metrics"]
+    assert figures["SplitWords/inputs"] == first.account.units["SplitWords"].inputs
+
+
+def test_a_build_by_workers_of_a_pool_gives_the_same_bytes(
+    prism: str, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    with beam_workers() as workers:
+        options = PortableOptions(
+            job_endpoint=prism, environment_type="EXTERNAL", environment_config=workers.endpoint, parallelism=2
+        )
+        build(REFERENCE, tmp_path / "cache", options=options)
+
+    assert built_files(tmp_path / "cache") == expected
+
+
+def test_shards_whose_batches_a_shuffle_has_torn_apart_are_put_together(
+    prism: str, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    plan = make_plan(load_declaration(REFERENCE), tmp_path / "torn")
+    tasks = prepare(plan)
+    handle = DeclarationHandle(plan.declaration, REFERENCE)
+
+    options = PipelineOptions(list(PortableOptions(job_endpoint=prism).pipeline_args()))
+    with beam.Pipeline(runner="PortableRunner", options=options) as pipeline:
+        batches = shard_batches(pipeline, handle, tasks, plan.header)
+        shuffled = batches | "Key" >> beam.Map(lambda b: (b.sequence % 3, b)) | beam.Reshuffle() | beam.Values()
+        write_snapshot(pipeline, shuffled, handle, plan.header)
+
+    assert built_files(tmp_path / "torn") == expected
+
+
+def test_dead_letters_are_the_same(prism: str, text_input: Path, tmp_path: Path) -> None:
+    (text_input / "zzz.txt").write_text("fine\nboom here\nboom there\nfine\n")
+    reference = "sample_declarations:words_with_dead_letters"
+    build(reference, tmp_path / "local", options=LocalOptions(workers=2))
+
+    build(reference, tmp_path / "portable", options=PortableOptions(job_endpoint=prism))
+
+    assert len(list(Cache.open(tmp_path / "portable").dead_letters())) == 2
+    assert built_files(tmp_path / "portable") == built_files(tmp_path / "local")
+
+
+def test_records_with_limits_have_a_process_of_their_own_here_too(
+    prism: str, paced_input: Path, tmp_path: Path
+) -> None:
+    for path in sorted(paced_input.iterdir())[3:]:
+        path.unlink()
+    reference = "portable_declarations:paced_with_limits"
+    build(reference, tmp_path / "local", options=LocalOptions(workers=1))
+
+    build(reference, tmp_path / "portable", options=PortableOptions(job_endpoint=prism))
+
+    assert built_files(tmp_path / "portable") == built_files(tmp_path / "local")
+
+
+def test_an_error_in_a_stage_comes_out_as_ours(prism: str, text_input: Path, tmp_path: Path) -> None:
+    (text_input / "zzz.txt").write_text("boom now\n")
+
+    with pytest.raises(StageError) as caught:
+        build(REFERENCE, tmp_path / "cache", options=PortableOptions(job_endpoint=prism))
+
+    assert str(caught.value).startswith("stage 'SplitWords' failed on record 'zzz.txt@0': ValueError: cannot split")
+    assert "Traceback" not in str(caught.value)
+    assert "while running" not in str(caught.value)
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+def test_a_declaration_that_workers_cannot_import_is_named(
+    prism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here_alone.py").write_text("from portable_declarations import paced\n")
+    write_files(tmp_path / "input", range(2))
+    monkeypatch.setenv(INPUT_VARIABLE, str(tmp_path / "input"))
+    with beam_workers() as workers:
+        monkeypatch.syspath_prepend(str(tmp_path))
+        options = PortableOptions(job_endpoint=prism, environment_type="EXTERNAL", environment_config=workers.endpoint)
+        with pytest.raises(DeclarationError, match="there is no module 'here_alone' on the path"):
+            build("here_alone:paced", tmp_path / "cache", options=options)
+
+
+@pytest.fixture
+def slow_workers(paced_input: Path) -> Iterator[BeamWorkers]:
+    with beam_workers(**{PACE_VARIABLE: "0.02"}) as workers:
+        yield workers
+
+
+def test_a_worker_that_is_killed_costs_the_shards_in_flight_and_nothing_else(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path
+) -> None:
+    cache, options = (
+        tmp_path / "cache",
+        PortableOptions(job_endpoint=prism, environment_type="EXTERNAL", environment_config=slow_workers.endpoint),
+    )
+    build(PACED, cache, options=LocalOptions(workers=1))
+    before = Cache.open(cache).manifest
+    write_files(paced_input, range(20, 40))
+    done_before = len(completions(cache))
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            build(PACED, cache, options=options)
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for(lambda: len(completions(cache)) >= done_before + 20 + 3, what="three shards of the second build")
+    for pid in slow_workers.processes():
+        os.kill(pid, signal.SIGKILL)
+    assert Cache.open(cache).manifest.id == before.id
+    thread.join(60)
+
+    [error] = caught
+    assert isinstance(error, BuildError)
+    assert re.search("the Beam job failed: .*SDK worker disconnected.*Run the build again to go on from", str(error))
+    assert Cache.open(cache).manifest.id == before.id
+    assert len(Cache.open(cache)["train"]) == 20 * RECORDS_PER_FILE
+
+    again = build(PACED, cache, options=PortableOptions(job_endpoint=prism))
+
+    assert again.reused_shards >= 23
+    build(PACED, tmp_path / "local", options=LocalOptions(workers=1))
+    assert Cache.open(cache).manifest.id == Cache.open(tmp_path / "local").manifest.id
+    snapshot, local = (Path(Cache.open(path).directory) for path in (cache, tmp_path / "local"))
+    assert built_files(snapshot) == built_files(local)
+
+
+def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: Path, tmp_path: Path) -> None:
+    cache, name = tmp_path / "cache", f"cancelled-{os.getpid()}"
+    arguments = ["--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
+    process = command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.05"})
+    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+    assert states_of(prism, name) == ["RUNNING"]
+
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+
+    assert process.returncode == 130, told
+    assert "interrupted. Run the same command again to go on from the finished shards." in told
+    assert "could not be cancelled" not in told
+    assert states_of(prism, name) == ["CANCELLED"]
+    done = completions(cache)
+    time.sleep(1.0)  # more than a shard takes
+    assert completions(cache) == done
+    assert len(done) < 20
+    assert not (cache / "manifest.json").exists()
+
+    assert build(PACED, cache, options=PortableOptions(job_endpoint=prism)).reused_shards == len(done)
+
+
+def test_progress_and_live_statistics_show_while_the_job_runs(prism: str, paced_input: Path, tmp_path: Path) -> None:
+    cache, name = tmp_path / "cache", f"watched-{os.getpid()}"
+    arguments = ["--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
+    process = command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.02"})
+    try:
+        wait_for(lambda: len(completions(cache)) >= 3, what="three shards")
+        status = read_status(cache)
+        [job] = named(jobs_of(prism), name)
+        wait_for(lambda: live_counter(prism, job.job_id, "Paced/inputs") > 0, what="a counter of the stage")
+    finally:
+        _, told = process.communicate(timeout=60)
+
+    assert process.returncode == 0, told
+    assert status.published is None
+    assert status.builder is not None
+    assert status.progress is not None
+    assert 3 <= status.progress.shards_done < status.progress.shards == 20
+    assert status.progress.account.units["Paced"].inputs == status.progress.shards_done * RECORDS_PER_FILE
+    shown = [json.loads(line)["shards_done"] for line in told.splitlines() if line.startswith("{")]
+    assert any(0 < done < 20 for done in shown)
+    assert shown[-1] == 20
+
+
+def test_memory_of_a_worker_does_not_grow_with_the_input(
+    prism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, peaks = tmp_path / "given", []
+    monkeypatch.setenv(INPUT_VARIABLE, str(given))
+    with beam_workers() as workers:
+        options = PortableOptions(job_endpoint=prism, environment_type="EXTERNAL", environment_config=workers.endpoint)
+        for megabytes in (1, 8):
+            write_files(tmp_path / str(megabytes), range(megabytes), line_bytes=20_000, records=50)
+            given.unlink(missing_ok=True)
+            given.symlink_to(tmp_path / str(megabytes))
+            with watched_memory(workers) as peak:
+                result = build("portable_declarations:large", tmp_path / f"cache-{megabytes}", options=options)
+            assert result.account.read == megabytes * 50
+            peaks.append(peak())
+
+    assert peaks[0] > 50e6
+    assert peaks[1] < 1.2 * peaks[0], peaks
+
+
+def test_prism_is_started_for_a_build_and_ends_with_it(expected: dict[str, bytes], tmp_path: Path) -> None:
+    before = prisms()
+
+    build(REFERENCE, tmp_path / "cache", options=PrismOptions())
+
+    assert built_files(tmp_path / "cache") == expected
+    assert prisms() == before
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+def test_prism_ends_however_the_build_ends(signal_number: int, paced_input: Path, tmp_path: Path) -> None:
+    before, cache = prisms(), tmp_path / "cache"
+    process = command("build", PACED, "--to", str(cache), "--runner", "prism", **{PACE_VARIABLE: "0.05"})
+    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+    assert prisms() > before
+
+    process.send_signal(signal_number)
+    _, told = process.communicate(timeout=60)
+
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[signal_number], told
+    wait_for(lambda: prisms() == before, what="the end of Prism")
+    assert "could not be cancelled" not in told
+    assert not (cache / "manifest.json").exists()
+    done = len(completions(cache))
+    assert build(PACED, cache, options=LocalOptions(workers=1)).reused_shards == done < 20
+
+
+def test_a_server_that_dies_in_the_middle_ends_the_build_in_one_message(paced_input: Path, tmp_path: Path) -> None:
+    before, cache = prisms(), tmp_path / "cache"
+    process = command("build", PACED, "--to", str(cache), "--runner", "prism", **{PACE_VARIABLE: "0.05"})
+    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+
+    for pid in prisms() - before:
+        os.kill(pid, signal.SIGKILL)
+    _, told = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert "beam-pipes: the Beam job failed: " in told
+    assert "Run the build again to go on from the shards that are finished." in told
+    assert not (cache / "manifest.json").exists()
+
+
+def prisms() -> set[int]:
+    """The processes of the program prism."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().split(b"\0")[0].endswith(b"/prism"):
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,321 @@
+"""What a job server is told, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gcs_emulator import free_port
+
+from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError
+from runners import FlinkOptions, PortableOptions, PrismOptions, build
+from runners.commands.runner_options import options_for
+from runners.endpoint import is_this_machine
+from runners.job_server import require_job_server
+from runners.preflight import preflight
+from runners.prism_process import find_prism, running_prism
+
+REFERENCE = "sample_declarations:words"
+REMOTE: dict[str, Any] = {
+    "job_endpoint": "jobs.example.com:8099",
+    "environment_type": "EXTERNAL",
+    "environment_config": "localhost:50000",
+}
+
+
+def test_options_reach_beam_under_its_names() -> None:
+    options = PortableOptions(
+        **REMOTE,
+        artifact_endpoint="jobs.example.com:8098",
+        job_name="books-1",
+        parallelism=4,
+        beam_args=("--experiments=x",),
+    )
+
+    assert options.runner == "PortableRunner"
+    assert options.pipeline_args() == (
+        "--job_endpoint=jobs.example.com:8099",
+        "--environment_type=EXTERNAL",
+        "--environment_config=localhost:50000",
+        "--artifact_endpoint=jobs.example.com:8098",
+        "--job_name=books-1",
+        "--sdk_worker_parallelism=4",
+        "--job_server_timeout=31536000",
+        "--experiments=x",
+    )
+    assert options.to_json() == {"runner": "PortableRunner", "beam_args": list(options.pipeline_args())}
+
+
+def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:
+    assert FlinkOptions(flink_master="localhost:8081", parallelism=16).pipeline_args() == (
+        "--job_endpoint=localhost:8099",
+        "--environment_type=LOOPBACK",
+        "--parallelism=16",
+        "--flink_master=localhost:8081",
+        "--job_server_timeout=31536000",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "words"),
+    [
+        (PortableOptions, {"job_endpoint": "jobs"}, "job_endpoint should be HOST:PORT, such as 'localhost:8073', got"),
+        (PortableOptions, {"job_endpoint": "jobs:99999"}, "job_endpoint should be HOST:PORT.*got 'jobs:99999'"),
+        (PortableOptions, {"job_endpoint": "http://jobs:80"}, "should be HOST:PORT.*got 'http://jobs:80'"),
+        (
+            PortableOptions,
+            {"environment_type": "LOOPBACK", "environment_config": None},
+            "LOOPBACK lets this process do the work, and 'jobs.example.com:8099' is another machine.*Choose EXTERNAL",
+        ),
+        (
+            PortableOptions,
+            {"environment_type": "KUBERNETES"},
+            "unknown environment_type 'KUBERNETES'; choose one of: LOOPBACK, EXTERNAL, DOCKER, PROCESS",
+        ),
+        (
+            PortableOptions,
+            {"environment_config": None},
+            "environment_config of EXTERNAL is HOST:PORT of a pool of workers that runs already.*got None",
+        ),
+        (PortableOptions, {"environment_config": "50000"}, "environment_config of EXTERNAL should be HOST:PORT.*50000"),
+        (
+            PortableOptions,
+            {"environment_type": "DOCKER", "environment_config": None},
+            "environment_config of DOCKER is the image of the workers; got None",
+        ),
+        (
+            PortableOptions,
+            {"environment_type": "PROCESS", "environment_config": "/opt/apache/beam/boot"},
+            'environment_config of PROCESS is JSON with the command.*"command".*got .*/opt/apache/beam/boot',
+        ),
+        (
+            PortableOptions,
+            {"environment_type": "PROCESS", "environment_config": '{"command": []}'},
+            r"the command of a PROCESS should be a path, got \[\]",
+        ),
+        (PortableOptions, {"artifact_endpoint": "x"}, "artifact_endpoint should be HOST:PORT.*got 'x'"),
+        (PortableOptions, {"parallelism": 0}, "parallelism should be a number, at least 1, got 0"),
+        (FlinkOptions, {"parallelism": 0}, "flink: parallelism should be a number, at least 1, got 0"),
+        (FlinkOptions, {"flink_master": "[local]"}, r"flink_master should be HOST:PORT.*got '\[local\]'"),
+        (
+            FlinkOptions,
+            {"flink_job_server_jar": "server.jar"},
+            "job_endpoint 'jobs.example.com:8099' names a job server that runs, and flink_job_server_jar one to be",
+        ),
+    ],
+)
+def test_mistakes_are_named_where_they_are_made(
+    options: Callable[..., Any], change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(DeclarationError, match=words):
+        options(**{**REMOTE, **change})
+
+
+def test_this_process_does_no_work_for_a_cluster_elsewhere() -> None:
+    with pytest.raises(DeclarationError, match="'flink-jobmanager:8081' is another machine.*Choose EXTERNAL: a pool"):
+        FlinkOptions(flink_master="flink-jobmanager:8081")
+
+
+def test_the_command_line_takes_beams_names_and_ours() -> None:
+    ours = options_for(
+        "portable", workers=None, beam_args=["--sdk_worker_parallelism=3", "--x=1"], job_endpoint="localhost:1"
+    )
+    beams = options_for("portable", workers=None, beam_args=["--job_endpoint=localhost:1", "--x=1"], parallelism=3)
+
+    assert ours == beams == PortableOptions(job_endpoint="localhost:1", parallelism=3, beam_args=("--x=1",))
+    assert options_for("flink", workers=None, beam_args=["--parallelism=3"], flink_master="[::1]:1") == FlinkOptions(
+        flink_master="[::1]:1", parallelism=3
+    )
+    assert options_for("prism", workers=None, beam_args=[], prism_location="p") == PrismOptions(prism_location="p")
+    shared = options_for("portable", workers=None, beam_args=["--job_endpoint=localhost:1"], shared_files=True)
+    assert shared == PortableOptions(job_endpoint="localhost:1", shared_files=True)
+
+
+@pytest.mark.parametrize(
+    ("runner", "named", "beam_args", "words"),
+    [
+        ("portable", {}, [], "portable: job_endpoint should be given. Example: beam-pipes build.*--job-endpoint"),
+        ("portable", {"job_endpoint": "a:1"}, ["--job_endpoint=b:1"], "job_endpoint is given twice: 'a:1' and 'b:1'"),
+        ("portable", {"job_endpoint": "localhost:1"}, ["--shared_files=no"], "shared_files should be true or false"),
+        ("portable", {}, ["--job_endpoint=localhost:1", "--parallelism=x"], "at least 1, got 'x'"),
+        ("prism", {"job_endpoint": "a:1"}, [], "--job-endpoint belongs to --runner portable, flink; 'prism' does not"),
+        ("prism", {}, ["--job_endpoint=a:1"], "prism: job_endpoint is set by this runner; choose --runner portable"),
+        ("local", {"shared_files": True}, [], "--shared-files belongs to --runner portable, prism, flink; 'local'"),
+        ("dataflow", {"parallelism": 2}, [], "--parallelism belongs to --runner portable, prism, flink; 'dataflow'"),
+        ("portable", {"flink_master": "f:1"}, [], "--flink-master belongs to --runner flink; 'portable'"),
+    ],
+)
+def test_options_of_another_runner_are_refused(
+    runner: str, named: dict[str, Any], beam_args: list[str], words: str
+) -> None:
+    with pytest.raises(DeclarationError, match=words):
+        options_for(runner, workers=None, beam_args=beam_args, **named)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "here"),
+    [
+        ("localhost:1", True),
+        ("127.0.0.1:1", True),
+        ("127.8.9.1:1", True),
+        ("[::1]:1", True),
+        (f"{os.uname().nodename}:1", True),
+        ("10.0.0.1:1", False),
+        ("[fd00::1]:1", False),
+        ("flink-jobmanager:1", False),
+    ],
+)
+def test_which_endpoints_are_this_machine(endpoint: str, here: bool) -> None:
+    assert is_this_machine(endpoint) == here
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        pytest.param(PortableOptions(**REMOTE), "on other machines", id="remote_server"),
+        pytest.param(
+            PortableOptions(
+                job_endpoint="localhost:1", environment_type="EXTERNAL", environment_config="pool.example.com:50000"
+            ),
+            "on other machines",
+            id="remote_pool",
+        ),
+        pytest.param(
+            PortableOptions(job_endpoint="localhost:1", environment_type="DOCKER", environment_config="image:1"),
+            "in containers",
+            id="containers",
+        ),
+        pytest.param(FlinkOptions(**REMOTE), "on other machines", id="flink"),
+        pytest.param(
+            FlinkOptions(**{**REMOTE, "job_endpoint": "localhost:8099"}, flink_master="flink:8081"),
+            "on other machines",
+            id="remote_cluster",
+        ),
+    ],
+)
+def test_files_of_this_machine_are_refused_for_workers_elsewhere(
+    options: PortableOptions, where: str, text_input: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DeclarationError, match=f"the cache lies in '.*cache', which workers {where} do not see"):
+        build(REFERENCE, tmp_path / "cache", options=options)
+    with pytest.raises(BeamPipesError, match=f"the input '.*' lies on this machine, which workers {where} do not see"):
+        preflight(REFERENCE, "gs://bucket/cache", options=options)
+
+
+def test_shared_files_are_taken_at_their_word(text_input: Path, tmp_path: Path) -> None:
+    """The next thing that is asked for is the server."""
+    options = PortableOptions(**{**REMOTE, "job_endpoint": "127.0.0.2:1"}, shared_files=True)
+
+    with pytest.raises(BuildError, match=r"expected a job server of Beam's at 127\.0\.0\.2:1"):
+        build(REFERENCE, tmp_path / "cache", options=options)
+
+
+@pytest.mark.parametrize("check", ["build", "plan"])
+def test_a_server_that_is_not_there_is_named_with_the_command_that_starts_one(
+    check: str, text_input: Path, tmp_path: Path
+) -> None:
+    run = {"build": build, "plan": preflight}[check]
+    port = free_port()
+
+    with pytest.raises(BuildError, match=rf"portable: expected.*localhost:{port}, but UNAVAILABLE.*prism --job_port"):
+        run(REFERENCE, tmp_path / "cache", options=PortableOptions(job_endpoint=f"localhost:{port}"))
+    with pytest.raises(BuildError, match=r"flink: expected.*Start one \(--flink-job-server-jar starts"):
+        run(REFERENCE, tmp_path / "cache", options=FlinkOptions(job_endpoint=f"localhost:{port}"))
+
+    assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+@pytest.fixture
+def other_server() -> Iterator[int]:
+    """Something that listens, and is no job server."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_what_is_no_job_server_is_told_apart(other_server: int) -> None:
+    with pytest.raises(BuildError, match=f"expected a job server of Beam's at localhost:{other_server}, but"):
+        require_job_server("portable", f"localhost:{other_server}", start="prism", answer_secs=2.0)
+
+
+def test_a_pool_of_workers_is_no_job_server() -> None:
+    from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+
+    endpoint, pool = BeamFnExternalWorkerPoolServicer.start()
+    try:
+        with pytest.raises(BuildError, match="but what answers there is no job server of Beam's. Start one"):
+            require_job_server("portable", endpoint, start="prism")
+    finally:
+        pool.stop(0).wait()
+
+
+def test_prism_is_asked_for_where_there_is_none(text_input: Path, tmp_path: Path) -> None:
+    options = PrismOptions(prism_location=str(tmp_path / "prism"))
+
+    with pytest.raises(BuildError, match="expected a program at .*/prism', and there is none that can be run.*go inst"):
+        build(REFERENCE, tmp_path / "cache", options=options)
+    with pytest.raises(BuildError, match="expected a program at"):
+        preflight(REFERENCE, tmp_path / "cache", options=options)
+
+
+def test_prism_is_looked_for_in_three_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "prism"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(BuildError, match="expected the program prism, found neither .*/prism nor .*apache_beam-v.*nor"):
+        find_prism()
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert find_prism() == program
+
+
+def test_a_program_that_is_no_prism_is_told_apart(tmp_path: Path) -> None:
+    program = tmp_path / "prism"
+    program.write_text("#!/bin/sh\necho the language of the same name >&2\n")
+    program.chmod(0o755)
+
+    with pytest.raises(BuildError, match="did not start to serve jobs; it said the language of the same name. Is it"):
+        with running_prism(program):
+            raise AssertionError("it should not have come to this")
+
+
+@pytest.mark.parametrize("name", ["server.jar", "."])
+def test_a_job_server_that_is_not_there_is_asked_for(name: str, text_input: Path, tmp_path: Path) -> None:
+    options = FlinkOptions(flink_job_server_jar=str(tmp_path / name))
+
+    for check in (preflight, build):
+        with pytest.raises(
+            BuildError, match="flink: expected Beam's job server for Flink in flink_job_server_jar.*Mav"
+        ):
+            check(REFERENCE, tmp_path / "cache", options=options)
+
+
+def test_a_jar_of_something_else_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "other.jar").write_bytes(b"no jar at all")
+
+    with pytest.raises(
+        BuildError, match="did not start to serve jobs; it said .*jar.*Is it Beam's job server for Flink"
+    ):
+        with FlinkOptions(flink_job_server_jar=str(tmp_path / "other.jar")).running():
+            raise AssertionError("it should not have come to this")
+
+
+def test_java_is_asked_for_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "server.jar").write_bytes(b"")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(BuildError, match="the job server is a program of Java, and there is no java on PATH"):
+        FlinkOptions(flink_job_server_jar=str(tmp_path / "server.jar")).require_server()

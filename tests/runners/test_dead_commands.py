@@ -1,0 +1,61 @@
+"""`beam-pipes dead` and `beam-pipes replay-dead`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import replay_declarations
+from typer.testing import CliRunner
+
+from beam_pipes.cache import Cache
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.repaired import read_repairs
+from runners import LocalOptions, build
+from runners.commands import app
+
+REFERENCE = "replay_declarations:rows"
+
+
+def beam_pipes(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv(replay_declarations.INPUT_VARIABLE, str(tmp_path / "input"))
+    (tmp_path / "input").mkdir()
+    lines = [b'{"id": 1, "text": "door"}', b'{"id": 2, "text": "poison"}', b'{"id": 3, "text": "caf\xe9"}']
+    (tmp_path / "input" / "rows.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    build(REFERENCE, tmp_path / "cache", options=LocalOptions(workers=1))
+    return str(tmp_path / "cache")
+
+
+def test_dead_letters_are_listed_exported_repaired_and_replayed(cache: str, tmp_path: Path) -> None:
+    listed = beam_pipes("dead", cache, "--stage", "Measure")
+    assert "ValueError" in listed and "rows.jsonl@26: cannot measure 'poison'" in listed
+    assert '"text": "poison"' in listed and "in transform" in listed
+    assert json.loads(beam_pipes("dead", cache, "--json"))["dead_letters"] == 2
+    assert "SourceError" in beam_pipes("stats", cache)
+
+    letters = tmp_path / "letters.jsonl"
+    assert "2 dead letters are in" in beam_pipes("dead", cache, "-n", "0", "--export", str(letters))
+    assert read_repairs(letters) == {}  # nothing is edited yet
+    letters.write_text(letters.read_text().replace("poison", "antidote"))
+    assert read_repairs(letters) == {"rows.jsonl@26": b'{"id": 2, "text": "antidote"}'}
+
+    replayed = beam_pipes("replay-dead", cache, REFERENCE, "--repairs", str(letters), "--workers", "1")
+
+    assert "1 dead letters run again in 1 source shards, 0 built anew, 0 kept; 1 dead letters are left" in replayed
+    assert [letter.stage for letter in Cache.open(cache).dead_letters()] == ["source"]
+
+
+def test_a_line_of_repairs_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "letters.jsonl").write_text('{"source": "a", "position": 3, "text": "x"}\n{"position": 3}\n')
+
+    with pytest.raises(SourceError, match=r"letters.jsonl, line 2: expected an object with source, position, and text"):
+        read_repairs(tmp_path / "letters.jsonl")

@@ -1,0 +1,192 @@
+"""The worker image and the manifests: linted, versions as everywhere else, every RUN step run in a clean directory."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from dockerfile_parse import DockerfileParser
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "Dockerfile"
+MANIFESTS = sorted((ROOT / "deploy").rglob("*.yaml"))
+HADOLINT = Path(sys.executable).with_name("hadolint")
+UV = Path(sys.executable).with_name("uv")
+
+# Where the image puts things, and a step therefore names them absolutely.
+_PLACES = re.compile(r"(?<![\w.$/])/(install|opt|home|root|source)\b")
+
+
+def _steps() -> list[dict[str, Any]]:
+    parser = DockerfileParser(path=str(DOCKERFILE))
+    return [step for step in parser.structure if step["instruction"] != "COMMENT"]
+
+
+def _args() -> dict[str, str]:
+    return dict(step["value"].split("=", 1) for step in _steps() if step["instruction"] == "ARG")
+
+
+def _stages() -> dict[str, list[dict[str, Any]]]:
+    """Stage → its steps, the FROM first."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for step in _steps():
+        if step["instruction"] == "FROM":
+            stages[step["value"].split(" AS ")[1]] = current = []
+        if stages:
+            current.append(step)
+    return stages
+
+
+def _lint(path: Path) -> str:
+    return subprocess.run([HADOLINT, path], capture_output=True, text=True, timeout=60).stdout
+
+
+def test_the_linter_has_nothing_to_say(tmp_path: Path) -> None:
+    assert _lint(DOCKERFILE) == ""
+    bad = tmp_path / "Dockerfile"
+    bad.write_text(DOCKERFILE.read_text().replace("uv==0.9.30", "uv").replace("USER 65532:65532", "USER root"))
+    assert {"DL3013", "DL3002"} <= set(re.findall(r"DL\d+", _lint(bad))), "it would have"
+
+
+def test_versions_are_those_of_setup_py() -> None:
+    setup, args = (ROOT / "setup.py").read_text(), _args()
+    [beam] = set(re.findall(r'"apache-beam\[[^]]*\]==([\d.]+)"', setup))
+    [version] = re.findall(r'^    version="([\d.]+)"', setup, re.MULTILINE)
+    [(lowest, beyond)] = re.findall(r'python_requires=">=3\.(\d+),<3\.(\d+)"', setup)
+    text = DOCKERFILE.read_text()
+
+    assert args["BEAM_VERSION"] == beam
+    assert f"apache-beam=={beam}\n" in (ROOT / "constraints.txt").read_text()
+    assert int(lowest) <= int(args["PYTHON_VERSION"].removeprefix("3.")) < int(beyond)
+    assert set(re.findall(r"/beam-pipes:([\d.]+)", text)) == {version}
+    assert re.findall(r"uv==([\d.]+)", text) == re.findall(r"uv==([\d.]+)", (ROOT / "Makefile").read_text())[:1]
+    assigned = {
+        node.targets[0].id: node.value
+        for node in ast.parse(setup).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    extras = {key.value for key in assigned["EXTRAS"].keys}
+    assert set(re.findall(r"--extra (\w+)", text)) <= extras
+    for manifest in MANIFESTS:
+        assert set(re.findall(r"/beam-pipes:(\S+)", manifest.read_text())) == {version}, manifest
+
+
+def test_the_image_has_no_build_tools_and_is_nobody_s() -> None:
+    stages = _stages()
+    kinds = {name: [step["instruction"] for step in steps] for name, steps in stages.items()}
+
+    assert list(stages) == ["beam", "packages", "root", "worker"]
+    assert stages["beam"][0]["value"].startswith("apache/beam_python${PYTHON_VERSION}_sdk:${BEAM_VERSION}")
+    assert "-slim-" in stages["root"][0]["value"]
+    assert stages["worker"][0]["value"] == "root AS worker"
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", stages["worker"][-1]["value"]), "Kubernetes wants a number"
+    assert "USER" not in kinds["root"]
+    assert not re.search(r"apt|gcc|build-essential|\buv\b|pip", str([step["value"] for step in stages["root"]]))
+    assert [step["value"] for step in stages["root"] if step["instruction"] == "ENTRYPOINT"] == [
+        '["/opt/apache/beam/boot"]'
+    ]
+
+
+def test_the_large_layer_depends_on_requirements_alone() -> None:
+    steps = _stages()["packages"]
+    installs = next(at for at, step in enumerate(steps) if "--requirement setup.py" in step["value"])
+    copied = [step["value"].split() for step in steps[:installs] if step["instruction"] == "COPY"]
+
+    assert copied == [["setup.py", "pyproject.toml", "constraints.txt", "README.md", "./"]]
+    after = {step["value"].split()[0] for step in steps[installs:] if step["instruction"] == "COPY"}
+    assert after == {"beam_pipes", "transforms", "runners"}
+
+
+def test_what_is_copied_is_not_ignored() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {
+        name
+        for step in _steps()
+        if step["instruction"] == "COPY" and "--from" not in step["value"]
+        for name in step["value"].split()[:-1]
+    }
+
+    assert copied == kept
+    assert all((ROOT / name).exists() for name in copied)
+
+
+@pytest.mark.timeout(300)
+def test_every_run_step_works_in_a_clean_directory(tmp_path: Path) -> None:
+    """In order, as the image is built, with this Python; the directories of the image lie below `tmp_path`."""
+    python, image = tmp_path / "python", tmp_path / "image"
+    subprocess.run([UV, "venv", "--quiet", "--seed", "--python", sys.executable, python], check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    environment = {**kept, "PATH": f"{python / 'bin'}:{os.environ['PATH']}"}
+    source = image / "source"
+    source.mkdir(parents=True)
+    ran = 0
+    for name, steps in _stages().items():
+        for step in steps:
+            if step["instruction"] == "COPY" and "--from" not in step["value"]:
+                for entry in step["value"].split()[:-1]:
+                    copy = shutil.copytree if (ROOT / entry).is_dir() else shutil.copy
+                    copy(ROOT / entry, source / entry)
+            if step["instruction"] != "RUN":
+                continue
+            command = re.sub(r"--mount=\S+\s+", "", step["value"])
+            command = _PLACES.sub(lambda found: str(image / found[1]), command)
+            done = subprocess.run(
+                ["sh", "-euc", command], cwd=source, env=environment, capture_output=True, text=True, timeout=280
+            )
+            assert done.returncode == 0, (name, command, done.stderr)
+            ran += 1
+    assert ran == 4
+
+    installed = image / "install"
+    [packages] = installed.glob("lib/python3.*/site-packages")
+    code = """
+import importlib.util, runners.cli, beam_pipes.offline
+for name in ("apache_beam", "tensorflow_transform", "google.cloud.storage", "sentencepiece", "typer"):
+    assert importlib.util.find_spec(name) is not None, name
+print(beam_pipes.__file__)
+"""
+    done = subprocess.run(
+        [python / "bin" / "python", "-c", code],
+        env={**environment, "PYTHONPATH": str(packages)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == str(packages / "beam_pipes" / "__init__.py"), done.stderr
+    assert (installed / "bin" / "beam-pipes").exists()
+    assert (image / "opt/apache/beam-venv").stat().st_mode & 0o1777 == 0o1777
+    shutil.rmtree(installed)  # some gigabytes
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
+    documents = list(yaml.safe_load_all(path.read_text()))
+    assert documents
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+        document["spec"]["replikas"] = 1
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_workers_of_a_task_manager_lie_beside_it() -> None:
+    documents = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/flink-session-cluster.yaml").read_text()))
+    [workers] = [d for d in documents if d["metadata"]["name"] == "flink-taskmanager"]
+    containers = {each["name"]: each for each in workers["spec"]["template"]["spec"]["containers"]}
+    pool = containers["python-workers"]
+    [port] = [each["containerPort"] for each in pool["ports"]]
+    slots = re.search(r"numberOfTaskSlots: (\d+)", containers["taskmanager"]["env"][0]["value"])
+
+    assert pool["args"] == ["--worker_pool"]
+    assert f"--environment-config=localhost:{port}" in (ROOT / "docs" / "deploy.md").read_text()
+    assert slots is not None
+    assert slots[1] == pool["resources"]["requests"]["cpu"]

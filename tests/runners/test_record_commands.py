@@ -1,0 +1,85 @@
+"""why, trace, who, when and takedown, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import beam_pipes
+
+from beam_pipes.cache import Cache
+from beam_pipes.loader import Loader
+
+
+@pytest.fixture
+def cache(text_input: Path, tmp_path: Path) -> Cache:
+    path = tmp_path / "cache"
+    beam_pipes("build", "sample_declarations:words_with_dead_letters", "--to", str(path))
+    return Cache.open(path)
+
+
+def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache: Cache, tmp_path: Path) -> None:
+    record = cache["train"].record_ids([3])[0]
+    why = beam_pipes("why", record, cache.path).stdout
+    assert why.startswith(f"{record}: written (record ")
+    assert "train[3]: words-train.tfrecord-00000-of-" in why
+    assert json.loads(beam_pipes("why", record, cache.path, "--json").stdout)["fate"]["status"] == "written"
+
+    traced = beam_pipes("why", record, cache.path, "sample_declarations:words").stdout
+    assert traced.startswith(why)
+    assert all(stage in traced for stage in ("SplitWords", "CountLetters", "RandomPartition", "write"))
+    assert "lines: 1" in traced
+    traced = beam_pipes("trace", record, "sample_declarations:words", "--cache", cache.path).stdout
+    assert "train: 1 records" in traced
+
+    loader = Loader(cache["train"], batch_size=8, seed=4)
+    iterator = iter(loader)
+    next(iterator)
+    state = tmp_path / "state.json"
+    state.write_bytes(loader.get_state())
+    options = ("--batch-size", "8", "--state", str(state))
+    when = json.loads(beam_pipes("when", record, cache.path, *options, "--json").stdout)
+    assert [place["step"] for place in when] == [place.step for place in loader.when_record(record)]
+    step = str(when[0]["step"])
+    assert record in beam_pipes("who", cache.path, "--step", step, *options).stdout
+    plain = ("--batch-size", "8", "--seed", "4", "--split", "train", "--json")
+    who = json.loads(beam_pipes("who", cache.path, "--step", step, *plain).stdout)
+    assert [each["record_id"] for each in who] == [each.record_id for each in loader.who(int(step))]
+    assert "delivered 1 times" in beam_pipes("when", record, cache.path, *options).stdout
+
+    ids = tmp_path / "ids.txt"
+    ids.write_text(f"# a request\n{record}\n\nnowhere.txt@3\n")
+    taken = beam_pipes("takedown", cache.path, str(ids), "--reason", "request 1").stdout
+    assert "takedown 1 (revision 1): 2 ids, 1 source records matched." in taken
+    assert "matches nothing: nowhere.txt@3" in taken
+    assert "taken down; in its place" in beam_pipes("who", cache.path, "--step", step, *options).stdout
+    assert "(taken down)" in beam_pipes("why", record, cache.path).stdout
+    verified = beam_pipes("verify", cache.path).stdout
+    assert "no problem" in verified
+    assert "any other reader of TFRecords sees them" in verified
+    assert ", request 1" in beam_pipes("takedown", cache.path, "--list").stdout
+    assert json.loads(beam_pipes("takedown", cache.path, "--list", "--json").stdout)[0]["reason"] == "request 1"
+    assert "undo 1 (revision 2)" in beam_pipes("takedown", cache.path, "--undo", "1").stdout
+    assert beam_pipes("takedown", cache.path, "--resolve").stdout.startswith("resolve (revision 3)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["why", "large.txt@1", "CACHE"], "no record that starts at 1. Did you mean large.txt@0 or large.txt@"),
+        (["trace", "large@0", "sample_declarations:words"], "Did you mean large.txt@0"),
+        (["who", "CACHE", "--step", "0", "--batch-size", "2"], "has the splits eval, train, words: choose one with"),
+        (["who", "CACHE", "--step", "0", "--batch-size", "2", "--state", "none.json"], "no such file"),
+        (["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"], "as many --rate, got 0"),
+        (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --resolve"),
+        (["takedown", "CACHE", "none.txt"], "expected a text file with one record id a line"),
+        (["takedown", "CACHE", "--undo", "3"], "expected the number of a takedown in force, one of [], got 3"),
+    ],
+)
+def test_mistakes_end_in_one_message(cache: Cache, arguments: list[str], message: str) -> None:
+    done = beam_pipes(*(cache.path if each == "CACHE" else each for each in arguments), check=False)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

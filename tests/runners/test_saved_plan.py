@@ -1,0 +1,107 @@
+"""Saved plans: a build that is held to one does what was planned, or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sample_declarations
+
+from beam_pipes.errors import PlanError, StalePlanError
+from beam_pipes.offline.plan import make_plan
+from beam_pipes.offline.saved_plan import SavedPlan
+from runners import LocalOptions, build
+
+ONE = LocalOptions(workers=1)
+
+
+def _saved(tmp_path: Path, **options: Any) -> SavedPlan:
+    file = tmp_path / "plan.json"
+    SavedPlan.of(make_plan(sample_declarations.words(**options), tmp_path / "cache")).save(file)
+    return SavedPlan.load(file)
+
+
+def test_a_build_of_what_was_planned_runs(text_input: Path, tmp_path: Path) -> None:
+    saved = _saved(tmp_path)
+    os.utime(text_input / "large.txt", (1, 1))  # touched and not changed
+
+    result = build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved)
+
+    assert result.snapshot == saved.snapshot
+    assert build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved).up_to_date
+
+
+def test_input_that_changed_stops_the_build(text_input: Path, tmp_path: Path) -> None:
+    saved = _saved(tmp_path)
+    (text_input / "more.txt").write_text("to be or not\n")
+
+    with pytest.raises(
+        StalePlanError,
+        match=r"the plan is out of date: the input changed: 9 files with [\d,]+ bytes then, 10 files with [\d,]+ bytes "
+        r"now\. Nothing was built\. Plan again, look at the forecast",
+    ):
+        build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved)
+
+    assert not (tmp_path / "cache" / "snapshots").exists()
+
+
+def test_a_declaration_that_changed_stops_the_build(text_input: Path, tmp_path: Path) -> None:
+    saved = _saved(tmp_path)
+
+    with pytest.raises(StalePlanError, match=r"out of date: the declaration changed: seed: 0 → 1\. Nothing was built"):
+        build(sample_declarations.words(seed=1), tmp_path / "cache", options=ONE, saved_plan=saved)
+    with pytest.raises(StalePlanError, match=r"it is of 'words', and 'others' is to be built"):
+        others = dataclasses.replace(sample_declarations.words(), name="others")
+        build(others, tmp_path / "cache", options=ONE, saved_plan=saved)
+
+
+def test_a_generation_that_was_not_planned_stops_the_build(text_input: Path, tmp_path: Path) -> None:
+    saved = _saved(tmp_path)
+    build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved)
+
+    with pytest.raises(StalePlanError, match="everything is to be built anew, or was since"):
+        build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved, overwrite=True)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 2, "name": "words"}'])
+def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+
+    with pytest.raises(PlanError, match=r"expected a plan in '.*plan.json', got .*Make one: beam-pipes plan"):
+        SavedPlan.load(tmp_path / "plan.json")
+
+
+def test_a_plan_that_cannot_be_saved_is_an_error(text_input: Path, tmp_path: Path) -> None:
+    plan = make_plan(sample_declarations.words(), tmp_path / "cache")
+
+    with pytest.raises(PlanError, match="the plan cannot be saved as '.*nowhere/plan.json': No such file"):
+        SavedPlan.of(plan).save(tmp_path / "nowhere" / "plan.json")
+
+
+def test_plan_and_build_on_the_command_line(text_input: Path, tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
+        command = [sys.executable, "-m", "runners", *arguments, "sample_declarations:words", "--to", cache]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+    cache, plan = str(tmp_path / "cache"), str(tmp_path / "plan.json")
+    planned = run("plan", "--save", plan)
+    assert "forecast from 496 records of " in planned.stdout, planned.stderr
+    assert "left to do: " in planned.stdout
+    assert json.loads(Path(plan).read_text())["forecast"]["records_read"] == {"value": 496.0, "error": 0.0}
+
+    with open(text_input / "large.txt", "a") as file:
+        file.write("and more\n")
+    refused = run("build", "--plan", plan, "--workers", "1")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("beam-pipes: the plan is out of date: the input changed")
+
+    run("plan", "--save", plan, "--no-forecast")
+    assert json.loads(Path(plan).read_text())["forecast"] is None
+    assert run("build", "--plan", plan, "--workers", "1").returncode == 0
