@@ -103,7 +103,7 @@ def run_stock_beam(corpus: str, to: str) -> int:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from benchmarks.text_stages import example, long_enough, normalize, tokenize
-    from runners.direct import IN_PROCESS_RUNNER
+    from runners.beam_pipeline import IN_PROCESS_RUNNER
 
     def serialize(made: dict[str, Any]) -> bytes:
         feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[made["tokens"].tobytes()]))

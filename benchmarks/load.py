@@ -5,7 +5,8 @@
 
 memmap         `np.memmap` and a fancy index per batch: one file, no format, the limit for NumPy
 native         `beam_pipes.loader.Loader` over a cache of TFRecord files; native_workers: with one thread ahead
-tf_path        `beam_pipes.on_device.DataLoader.from_cache`, iterated as a tf.data.Dataset
+tf_path        `beam_pipes.on_device.DataLoader.from_cache` in a loop: TensorFlow's tensors
+tf_dataset     its tf.data.Dataset in a loop, as further transformations read it
 to_jax         the same, `to_jax`; to_torch: `to_torch`; to_numpy: `to_numpy`
 tfdata         `TFRecordDataset` over the same files, a shuffle buffer of 10,000, batched `parse_example`, `decode_raw`
 grain          Grain's MapDataset over an ArrayRecord of the same tokens, raw bytes, its threads
@@ -92,7 +93,8 @@ def _measure_one_feature(work: Path, rows: int, repeats: int, chosen: list[str] 
         "native": lambda: Loader(split, batch_size=BATCH),
         "native_workers": lambda: Loader(split, batch_size=BATCH, workers=1, prefetch=32),
         "sequential": lambda: Loader(split, batch_size=BATCH, shuffle=False),
-        "tf_path": lambda: on_device_loader(split).dataset,
+        "tf_path": lambda: on_device_loader(split),
+        "tf_dataset": lambda: on_device_loader(split).dataset,
         "to_numpy": lambda: on_device_loader(split).to_numpy(),
         "to_jax": lambda: on_device_loader(split).to_jax(),
         "to_torch": lambda: on_device_loader(split).to_torch(),
@@ -120,7 +122,8 @@ def _measure_five_features(work: Path, rows: int, repeats: int) -> dict[str, Any
     readers: dict[str, Reader] = {
         "memmap": lambda: memmap_batches(memmap),
         "native": lambda: Loader(split, batch_size=BATCH),
-        "tf_path": lambda: on_device_loader(split).dataset,
+        "tf_path": lambda: on_device_loader(split),
+        "tf_dataset": lambda: on_device_loader(split).dataset,
         "to_jax": lambda: on_device_loader(split).to_jax(),
         "to_torch": lambda: on_device_loader(split).to_torch(),
         "tfdata": lambda: tf_record_batches(files, FIVE),
@@ -141,8 +144,7 @@ def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int)
             raise AssertionError(f"{name} gave {seen} rows with sum {checksum}, expected {rows} with {expected}")
     passes = {name: _pass_of(reader) for name, reader in readers.items()}
     pairs = [(name, "native") for name in readers if name != "native" and "native" in readers]
-    if {"tf_path", "tfdata"} <= readers.keys():
-        pairs.append(("tf_path", "tfdata"))
+    pairs += [(name, "tfdata") for name in ("tf_path", "tf_dataset") if {name, "tfdata"} <= readers.keys()]
     secs: Secs = {}
     for first, second in pairs:
         chosen = {first: passes[first], second: passes[second]}
@@ -189,6 +191,7 @@ def _figures(secs: Secs, tokens: int) -> dict[str, Any]:
         "native_to_grain": of("native", "grain"),
         "native_to_torch": of("native", "torch"),
         "tf_path_to_tfdata": of("tf_path", "tfdata"),
+        "tf_dataset_to_tfdata": of("tf_dataset", "tfdata"),
         "mtokens_per_sec": {name: round(tokens / 1e6 / statistics.median(times), 1) for name, times in every.items()},
     }
 

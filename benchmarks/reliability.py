@@ -1,7 +1,8 @@
-"""Kill, retry, corruption and resumption campaigns, and counts of what went wrong.
+"""Kill, retry, corruption, dead-letter, resumption and loading campaigns, and counts of what went wrong.
 
-    python -m benchmarks.reliability --json reliability.json                       full size (several minutes)
-    python -m benchmarks.reliability --kills 4 --corruptions 500 --resumes 20      a smoke run
+    python -m benchmarks.reliability --json reliability.json     full size (several minutes)
+
+A smoke run: `--kills 4 --corruptions 500 --resumes 20 --moments 5 --dead-letter-records 400`.
 
 Exits with 1 where anything was lost, duplicated, undetected or different.
 """
@@ -17,9 +18,11 @@ from typing import Any
 
 from beam_pipes.cache.kill_points import LABELS
 from benchmarks import harness
+from benchmarks.campaigns.corrupted_records import dead_letter_campaign
 from benchmarks.campaigns.corruptions import corrupt
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
 from benchmarks.campaigns.kills import labelled_kills, random_kills
+from benchmarks.campaigns.loading import loading_campaign
 from benchmarks.campaigns.resumes import resume_campaign
 from benchmarks.campaigns.retries import retry_campaign
 from runners.build import build
@@ -36,6 +39,8 @@ def main() -> None:
             retries=arguments.retries,
             corruptions=arguments.corruptions,
             resumes=arguments.resumes,
+            moments=arguments.moments,
+            dead_letter_records=arguments.dead_letter_records,
             seed=arguments.seed,
         )
     harness.report({**results, "secs": round(time.monotonic() - started, 1)}, arguments.json)
@@ -43,14 +48,30 @@ def main() -> None:
         sys.exit(1)
 
 
-def run(directory: Path, *, kills: int, retries: int, corruptions: int, resumes: int, seed: int = 0) -> dict[str, Any]:
-    """All four campaigns, in directories below `directory`; `problems` lists what should not have happened."""
+def run(
+    directory: Path,
+    *,
+    kills: int,
+    retries: int,
+    corruptions: int,
+    resumes: int,
+    moments: int,
+    dead_letter_records: int,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """All six campaigns, in directories below `directory`; `problems` lists what should not have happened."""
     at_random = random_kills(directory / "random", kills=kills, seed=seed)
     at_steps = labelled_kills(directory / "labelled", LABELS)
     retried = retry_campaign(directory / "retries", builds=retries, seed=seed)
     corrupted = corrupt(_cache(directory / "corrupted", files=1), tries=corruptions, seed=seed)
     resumed = resume_campaign(_cache(directory / "resumed", files=6), tuples=resumes, seed=seed)
+    loaded = loading_campaign(directory / "resumed" / "cache", directory / "loaded", moments=moments, seed=seed)
     problems = [*at_random.problems, *at_steps.problems, *corrupted.undetected[:20], *resumed.different[:20]]
+    dead = dead_letter_campaign(directory / "dead", records=dead_letter_records, seed=seed)
+    problems += loaded.problems[:20]
+    if dead.missing or dead.extra or dead.incomplete:
+        problems.append(f"dead letters: {dead.missing} missing, {dead.extra} extra, {dead.incomplete} incomplete")
+    problems += [f"dead letters on {name} are not those on {dead.runners[0]}" for name in dead.different]
     if retried.different_builds:
         problems.append(f"{retried.different_builds} of {retried.builds} retried builds gave other bytes")
     lost = at_random.records_lost + at_steps.records_lost + retried.records_lost
@@ -74,9 +95,19 @@ def run(directory: Path, *, kills: int, retries: int, corruptions: int, resumes:
         "bad_inputs_tried": corrupted.tried,
         "bad_inputs_by_damage": dict(corrupted.by_damage),
         "bad_inputs_by_kind_of_file": dict(corrupted.by_kind),
-        "undetected_corruptions": len(corrupted.undetected),
+        "undetected_corruptions": len(corrupted.undetected) + dead.missing,
+        "corrupted_records_planted": dead.planted,
+        "corrupted_records_by_kind": dict(dead.planted_by_kind),
+        "dead_letters_missing": dead.missing,
+        "dead_letters_extra": dead.extra,
+        "dead_letters_incomplete": dead.incomplete,
+        "dead_letters_equal_on": [name for name in dead.runners if name not in dead.different],
         "resume_tuples_tried": resumed.tried,
         "resume_tuples_equal": resumed.equal,
+        "loading_moments_tried": loaded.moments,
+        "loading_moments_in_time": loaded.in_time,
+        "loading_moments_by_ending": dict(loaded.by_ending),
+        "loading_next_starts": loaded.next_starts,
         "problems": problems,
     }
 
@@ -87,6 +118,12 @@ def _parser() -> Any:
     parser.add_argument("--retries", type=int, default=10, help="builds whose stages fail transiently [10]")
     parser.add_argument("--corruptions", type=int, default=100_000, help="files to be damaged [100000]")
     parser.add_argument("--resumes", type=int, default=1_000, help="states to go on from [1000]")
+    parser.add_argument(
+        "--moments", type=int, default=100, help="passes of loading to be ended at random moments [100]"
+    )
+    parser.add_argument(
+        "--dead-letter-records", type=int, default=10_000, help="records of which 6 %% are corrupted [10000]"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of all that is drawn [0]")
     parser.add_argument("--directory", help="where to work; a disk that can take a few megabytes [temporary]")
     return parser

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.campaigns.session_members import processes_left
+
 _START = "from benchmarks.campaigns.builder import serve; serve()"
 _LIMIT_SECS = 120.0
 _ORPHAN_SECS = 10.0
@@ -122,7 +124,7 @@ def _run(order: Mapping[str, Any]) -> dict[str, Any]:
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
         "error": told[1],
         "error_type": told[0],
-        "orphans": _orphans(pid),
+        "orphans": processes_left(pid, wait_secs=_ORPHAN_SECS),
         "secs": time.monotonic() - started,
     }
 
@@ -160,23 +162,3 @@ def _child(order: Mapping[str, Any], words: int) -> None:
         os.write(words, json.dumps(told).encode())
     finally:
         os._exit(0)
-
-
-def _orphans(session: int) -> int:
-    """Processes of the session that are still there, after a while for those that are about to end."""
-    deadline = time.monotonic() + _ORPHAN_SECS
-    while (count := _members(session)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return count
-
-
-def _members(session: int) -> int:
-    count = 0
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            count += int(fields[3]) == session and fields[0] != "Z"
-    return count

@@ -22,7 +22,7 @@ from benchmarks.campaigns.declarations import (
 )
 
 # Of the files of a snapshot, those that hold what belongs to one run.
-_OF_ONE_RUN = ("build.json",)
+_OF_ONE_RUN = ("build.json", "report.html")
 
 
 @dataclasses.dataclass(kw_only=True)

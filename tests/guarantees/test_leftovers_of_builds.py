@@ -19,11 +19,11 @@ from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationErr
 from beam_pipes.offline.leftovers import collect
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.shard_task import ShardTask
+from beam_pipes.offline.worker_process import WorkerProcess
 from beam_pipes.sources.source import Slice, SourceShard
 from runners.build import build
 from runners.options import LocalOptions
 from runners.stall_watch import StallWatch
-from runners.worker_process import WorkerProcess
 
 ONE = LocalOptions(workers=1)
 

@@ -1,0 +1,26 @@
+"""The processes of a session, which is what a campaign starts everything in that it may have to find again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def processes_left(session: int, *, wait_secs: float) -> int:
+    """How many processes of the session are still there, after a while for those that are about to end."""
+    deadline = time.monotonic() + wait_secs
+    while (count := _members(session)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return count
+
+
+def _members(session: int) -> int:
+    count = 0
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        count += int(fields[3]) == session and fields[0] != "Z"
+    return count

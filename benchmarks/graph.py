@@ -1,0 +1,422 @@
+"""Graphs on the host: tokens, images, and a rotation of some of them: ours beside tf.data and DALI, in one process.
+
+    python -m benchmarks.graph --json graph.json                            (2,000 images, 100,000 records; minutes)
+    python -m benchmarks.graph --images 64 --records 4096 --repeats 1       (a minute)
+
+tokens        TFRecords of 512 uint16 as raw bytes → shuffled batches of 256; tokens_int64: the same as an int64_list
+images        JPEG of 500×375 → decode → resize to 224×224 with antialiasing → (x - mean) / std, float32 CHW
+conditional   JPEG → decode → a quarter of the images turned by 10 to 30 degrees, in a canvas of their size
+device        pixels of 500×375 → random part, resized to 224×224 → colours → mirror → (x - mean) / std, with JAX and
+              torch, beside the same on the host; where one of them has a GPU, or with --device
+
+DALI takes part where it can be imported: `pip install --target DIR nvidia-dali-cuda120` and DIR on PYTHONPATH; its
+operators for the host need no GPU. What each alternative gives is checked before it is timed: every record once and
+whole; pixels as ours but for the decoder's rounding; a quarter of the images turned. Ours checks the checksum of every
+record when it is first read, and shuffles over the whole file; the others have shuffle buffers of 4,096 records.
+
+A key `a_to_best` is our throughput over that of the better alternative: medians over runs taken in turns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import beam_pipes.graph.tfrecord as tfrec
+from beam_pipes.cache.dali_index import dali_index_text
+from beam_pipes.cache.framing import RecordWriter, scan_records
+from beam_pipes.cache.messages import Example
+from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
+from benchmarks import harness
+from transforms import fn
+
+LENGTH, VOCABULARY, TOKEN_BATCH, SHUFFLE_BUFFER = 512, 50_000, 256, 4096
+IMAGE_BATCH, SIZE, MEAN, STD = 32, 224, (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
+PROBABILITY, ANGLES = 0.25, (10.0, 30.0)
+
+Batches = Callable[[], Iterator[np.ndarray]]  # one epoch
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--images", type=int, default=2000, help="how many JPEG files [2000]")
+    parser.add_argument("--records", type=int, default=100_096, help="how many records of tokens [100096]")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads of each alternative")
+    parser.add_argument("--device", action="store_true", help="the part for devices also where there is no GPU")
+    options = parser.parse_args(arguments)
+    images = max(IMAGE_BATCH, options.images // IMAGE_BATCH * IMAGE_BATCH)
+    records = max(TOKEN_BATCH, options.records // TOKEN_BATCH * TOKEN_BATCH)
+    whole: dict[str, Any] = {"images": images, "records": records, "threads": options.threads}
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        packed, listed, total = write_tokens(root, records)
+        write_images(root / "images", images)
+        cases: dict[str, tuple[dict[str, Batches], Callable[[dict[str, Batches]], None], int]] = {
+            "tokens": (token_readers(packed, True, options.threads), token_check(records, total), records),
+            "tokens_int64": (token_readers(listed, False, options.threads), token_check(records, total), records),
+            "images": (image_readers(root / "images", options.threads), check_images, images),
+            "conditional": (conditional_readers(root / "images", options.threads), check_turned, images),
+        }
+        for name, (readers, check, count) in cases.items():
+            check(readers)
+            secs = harness.paired_seconds(
+                {key: lambda epoch=epoch: run_through(epoch) for key, epoch in readers.items()}, repeats=options.repeats
+            )
+            medians = {key: statistics.median(values) for key, values in secs.items()}
+            whole[name] = {f"{key}_per_sec": round(count / value, 1) for key, value in medians.items()}
+            best = min(value for key, value in medians.items() if key != "ours")
+            whole[f"{name}_to_best"] = round(best / medians["ours"], 3)
+    devices = device_names()
+    if options.device or any("cpu" not in name.lower() for name in devices.values()):
+        whole["device"] = {**devices, **measure_devices(images, options.threads, options.repeats)}
+    harness.report(whole, options.json)
+    return whole
+
+
+def run_through(epoch: Batches) -> int:
+    """Goes through an epoch; returns how many samples it had."""
+    return sum(len(batch) for batch in epoch())
+
+
+def dali() -> Any:
+    """The modules of DALI, or None."""
+    try:
+        for module in ("fn", "tfrecord", "types"):
+            importlib.import_module(f"nvidia.dali.{module}")
+        return importlib.import_module("nvidia.dali")
+    except ImportError:
+        return None
+
+
+# Input
+
+
+def write_tokens(root: Path, records: int) -> tuple[Path, Path, int]:
+    """The same tokens as raw bytes and as int64 lists, each with an index for DALI; and their sum."""
+    rng = np.random.default_rng(0)
+    packed, listed, total = root / "packed.tfrecord", root / "listed.tfrecord", 0
+    with RecordWriter(packed) as raw, RecordWriter(listed) as ints:
+        for number in range(records):
+            # Tokens of text are mostly common ones; the first two are the number of the record.
+            tokens = np.minimum(rng.zipf(1.2, LENGTH), VOCABULARY - 1).astype(np.uint16)
+            tokens[:2] = number >> 15, number & 0x7FFF
+            total += int(tokens.sum(dtype=np.int64))
+            for writer, kind in ((raw, "bytes"), (ints, "ints")):
+                message = Example()
+                feature = message.features.feature["tokens"]
+                if kind == "bytes":
+                    feature.bytes_list.value.append(tokens.astype("<u2").tobytes())
+                else:
+                    feature.int64_list.value.extend(tokens.tolist())
+                writer.write(message.SerializeToString())
+    for path in (packed, listed):
+        places = np.array(list(scan_records(path)))
+        path.with_suffix(".idx").write_text(dali_index_text(places[:, 0], places[:, 1]))
+    return packed, listed, total
+
+
+def write_images(directory: Path, count: int) -> None:
+    """JPEG files of 500×375, smooth with some noise: about 60 kB each."""
+    from PIL import Image
+
+    (directory / "all").mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    for number in range(count):
+        coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
+        smooth = np.asarray(coarse.resize((500, 375), Image.Resampling.BICUBIC)).astype(np.int16)
+        pixels = np.clip(smooth + rng.integers(-12, 12, smooth.shape), 8, 255).astype(np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+        (directory / "all" / f"{number:06}.jpg").write_bytes(buffer.getvalue())
+
+
+# Tokens
+
+
+def token_readers(path: Path, packed: bool, threads: int) -> dict[str, Batches]:
+    feature = tfrec.FixedLenFeature([], tfrec.string, "") if packed else tfrec.FixedLenFeature([LENGTH], tfrec.int64, 0)
+
+    @pipeline_def(batch_size=TOKEN_BATCH, num_threads=threads, seed=1)
+    def ours() -> Any:
+        tokens = fn.readers.tfrecord(path=str(path), features={"tokens": feature}, random_shuffle=True)["tokens"]
+        return {"tokens": fn.reinterpret(tokens, dtype=types.UINT16) if packed else tokens}
+
+    pipe = ours()
+    readers: dict[str, Batches] = {
+        "ours": lambda: (batch["tokens"] for batch in GraphIterator(pipe)),
+        "tfdata": tfdata_tokens(path, packed, threads),
+    }
+    if (library := dali()) is not None:
+        readers["dali"] = dali_tokens(library, path, packed, threads)
+    return readers
+
+
+def tfdata_tokens(path: Path, packed: bool, threads: int) -> Batches:
+    import tensorflow as tf
+
+    spec = tf.io.FixedLenFeature([], tf.string) if packed else tf.io.FixedLenFeature([LENGTH], tf.int64)
+
+    def parse(batch: Any) -> Any:
+        tokens = tf.io.parse_example(batch, {"tokens": spec})["tokens"]
+        return tf.io.decode_raw(tokens, tf.uint16) if packed else tokens
+
+    dataset = tf.data.TFRecordDataset([str(path)]).shuffle(SHUFFLE_BUFFER, seed=1).batch(TOKEN_BATCH)
+    dataset = dataset.map(parse, num_parallel_calls=threads).prefetch(2)
+    return lambda: iter(dataset.as_numpy_iterator())
+
+
+def dali_tokens(library: Any, path: Path, packed: bool, threads: int) -> Batches:
+    of = library.tfrecord
+    feature = of.FixedLenFeature([], of.string, "") if packed else of.FixedLenFeature([LENGTH], of.int64, 0)
+
+    @library.pipeline_def(batch_size=TOKEN_BATCH, num_threads=threads, device_id=None, seed=1)
+    def define() -> Any:
+        tokens = library.fn.readers.tfrecord(
+            path=str(path),
+            index_path=str(path.with_suffix(".idx")),
+            features={"tokens": feature},
+            random_shuffle=True,
+            initial_fill=SHUFFLE_BUFFER,
+            name="reader",
+        )["tokens"]
+        return library.fn.reinterpret(tokens, dtype=library.types.UINT16) if packed else tokens
+
+    return dali_epochs(define())
+
+
+def dali_epochs(pipe: Any) -> Batches:
+    """Epochs of a DALI pipeline whose reader is called "reader"."""
+    pipe.build()
+    size = pipe.max_batch_size
+
+    def epoch() -> Iterator[np.ndarray]:
+        for _ in range(pipe.epoch_size("reader") // size):
+            (batch,) = pipe.run()
+            yield batch.as_array() if batch.is_dense_tensor() else [np.asarray(batch[i]) for i in range(len(batch))]
+
+    return epoch
+
+
+def token_check(records: int, total: int) -> Callable[[dict[str, Batches]], None]:
+    def check(readers: dict[str, Batches]) -> None:
+        for name, epoch in readers.items():
+            seen, found = np.zeros(records, np.int64), 0
+            for batch in epoch():
+                numbers = (batch[:, 0].astype(np.int64) << 15) + batch[:, 1]
+                np.add.at(seen, numbers, 1)
+                found += int(batch.sum(dtype=np.int64))
+            if not (seen == 1).all() or found != total:
+                raise AssertionError(f"{name}: {(seen != 1).sum()} records are missing or twice, or tokens differ")
+
+    return check
+
+
+# Images
+
+
+def image_readers(root: Path, threads: int) -> dict[str, Batches]:
+    @pipeline_def(batch_size=IMAGE_BATCH, num_threads=threads)
+    def ours() -> Any:
+        images = fn.decoders.image(fn.readers.file(file_root=str(root))[0])
+        return {"images": fn.crop_mirror_normalize(fn.resize(images, size=[SIZE, SIZE]), mean=MEAN, std=STD)}
+
+    pipe = ours()
+    readers: dict[str, Batches] = {
+        "ours": lambda: (batch["images"] for batch in GraphIterator(pipe)),
+        "tfdata": tfdata_images(root, threads),
+    }
+    if (library := dali()) is not None:
+
+        @library.pipeline_def(batch_size=IMAGE_BATCH, num_threads=threads, device_id=None)
+        def theirs() -> Any:
+            of = library.fn
+            images = of.decoders.image(of.readers.file(file_root=str(root), name="reader")[0])
+            return of.crop_mirror_normalize(of.resize(images, size=[SIZE, SIZE]), mean=list(MEAN), std=list(STD))
+
+        readers["dali"] = dali_epochs(theirs())
+    return readers
+
+
+def tfdata_files(root: Path) -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(sorted(map(str, root.glob("all/*.jpg")))).map(tf.io.read_file)
+
+
+def tfdata_images(root: Path, threads: int) -> Batches:
+    import tensorflow as tf
+
+    def load(data: Any) -> Any:
+        image = tf.image.resize(
+            tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE"), [SIZE, SIZE], antialias=True
+        )
+        return tf.transpose((image - MEAN) / STD, [2, 0, 1])
+
+    dataset = tfdata_files(root).map(load, num_parallel_calls=threads).batch(IMAGE_BATCH).prefetch(2)
+    return lambda: iter(dataset.as_numpy_iterator())
+
+
+def check_images(readers: dict[str, Batches]) -> None:
+    """Shapes of all images; pixels of the first batch as ours, but for rounding (1/58 is one step of 256)."""
+    expected = None
+    for batch in readers["ours"]():  # to the end of the epoch: the next one begins with the same images
+        expected = batch if expected is None else expected
+    for name, epoch in readers.items():
+        for index, batch in enumerate(epoch()):
+            if batch.shape != (IMAGE_BATCH, 3, SIZE, SIZE) or batch.dtype != np.float32:
+                raise AssertionError(f"{name}: expected float32 {(IMAGE_BATCH, 3, SIZE, SIZE)}, got {batch.shape}")
+            if index == 0 and (error := float(np.abs(batch - expected).mean())) > 0.05:
+                raise AssertionError(f"{name}: pixels differ from ours by {error:.3f} on average")
+
+
+# A condition
+
+
+def conditional_readers(root: Path, threads: int) -> dict[str, Batches]:
+    @pipeline_def(batch_size=IMAGE_BATCH, num_threads=threads, seed=1, enable_conditionals=True)
+    def ours() -> Any:
+        images = fn.decoders.image(fn.readers.file(file_root=str(root))[0])
+        turn = fn.random.coin_flip(probability=PROBABILITY, dtype=types.BOOL)
+        if turn:
+            result = fn.rotate(images, angle=fn.random.uniform(range=ANGLES), fill_value=0, keep_size=True)
+        else:
+            result = images
+        return {"images": result}
+
+    pipe: Pipeline = ours()
+    readers: dict[str, Batches] = {
+        "ours": lambda: (batch["images"] for batch in GraphIterator(pipe)),
+        "tfdata": tfdata_turned(root, threads),
+    }
+    if (library := dali()) is not None:
+
+        @library.pipeline_def(
+            batch_size=IMAGE_BATCH, num_threads=threads, device_id=None, seed=1, enable_conditionals=True
+        )
+        def theirs() -> Any:
+            of = library.fn
+            images = of.decoders.image(of.readers.file(file_root=str(root), name="reader")[0])
+            turn = of.random.coin_flip(probability=PROBABILITY, dtype=library.types.BOOL)
+            if turn:
+                result = of.rotate(images, angle=of.random.uniform(range=ANGLES), fill_value=0, keep_size=True)
+            else:
+                result = images
+            return result
+
+        readers["dali"] = dali_epochs(theirs())
+    return readers
+
+
+def tfdata_turned(root: Path, threads: int) -> Batches:
+    import tensorflow as tf
+
+    def turned(image: Any) -> Any:
+        angle = tf.random.uniform([], *ANGLES) * (np.pi / 180)
+        cosine, sine = tf.cos(angle), tf.sin(angle)
+        x, y = 249.5, 187.0
+        matrix = tf.stack([cosine, -sine, x - cosine * x + sine * y, sine, cosine, y - sine * x - cosine * y, 0.0, 0.0])
+        made = tf.raw_ops.ImageProjectiveTransformV3(
+            images=image[None],
+            transforms=matrix[None],
+            output_shape=[375, 500],
+            fill_value=0.0,
+            interpolation="BILINEAR",
+            fill_mode="CONSTANT",
+        )
+        return made[0]
+
+    def load(data: Any) -> Any:
+        image = tf.ensure_shape(tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE"), [375, 500, 3])
+        return tf.cond(tf.random.uniform([]) < PROBABILITY, lambda: turned(image), lambda: image)
+
+    dataset = tfdata_files(root).map(load, num_parallel_calls=threads).batch(IMAGE_BATCH).prefetch(2)
+    return lambda: iter(dataset.as_numpy_iterator())
+
+
+def check_turned(readers: dict[str, Batches]) -> None:
+    """The corners of turned images are black, those of others never are: about a quarter of all are turned."""
+    for name, epoch in readers.items():
+        corners = [bool((image[0, 0] == 0).all()) for batch in epoch() for image in batch]
+        share = sum(corners) / len(corners)
+        if abs(share - PROBABILITY) > 4 * (PROBABILITY * (1 - PROBABILITY) / len(corners)) ** 0.5:
+            raise AssertionError(f"{name}: {share:.3f} of the images are turned, expected about {PROBABILITY}")
+
+
+# Devices
+
+
+def device_names() -> dict[str, str]:
+    """What JAX and torch would run on."""
+    import jax
+    import torch
+
+    return {
+        "jax": jax.devices()[0].device_kind,
+        "torch": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }
+
+
+def measure_devices(images: int, threads: int, repeats: int) -> dict[str, float]:
+    """Images a second through the same operators on the host, with JAX and with torch; what they give is compared."""
+    import jax
+    import torch
+
+    from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
+
+    steps = max(1, images // IMAGE_BATCH)
+    pixels = np.random.default_rng(0).integers(0, 256, (IMAGE_BATCH, 375, 500, 3), dtype=np.uint8)
+
+    def source(iteration: int) -> Any:
+        if iteration == steps:
+            raise StopIteration
+        return pixels
+
+    def define(on_device: bool) -> Pipeline:
+        @pipeline_def(batch_size=IMAGE_BATCH, num_threads=threads, seed=1)
+        def graph() -> Any:
+            found = fn.external_source(source, dtype=types.UINT8, ndim=3, layout="HWC")
+            found = found.gpu() if on_device else found
+            found = fn.random_resized_crop(found, size=[SIZE, SIZE])
+            found = fn.color_twist(found, hue=20.0, saturation=1.2, brightness=0.9)
+            return {"x": fn.crop_mirror_normalize(found, mirror=fn.random.coin_flip(), mean=MEAN, std=STD)}
+
+        return graph()
+
+    def waited(batch: Any) -> Any:
+        if isinstance(batch, torch.Tensor) and batch.is_cuda:
+            torch.cuda.synchronize()
+        return jax.block_until_ready(batch) if isinstance(batch, jax.Array) else batch
+
+    loops: dict[str, Any] = {
+        "host": GraphIterator(define(False)),
+        "jax": JaxGraphIterator(define(True)),
+        "torch": TorchGraphIterator(define(True)),
+    }
+    expected = None
+    for name, loop in loops.items():
+        batches = [waited(batch["x"]) for batch in loop]  # to the end of the epoch; and everything is compiled
+        if len(batches) != steps:
+            raise AssertionError(f"{name}: {len(batches)} batches, expected {steps}")
+        found = batches[0].cpu().numpy() if isinstance(batches[0], torch.Tensor) else np.asarray(batches[0])
+        expected = found if expected is None else expected
+        # One step of 256 for each time that pixels are rounded, by the smallest deviation.
+        if (error := float(np.abs(found - expected).max())) > 3.0 / min(STD):
+            raise AssertionError(f"{name}: pixels differ from those of the host by up to {error:.3f}")
+    secs = harness.paired_seconds(
+        {name: lambda loop=loop: [waited(batch["x"]) for batch in loop] for name, loop in loops.items()},
+        repeats=repeats,
+    )
+    count = steps * IMAGE_BATCH
+    return {f"{name}_per_sec": round(count / statistics.median(values), 1) for name, values in secs.items()}
+
+
+if __name__ == "__main__":
+    main()

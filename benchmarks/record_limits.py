@@ -1,0 +1,174 @@
+"""What limits for records cost: a job in which one record hangs and one takes all memory, against one without either.
+
+    python -m benchmarks.record_limits --json limits.json            10,000 records of 20 ms: 100 s a job on two cores
+    python -m benchmarks.record_limits --records 2000 --record-secs 0.002   a smoke run
+
+A record costs a number of rounds of a hash that is measured beforehand: work that keeps a core busy, not sleep, from
+which a core wakes up cold.
+
+The same input is built without limits and without such records (the job as it would be), with limits and without such
+records (what supervision costs), and with limits and both records. Extra time is wall time, the timeout itself
+included: it is part of what a user waits for. Every build is checked: the records written, and the dead letters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.offline import Declaration
+from beam_pipes.sources import TextLines
+from beam_pipes.typed import Pipeline
+from benchmarks import harness
+from runners.build import build
+from runners.options import LocalOptions
+
+INPUT_VARIABLE = "RECORD_LIMITS_INPUT"
+ROUNDS_VARIABLE = "RECORD_LIMITS_ROUNDS"
+
+TIMEOUT_SECS = 0.5
+MEMORY_BYTES = 256 << 20
+FILES = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Work(Pipeline):
+    """A line → its number, after some time; `hang` never returns, `memory` takes all there is."""
+
+    input_type = str
+    output_type = dict
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        word, number = line.split()
+        if word == "hang":
+            time.sleep(3600)
+        if word == "memory":
+            taken = []
+            while True:
+                taken.append(b"x" * (4 << 20))
+        work(int(os.environ[ROUNDS_VARIABLE]))
+        return [{"number": int(number)}]
+
+
+def work(rounds: int) -> None:
+    """Hashes a kilobyte that often."""
+    block = bytes(1024)
+    for _ in range(rounds):
+        block = hashlib.sha256(block).digest() * 32
+
+
+def rounds_of(secs: float) -> int:
+    """How many rounds of `work` take that long, on one core of this machine as it is now."""
+    rounds = 20_000
+    taken = []
+    for _ in range(5):
+        started = time.perf_counter()
+        work(rounds)
+        taken.append(time.perf_counter() - started)
+    return max(1, round(secs * rounds / min(taken)))
+
+
+def unlimited() -> Declaration:
+    """Lines → numbers; a source shard has about 1,500 of them."""
+    return Declaration(
+        name="limits",
+        source=TextLines(os.environ[INPUT_VARIABLE], pattern="*.txt"),
+        pipeline=Work(),
+        features={"number": FeatureSpec("int64")},
+        on_error="dead_letter",
+        target_shard_bytes=16_000,
+    )
+
+
+def limited() -> Declaration:
+    """The same under limits."""
+    return dataclasses.replace(unlimited(), record_timeout_secs=TIMEOUT_SECS, record_memory_bytes=MEMORY_BYTES)
+
+
+def main() -> None:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--records", type=int, default=10_000, help="records of the job [10000]")
+    parser.add_argument("--record-secs", type=float, default=0.02, help="how long a record takes [0.02]")
+    parser.set_defaults(repeats=1)
+    parser.add_argument("--workers", type=int, default=2, help="worker processes [2]")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="record-limits-") as directory:
+        results = run(
+            Path(directory),
+            records=arguments.records,
+            record_secs=arguments.record_secs,
+            repeats=arguments.repeats,
+            workers=arguments.workers,
+        )
+    harness.report(results, arguments.json)
+    if results["problems"]:
+        sys.exit(1)
+
+
+def run(directory: Path, *, records: int, record_secs: float, repeats: int, workers: int) -> dict[str, Any]:
+    """`repeats` jobs of each kind, in turn; ratios are medians of paired runs."""
+    os.environ[ROUNDS_VARIABLE] = str(rounds_of(record_secs))
+    kinds = {
+        "plain": ("benchmarks.record_limits:unlimited", False),
+        "supervised": ("benchmarks.record_limits:limited", False),
+        "with_both": ("benchmarks.record_limits:limited", True),
+    }
+    secs: dict[str, list[float]] = {kind: [] for kind in kinds}
+    problems: list[str] = []
+    for repeat in range(repeats):
+        for kind, (reference, bad) in kinds.items():
+            place = directory / f"{kind}-{repeat}"
+            _write(place / "input", records=records, bad=bad)
+            os.environ[INPUT_VARIABLE] = str(place / "input")
+            started = time.monotonic()
+            build(reference, place / "cache", options=LocalOptions(workers=workers))
+            secs[kind].append(time.monotonic() - started)
+            problems += _problems(place / "cache", kind=kind, records=records, bad=bad)
+    extra = {
+        kind: statistics.median(100 * (mine / plain - 1) for mine, plain in zip(secs[kind], secs["plain"], strict=True))
+        for kind in ("supervised", "with_both")
+    }
+    return {
+        "records": records,
+        "record_secs": record_secs,
+        "workers": workers,
+        "record_timeout_secs": TIMEOUT_SECS,
+        "record_memory_bytes": MEMORY_BYTES,
+        "secs": {kind: [round(each, 2) for each in values] for kind, values in secs.items()},
+        "extra_percent_supervised": round(extra["supervised"], 2),
+        "extra_percent_with_one_hanging_and_one_taking_all_memory": round(extra["with_both"], 2),
+        "problems": problems,
+    }
+
+
+def _write(directory: Path, *, records: int, bad: bool) -> None:
+    directory.mkdir(parents=True)
+    words = {records // 3: "hang", 2 * records // 3: "memory"} if bad else {}
+    for file in range(FILES):
+        numbers = range(file * records // FILES, (file + 1) * records // FILES)
+        lines = [f"{words.get(number, 'good')} {number}" for number in numbers]
+        (directory / f"{file}.txt").write_text("\n".join(lines) + "\n")
+
+
+def _problems(path: Path, *, kind: str, records: int, bad: bool) -> list[str]:
+    cache = Cache.open(path, verify=True)
+    errors = sorted(letter.error_type for letter in cache.dead_letters())
+    expected = ["RecordMemoryError", "RecordTimeoutError"] if bad else []
+    found = []
+    if errors != expected:
+        found.append(f"{kind}: dead letters {errors}, expected {expected}")
+    if len(cache["train"]) != records - len(expected):
+        found.append(f"{kind}: {len(cache['train'])} records, expected {records - len(expected)}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""SIGKILL, Ctrl-C and exceptions at random moments of loading: nothing is left, the next pass starts; late ones are
+named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from beam_pipes.loader import waiting
+from beam_pipes.loader.prefetch import OrderedPrefetcher
+from beam_pipes.loader.waiting import Waiting, join_saying_who
+from beam_pipes.on_device.prefetch import Stage
+from benchmarks.campaigns import loading
+from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
+from benchmarks.campaigns.loading import ENDINGS, WAYS, loading_campaign
+from runners.build import build
+from runners.options import LocalOptions
+from transforms.datasets import Dataset
+from transforms.loader import DataLoader
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("loading")
+    write_input(directory / "input", files=6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(INPUT_VARIABLE, str(directory / "input"))
+        build(REFERENCE, directory / "cache", options=LocalOptions(workers=1))
+    return directory / "cache"
+
+
+def test_an_end_at_a_random_moment_leaves_nothing_and_the_next_pass_gives_the_same_batches(
+    cache: Path, tmp_path: Path
+) -> None:
+    counts = loading_campaign(cache, tmp_path, moments=2 * len(WAYS))
+
+    assert counts.problems == []
+    assert counts.in_time == 2 * len(WAYS) and counts.next_starts == counts.moments
+    assert (set(counts.by_way), set(counts.by_ending)) == (set(WAYS), set(ENDINGS))
+
+
+def test_the_campaign_notices_what_is_left_behind(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that opens files, starts threads and children and keeps them; forked here, so that it can be patched."""
+
+    def leaks(way: str, cache: Path, store: Path) -> Iterator[int]:
+        import subprocess
+
+        open_files.append(open("/dev/null"))
+        children.append(subprocess.Popen(["sleep", "20"]))
+        threading.Thread(target=time.sleep, args=(30,), name="beam_pipes-leaked", daemon=True).start()
+        yield 1
+
+    open_files: list[object] = []
+    children: list[object] = []
+    monkeypatch.setattr(loading, "load", leaks)
+    monkeypatch.setattr(loading, "_GONE_SECS", 0.2)
+
+    told = loading.fork_pass({"way": "x", "cache": "", "store": "", "ending": None, "after_secs": 0.0})
+
+    problems = list(loading.problems_of(told, None))
+    assert problems == [
+        "1 processes are left",
+        "1 descriptors are left open",
+        "threads are left: ['beam_pipes-leaked']",
+    ]
+
+
+def lines() -> tuple[list[str], Callable[[str], None]]:
+    told: list[str] = []
+    return told, told.append
+
+
+def test_a_wait_says_who_is_late_each_time_that_as_much_has_passed() -> None:
+    told, report = lines()
+    never = Waiting(lambda: "worker 3 is at examples [7]", late_secs=60, report=report)
+    now = Waiting(lambda: "worker 3 is at examples [7]", late_secs=0.0, report=report)
+
+    never.look()
+    assert told == []
+    now.look()
+    now.look()
+    assert told == ["beam-pipes: nothing has come for 0 s; worker 3 is at examples [7]."] * 2
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LATE_SECS", 0.01)
+
+
+def test_a_thread_of_the_native_loader_that_is_late_is_named_with_its_place(
+    impatient: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    released = threading.Event()
+    threading.Timer(0.8, released.set).start()
+
+    assert list(OrderedPrefetcher(lambda _: released.wait(20), iter([1]), workers=1, depth=1)) == [True]
+
+    line = capfd.readouterr().err.splitlines()[0]
+    assert line.startswith("beam-pipes: nothing has come for ")
+    assert "; thread beam_pipes-prefetch-0 is at threading.py, line " in line
+
+
+def test_a_prefetching_thread_that_is_late_is_named_with_its_place(
+    impatient: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def slow() -> Iterator[int]:
+        time.sleep(0.8)
+        yield 1
+
+    assert list(Stage(slow(), 1, name="host")) == [1]
+    assert "; thread beam-pipes-host is at test_leftovers_of_loading.py, line " in capfd.readouterr().err
+
+
+def test_a_thread_that_was_asked_to_end_and_does_not_is_named(
+    impatient: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    thread = threading.Thread(target=time.sleep, args=(0.8,), name="sleeper")
+    thread.start()
+
+    join_saying_who(thread)
+
+    assert not thread.is_alive()
+    assert "thread sleeper is at threading.py, line " in capfd.readouterr().err
+
+
+class Slow(Dataset):
+    """Takes its time over example 2."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def get_example(self, index: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        if index == 2:
+            time.sleep(0.8)
+        return np.arange(index)
+
+
+@pytest.mark.parametrize(
+    ("worker_type", "words"),
+    [
+        pytest.param("thread", "a thread of the loader is at examples [2].", id="thread"),
+        pytest.param("process", ") is at examples [2]; DataLoader(timeout=…) makes an error of it.", id="process"),
+    ],
+)
+def test_a_late_worker_of_the_map_style_loader_is_named_with_its_examples(
+    worker_type: str, words: str, impatient: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with DataLoader(Slow(), num_workers=1, worker_type=worker_type, prefetch=1, collate_fn=len) as loader:
+        assert list(loader) == [1, 1, 1, 1]
+
+    assert words in capfd.readouterr().err
+
+
+def test_closing_a_loader_whose_thread_is_busy_names_the_examples(
+    impatient: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    batches = iter(DataLoader(Slow(), num_workers=1, prefetch=3, collate_fn=len))
+    next(batches)
+    time.sleep(0.1)
+
+    batches.close()  # type: ignore[attr-defined]
+
+    assert "a thread of the loader that was closed is still at one of the examples [2]." in capfd.readouterr().err

@@ -1,0 +1,365 @@
+"""Takedowns: hidden from every reader at once, the order of everything else unchanged, kept by later builds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import multiprocessing
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from origin_caches import build_origins, declaration_of
+
+from beam_pipes.cache import Cache, FeatureSpec, LocalStorage
+from beam_pipes.cache.checked_json import canonical_json
+from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_ins
+from beam_pipes.errors import (
+    CacheNotFoundError,
+    CorruptTakedownError,
+    DeclarationError,
+    RecordRemovedError,
+    UnsupportedFormatError,
+)
+from beam_pipes.loader import Loader, Mixture, open_remote, pack, random_access
+from beam_pipes.offline.takedown import AUDIT, LOCK_NAME, resolve_takedowns, take_down, undo_takedown
+from beam_pipes.offline.why import explain_record
+from beam_pipes.typed import Pipeline
+from runners import LocalOptions, build
+
+# Numbers 7 and 8 of a.txt, and all of b.txt (numbers 26 to 39); 3 is dropped anyway.
+NAMED = ["a.txt@14", "a.txt@16", "a.txt@6", "b.txt"]
+GONE = {7, 8, *range(26, 40)}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return build_origins(tmp_path)
+
+
+def numbers(batches: Any) -> list[int]:
+    return [int(number) for batch in batches for number in batch["number"]]
+
+
+class TestEveryReader:
+    """Each reader is open before the takedown, and holds to it afterwards."""
+
+    def test_a_split(self, cache: Cache) -> None:
+        train = cache["train"]
+        before = [train[index]["number"] for index in range(len(train))]
+        payloads = list(train)
+        gathered = train.gather(range(len(train)))["number"].tolist()
+
+        report = take_down(cache.path, NAMED, reason="asked for")
+
+        removed = train.removed_rows.tolist()
+        assert removed == [index for index, number in enumerate(before) if number in GONE]
+        assert report.removed_rows == {cache.manifest.snapshot: {"train": len(removed)}}
+        assert (len(train), before, gathered) == (len(payloads), gathered, before)
+        after = [train[index]["number"] for index in range(len(train))]
+        assert [train.gather([index])["number"][0] for index in range(len(train))] == after
+        assert [example["number"] for example in train] == after
+        assert not GONE & set(after)
+        assert [number for index, number in enumerate(after) if index not in removed] == [
+            number for number in before if number not in GONE
+        ]
+        values, lengths = train.gather_values("tokens", removed)
+        assert not GONE & set(values.tolist())
+        assert len(lengths) == len(removed)
+        assert {train.record_bytes(index) for index in removed} <= {
+            train.record_bytes(index) for index in range(len(train)) if index not in removed
+        }
+
+    def test_a_new_process_and_a_pickled_split(self, cache: Cache) -> None:
+        packed = pickle.dumps(cache["train"])
+        take_down(cache.path, NAMED)
+
+        assert not GONE & {example["number"] for example in pickle.loads(packed)}
+        code = f"from beam_pipes.cache import Cache; print(Cache.open({cache.path!r})['train'].removed_rows.tolist())"
+        seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert json.loads(seen) == cache["train"].removed_rows.tolist()
+
+    @pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+    def test_a_loader_that_is_running(self, cache: Cache, last: str) -> None:
+        options: dict[str, Any] = {"batch_size": 4, "seed": 3, "last": last}
+        undisturbed = list(Loader(cache["train"], **options))
+        iterator = iter(Loader(cache["train"], **options))
+        found = [next(iterator), next(iterator)]
+
+        take_down(cache.path, NAMED)
+        found += iterator
+
+        assert len(found) == len(undisturbed)
+        for step, (batch, expected) in enumerate(zip(found, undisturbed, strict=True)):
+            assert batch["number"].shape == expected["number"].shape
+            for now, then in zip(batch["number"].tolist(), expected["number"].tolist(), strict=True):
+                assert now == then or (then in GONE and now not in GONE and step >= 2)
+
+    def test_packed_rows_lose_the_record_and_keep_the_others(self, cache: Cache) -> None:
+        plan = pack(cache["train"], sequence_length=20, feature="tokens")
+        loader = Loader(plan, batch_size=2, seed=1, last="partial", cu_seqlens=True)
+        before = list(loader)
+        take_down(cache.path, NAMED)
+        after = list(loader)
+
+        assert pack(cache["train"], sequence_length=20, feature="tokens").digest == plan.digest
+        for was, now in zip(before, after, strict=True):
+            assert was["tokens"].shape == now["tokens"].shape
+            for row in range(len(was["tokens"])):
+                segments = was["segment_ids"][row]
+                kept = [
+                    n for n in range(1, segments.max(initial=0) + 1) if was["tokens"][row][segments == n][0] not in GONE
+                ]
+                expected = np.concatenate([np.empty(0, int), *(was["tokens"][row][segments == n] for n in kept)])
+                filled = now["segment_ids"][row] > 0
+                assert now["tokens"][row][filled].tolist() == expected.tolist()
+                assert not now["tokens"][row][~filled].any()
+                assert set(now["segment_ids"][row][filled].tolist()) == set(kept)
+                for n in kept:
+                    place = now["segment_ids"][row] == n
+                    assert now["positions"][row][place].tolist() == list(range(int(place.sum())))
+        assert sum(int(np.isin(batch["tokens"], list(GONE)).sum()) for batch in before)
+
+    def test_remote_splits_random_access_and_mixtures(self, cache: Cache, tmp_path: Path) -> None:
+        class Far(LocalStorage):
+            def local_path(self, path: str) -> str | None:
+                return None
+
+        take_down(cache.path, NAMED)
+        local = cache["train"]
+        remote = open_remote(cache.path, "train", local_directory=tmp_path / "near", max_bytes=1 << 20, storage=Far())
+        indices = range(len(local))
+
+        assert remote.removed_rows.tolist() == local.removed_rows.tolist()
+        assert remote.gather(indices)["number"].tolist() == local.gather(indices)["number"].tolist()
+        assert remote[int(local.removed_rows[0])]["number"] not in GONE
+        assert remote.record_ids([3, 0]) == local.record_ids([3, 0])
+        assert remote.find_rows("a.txt@4").tolist() == local.find_rows("a.txt@4").tolist()
+        source = random_access(local)
+        assert not GONE & {int(source[index]["number"]) for index in indices}
+        assert not GONE & {int(each["number"]) for each in source.__getitems__(list(indices))}
+        mixture = Loader(Mixture([(local, 2), (remote, 1)]), batch_size=6, epochs=None)
+        assert not GONE & set(numbers([mixture.batch_at(step) for step in range(20)]))
+
+    def test_views_and_dead_letters(self, tmp_path: Path) -> None:
+        cache = build_origins(tmp_path)
+        dead = [f"{letter.source}@{letter.position}" for letter in cache.dead_letters()]
+        assert dead == ["a.txt@29"]
+        take_down(cache.path, dead)
+
+        assert list(cache.dead_letters()) == []
+        report = explain_record(cache.path, dead[0])
+        assert (report.status, report.dead_letter) == ("dead", None)
+
+    def test_views_of_a_shard_with_a_removed_record_are_refused(self, tmp_path: Path) -> None:
+        declaration = dataclasses.replace(
+            declaration_of("text", tmp_path / "input"), features={"number": FeatureSpec("int64")}, pipeline=_Number()
+        )
+        build(declaration, tmp_path / "cache", options=LocalOptions(workers=1))
+        train = Cache.open(tmp_path / "cache")["train"]
+        assert train.views(0)["number"].tolist()[:3] == [0, 1, 2]
+        take_down(tmp_path / "cache", ["a.txt@2"])
+
+        with pytest.raises(RecordRemovedError, match="views show the file itself, and 1 records of shard 0 are taken"):
+            train.views(0)
+        assert len(train.views(train.num_shards - 1)["number"])
+
+    def test_tasks_that_read_a_cache(self, cache: Cache) -> None:
+        from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
+
+        source = BuiltCacheSource(cache.path, "train")
+        shards = [
+            int(each["number"]) for shard in source.list_shards("train") for each in source.read_shard("train", shard)
+        ]
+        assert set(shards) & GONE
+        take_down(cache.path, NAMED)
+        after = [
+            int(each["number"]) for shard in source.list_shards("train") for each in source.read_shard("train", shard)
+        ]
+
+        assert len(after) == len(shards)
+        assert not set(after) & GONE
+
+
+def test_states_of_before_are_accepted_with_a_note(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    options: dict[str, Any] = {"batch_size": 4, "seed": 9, "epochs": 2}
+    expected = numbers(Loader(cache["train"], **options))
+    loader = Loader(cache["train"], **options)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.get_state()
+    assert b"takedown" not in state
+
+    take_down(cache.path, NAMED)
+    resumed = Loader(cache["train"], **options)
+    with caplog.at_level(logging.WARNING, "beam_pipes.loader"):
+        resumed.set_state(state)
+    found = numbers(resumed)
+
+    assert "this state was saved at takedown revision 0, and now it is 1: rows come in the same order" in caplog.text
+    assert len(found) == len(expected[4:])
+    assert all(now == then or then in GONE for now, then in zip(found, expected[4:], strict=True))
+    assert json.loads(resumed.get_state())["takedown"] == 1
+    caplog.clear()
+    Loader(cache["train"], **options).set_state(resumed.get_state())
+    assert caplog.text == ""
+
+
+class TestTheOverlay:
+    def test_audit_records_say_what_when_by_whom_why_and_how_many(self, cache: Cache) -> None:
+        first = take_down(cache.path, [*NAMED, "gone.txt@7"], reason="request 4711", by="ada")
+        second = take_down(cache.path, ["a.txt@2"], by="bob")
+        undone = undo_takedown(cache.path, 1, by="eve")
+
+        assert (first.matched_records, first.unmatched) == (17, ("gone.txt@7",))
+        lines = [json.loads(line) for line in Path(cache.path, AUDIT).read_text().splitlines()]
+        assert [(line["action"], line["number"], line["revision"], line["by"]) for line in lines] == [
+            ("takedown", 1, 1, "ada"),
+            ("takedown", 2, 2, "bob"),
+            ("undo", 1, 3, "eve"),
+        ]
+        assert (lines[0]["reason"], lines[0]["matched_records"]) == ("request 4711", 17)
+        assert lines[0]["ids"] == [*NAMED, "gone.txt@7"]
+        assert lines == [json.loads(json.dumps(each.to_json())) for each in (first, second, undone)]
+        assert [(each.number, each.undone is None) for each in cache.takedowns.takedowns] == [(1, False), (2, True)]
+        assert cache["train"].find_rows("a.txt@2").tolist() == cache["train"].removed_rows.tolist()
+
+    def test_an_undone_takedown_leaves_what_others_name(self, cache: Cache) -> None:
+        take_down(cache.path, ["a.txt@14", "a.txt@16"])
+        take_down(cache.path, ["a.txt@14"])
+        undo_takedown(cache.path, 1)
+
+        assert cache["train"].removed_rows.tolist() == cache["train"].find_rows("a.txt@14").tolist()
+        with pytest.raises(DeclarationError, match=r"number of a takedown in force, one of \[2\], got 1"):
+            undo_takedown(cache.path, 1)
+
+    def test_a_rebuild_keeps_honouring_it(self, cache: Cache, tmp_path: Path) -> None:
+        take_down(cache.path, [*NAMED, "c.txt@0"])
+        (tmp_path / "input" / "c.txt").write_text("50\n52\n")
+        declaration = declaration_of("text", tmp_path / "input")
+        (tmp_path / "input" / "c.txt").write_text("50\n52\n")
+        build(declaration, cache.path, options=LocalOptions(workers=1))
+        rebuilt = Cache.open(cache.path)
+
+        assert rebuilt.manifest.snapshot != cache.manifest.snapshot
+        found = {int(example["number"]) for example in rebuilt["train"]}
+        assert not (GONE | {50}) & found
+        assert 52 in found
+        assert not GONE & {int(example["number"]) for example in cache["train"]}  # the old snapshot too
+
+    def test_a_snapshot_that_it_does_not_know_is_not_read(self, cache: Cache, tmp_path: Path) -> None:
+        take_down(cache.path, ["a.txt@14"])
+        overlay = read_overlay(cache.path)
+        (Path(cache.path) / FILE_NAME).write_bytes(dataclasses.replace(overlay, rows={}).to_bytes())
+
+        with pytest.raises(RecordRemovedError, match="1 takedowns are in force, and which rows .* --resolve"):
+            cache["train"][0]
+        resolve_takedowns(cache.path)
+        assert cache["train"].removed_rows.tolist() == cache["train"].find_rows("a.txt@14").tolist()
+
+    def test_a_cache_without_lineage_cannot_be_read_any_more(self, tmp_path: Path) -> None:
+        golden = Path(__file__).parents[1] / "golden" / "cache_v1"
+        shutil.copytree(golden, tmp_path / "cache")
+        report = take_down(tmp_path / "cache", ["a.txt"])
+
+        cache = Cache.open(tmp_path / "cache")
+        assert report.unresolved == (cache.manifest.snapshot,)
+        with pytest.raises(RecordRemovedError, match="is not known, so it is not read"):
+            next(iter(cache[cache.splits[0]]))
+        undo_takedown(tmp_path / "cache", 1)
+        assert len(list(cache[cache.splits[0]]))
+
+    def test_all_records_taken_down(self, cache: Cache) -> None:
+        take_down(cache.path, ["a.txt", "b.txt"])
+        with pytest.raises(RecordRemovedError, match=r"all \d+ records are taken down, and there is none to read"):
+            cache["train"][0]
+        plan = pack(cache["train"], sequence_length=16, feature="tokens")
+        assert not any(batch["tokens"].any() for batch in Loader(plan, batch_size=2))
+
+    @pytest.mark.parametrize("at", range(0, 400, 13))
+    def test_a_damaged_file_stops_reading(self, cache: Cache, at: int) -> None:
+        take_down(cache.path, NAMED)
+        path = Path(cache.path) / FILE_NAME
+        data = bytearray(path.read_bytes())
+        data[at % len(data)] ^= 1
+        path.write_bytes(data)
+
+        with pytest.raises((CorruptTakedownError, UnsupportedFormatError), match="takedown"):
+            cache["train"][0]
+
+    def test_a_newer_version_is_refused(self) -> None:
+        content = {"format_version": 2, "revision": 1, "rows": {}, "takedowns": []}
+        data = canonical_json({**content, "crc32c": google_crc32c.value(canonical_json(content))})
+        with pytest.raises(UnsupportedFormatError, match="expected takedowns of version 1, found version 2"):
+            Overlay.from_bytes(data, path="takedown.json")
+
+    def test_nothing_to_take_down_and_nowhere(self, cache: Cache, tmp_path: Path) -> None:
+        with pytest.raises(DeclarationError, match="should name at least one record"):
+            take_down(cache.path, [""])
+        with pytest.raises(CacheNotFoundError, match="there is no directory"):
+            take_down(tmp_path / "nowhere", ["a@0"])
+        assert not (Path(cache.path) / FILE_NAME).exists()
+
+    def test_two_at_once_are_both_kept(self, cache: Cache) -> None:
+        with multiprocessing.get_context("spawn").Pool(2) as pool:
+            pool.starmap(take_down, [(cache.path, [f"a.txt@{2 * n}"]) for n in range(6)])
+
+        overlay = read_overlay(cache.path)
+        assert (overlay.revision, len(overlay.takedowns)) == (6, 6)
+        assert overlay.ids == {f"a.txt@{2 * n}" for n in range(6)}
+        assert (Path(cache.path) / LOCK_NAME).exists()
+
+
+@given(removed=st.sets(st.integers(0, 29)), rows=st.lists(st.integers(0, 29), max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_a_stand_in_is_the_next_row_that_is_left(removed: set[int], rows: list[int]) -> None:
+    kept = [row for row in range(30) if row not in removed]
+    ascending = np.array(sorted(removed), np.int64)
+    if not kept:
+        if set(rows) & removed:
+            with pytest.raises(RecordRemovedError):
+                stand_ins(rows, ascending, 30, where="here")
+        return
+    expected = [next(each for each in (*range(row, 30), *range(30)) if each not in removed) for row in rows]
+    assert stand_ins(rows, ascending, 30, where="here").tolist() == expected
+
+
+@given(
+    rows=st.dictionaries(st.sampled_from(["train", "eval"]), st.sets(st.integers(0, 1 << 40), max_size=20)),
+    ids=st.lists(st.text(max_size=10), max_size=5),
+    undone=st.one_of(st.none(), st.text(max_size=5)),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_overlay_survives_its_bytes(rows: dict[str, set[int]], ids: list[str], undone: str | None) -> None:
+    ids = [each.encode("utf-8", "replace").decode() for each in ids]
+    undone = undone and undone.encode("utf-8", "replace").decode()
+    made = Overlay(
+        revision=3,
+        takedowns=(Takedown(number=1, at="now", by="me", reason="ü", ids=tuple(ids), undone=undone),),
+        rows={"0" * 16: {split: np.array(sorted(found), np.int64) for split, found in rows.items()}},
+    )
+    again = Overlay.from_bytes(made.to_bytes(), path="takedown.json")
+
+    assert (again.revision, again.takedowns) == (made.revision, made.takedowns)
+    assert {split: found.tolist() for split, found in again.rows["0" * 16].items()} == {
+        split: sorted(found) for split, found in rows.items()
+    }
+    assert again.to_bytes() == made.to_bytes()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Number(Pipeline):
+    input_type = str
+    output_type = dict
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        return [{"number": int(line)}]
