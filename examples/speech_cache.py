@@ -25,6 +25,7 @@ from beam_pipes.typed import Histogram, Pipeline
 from examples.speech import SPEAKER, Example, LJSpeechCollector, LJSpeechMetaData, Transform
 from transforms.datasets import TransformDataset, dataset
 from transforms.loader import DataLoader
+from transforms.samplers import BatchSampler, BucketSampler, RandomSampler, padding_waste
 
 # One a process: the filters of the spectrogram are worked out once.
 transform_of_this_process = functools.cache(Transform)
@@ -49,7 +50,7 @@ class SpeechFeatures(Pipeline):
         text = transcripts(self.metadata).get(os.path.basename(clip.path))
         if text is None:
             return self.drop("no_transcript")
-        ids, mel, stop_probs = transform_of_this_process()([clip.content, text, SPEAKER])  # type: ignore[list-item]
+        ids, mel, stop_probs = transform_of_this_process()([clip.content, text, SPEAKER])
         frames = Histogram("frames", [0, 50, 100, 200, 400])
         frames.increment(mel.shape[1])
         self._set_stats([frames])
@@ -77,17 +78,29 @@ def as_record(example: Mapping[str, Any]) -> Example:
 
 
 def create_dataloader(cache_path: str, valid_size: int, batch_size: int) -> tuple[DataLoader, DataLoader]:
-    """The loaders of `examples.speech`, over the cache instead of the sound files."""
-    examples = TransformDataset(random_access(Cache.open(cache_path)["train"]), as_record)
-    valid_set, train_set = dataset.split(examples, valid_size)
+    """The loaders of `examples.speech`, over the cache instead of the sound files.
+
+    Training batches hold clips of almost equal length: how long they are says the index, so no sound is read for it.
+    """
+    split = Cache.open(cache_path)["train"]
+    valid_set, train_set = dataset.split(TransformDataset(random_access(split), as_record), valid_size)
+    buckets = BucketSampler(split.lengths("mel")[valid_size:], batch_size, drop_last=True)
     collate = LJSpeechCollector()
     return (
-        DataLoader(train_set, batch_size=batch_size, shuffle=True, drop_last=True, collate_fn=collate),
+        DataLoader(train_set, batch_sampler=buckets, collate_fn=collate),
         DataLoader(valid_set, batch_size=batch_size, shuffle=False, drop_last=False, collate_fn=collate),
     )
 
 
-if __name__ == "__main__":
-    train_loader, _ = create_dataloader(sys.argv[1], valid_size=4, batch_size=8)
+def main(cache_path: str) -> None:
+    """Shows the shapes of one batch, and what an epoch is padded with."""
+    train_loader, _ = create_dataloader(cache_path, valid_size=4, batch_size=8)
     ids, mels, stop_probs = next(iter(train_loader))
     print(f"ids {ids.shape} {ids.dtype}, mels {mels.shape} {mels.dtype}, stop_probs {stop_probs.shape}")
+    lengths = Cache.open(cache_path)["train"].lengths("mel")[4:]
+    buckets, random = BucketSampler(lengths, 8), BatchSampler(RandomSampler(lengths), 8)
+    print(f"padding: {padding_waste(buckets, lengths):.0%} of an epoch, {padding_waste(random, lengths):.0%} in random")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -27,16 +27,40 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "engine": ENGINE,
     "sources": SOURCES | ENGINE,
+    "analysis": ENGINE,
     "loader": CACHE,
     "typed": ENGINE | SOURCES,
-    "graph": ENGINE | SOURCES | {"typed"},
-    "tasks": ENGINE | SOURCES | {"typed", "graph", "loader"},
+    "graph": ENGINE | SOURCES | {"typed", "loader", "offline"},
+    "tasks": ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"},
     "evaluation": {"tasks"} | CACHE,
-    "offline": ENGINE | SOURCES,
-    "on_beam": ENGINE | SOURCES | DECLARATIONS | {"offline"},
-    "on_device": {"loader"} | CACHE,
-    "transforms": ENGINE | DECLARATIONS | {"loader"},
-    "runners": ENGINE | SOURCES | DECLARATIONS | {"offline", "on_beam"},
+    "offline": ENGINE | SOURCES | {"analysis"},
+    "on_beam": ENGINE | SOURCES | DECLARATIONS | {"analysis", "offline"},
+    "on_device": {"loader", "graph"} | CACHE,
+    "transforms": ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader"},
+    "tft": ENGINE | {"analysis", "typed"},
+    # Chaos for users' declarations: above everything that builds, below the command line, which offers it.
+    "testing": ENGINE | SOURCES | {"analysis", "offline", "on_beam"},
+    "export": CACHE,
+    # Pages and comparisons for people, of what is published: above what builds and what plans rows.
+    "report": ENGINE | SOURCES | {"analysis", "offline", "loader"},
+    # Watches loaders of every kind, and measures their stages.
+    "telemetry": CACHE | {"loader", "on_device", "transforms"},
+    "runners": ENGINE
+    | SOURCES
+    | DECLARATIONS
+    | {
+        "analysis",
+        "export",
+        "loader",
+        "offline",
+        "on_beam",
+        "on_device",
+        "report",
+        "telemetry",
+        "testing",
+        "tft",
+        "transforms",
+    },
     # The facade under SeqIO's module name offers what seqio offers, converters and evaluation included.
     "seqio": DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "seqio"},
     # The package itself loads names when they are first used.
@@ -45,19 +69,26 @@ ALLOWED: dict[str, set[str]] = {
 
 # Module → where it may be imported at the top of a file, and where inside of functions ("" is anywhere).
 HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "apache_beam": (("beam_pipes/on_beam",), ("beam_pipes/on_beam", "runners")),
+    # tensorflow-transform learns by pipelines of its own, in one file that is imported when it does.
+    "apache_beam": (
+        ("beam_pipes/on_beam", "beam_pipes/tft/beam_passes.py"),
+        ("beam_pipes/on_beam", "beam_pipes/tft/beam_passes.py", "beam_pipes/testing", "runners"),
+    ),
     "jax": (("beam_pipes/on_device",), ("beam_pipes/on_device",)),
     "torch": (("beam_pipes/on_device",), ("beam_pipes/on_device",)),
     "typer": (("runners",), ("runners",)),
     "rich": (("runners",), ("runners",)),
     **dict.fromkeys(
         [
+            "PIL",
             "array_record",
+            "cv2",
             "google.cloud",
             "grain",
             "ml_dtypes",
             "pyarrow",
             "sentencepiece",
+            "simplejpeg",
             "soundfile",
             "tensorflow",
             "tensorflow_datasets",

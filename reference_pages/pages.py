@@ -1,0 +1,32 @@
+"""All pages that are made from the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from reference_pages import api_pages, command_page, error_page, notebook
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def made_pages() -> dict[str, str]:
+    """File below `docs` → the text it should have."""
+    return {
+        "cli.md": command_page.page(),
+        "errors.md": error_page.page(),
+        "quickstart.ipynb": notebook.notebook(),
+        **api_pages.pages(),
+    }
+
+
+def write_pages(pages: Mapping[str, str], directory: Path = DOCS) -> list[Path]:
+    """Writes those of `pages` that differ from what is there, and returns their paths."""
+    written = []
+    for name, text in pages.items():
+        path = directory / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    return written

@@ -1,0 +1,117 @@
+"""Pages that are made from the code are what the code makes: commands, errors, the API, the notebook."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+import beam_pipes
+from beam_pipes import errors
+from beam_pipes.errors import BeamPipesError
+from reference_pages import api_pages, error_page
+from reference_pages.notebook import notebook
+from reference_pages.pages import DOCS, made_pages, write_pages
+from runners.commands import app
+
+MADE = made_pages()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_page_is_what_the_code_makes(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == MADE[name], "run `python -m reference_pages`"
+
+
+def test_no_page_is_left_of_a_package_that_is_gone() -> None:
+    assert {path.relative_to(DOCS).as_posix() for path in (DOCS / "api").iterdir()} <= MADE.keys()
+
+
+def test_writing_again_writes_nothing(tmp_path: Path) -> None:
+    assert {path.relative_to(tmp_path).as_posix() for path in write_pages(MADE, tmp_path)} == MADE.keys()
+    assert write_pages(MADE, tmp_path) == []
+
+
+class TestTheCommandPage:
+    def test_every_command_has_a_section_and_every_option_a_line(self) -> None:
+        page = MADE["cli.md"]
+        for command in app.registered_commands:
+            assert f"\n## `beam-pipes {command.name}`\n" in page
+        assert "| `--report`, `--no-report` | write report.html" in page
+        assert "beam-pipes build [DECLARATION] --to TO" in page
+        assert "| `--tasks` *text*, several times |" in page
+
+
+class TestTheErrorPage:
+    def test_every_class_has_a_section_with_its_builtin(self) -> None:
+        page = MADE["errors.md"]
+        for cls in error_page.error_classes():
+            assert f"\n## {cls.__name__}\n" in page
+        assert "There is no published snapshot, no such split or no such feature. Also a `FileNotFoundError`." in page
+
+    def test_messages_are_found_however_they_are_spelled(self) -> None:
+        source = """
+raise TaskError("no rate for the task" + f" {name!r}; " "give one", task=name)
+raise errors.LoaderError(f"batch_size {size} is too small")
+raise TaskError(message)
+raise TaskError("short")
+raise ValueError("of no class of ours, however long")
+"""
+        found = list(error_page.messages_in(source, "a.py", {"TaskError", "LoaderError"}))
+        assert [(message.error, message.text) for message in found] == [
+            ("TaskError", "no rate for the task …; give one"),
+            ("LoaderError", "batch_size … is too small"),
+        ]
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            errors.CacheNotFoundError("x: expected a cache, a directory with manifest.json, and there is none."),
+            errors.UnboundedLoaderError("a mixture with exhausted='repeat' never ends, got epochs=3: pass epochs=None"),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    def test_words_of_a_message_are_found_on_the_page(self, error: BeamPipesError) -> None:
+        words = str(error).replace("x: ", "…: ").split(": ", 1)[-1].split("epochs=")[0].strip(" .")
+        assert words in MADE["errors.md"]
+
+
+class TestTheApiPages:
+    def test_names_are_those_that_packages_offer(self) -> None:
+        names = api_pages.public_names("beam_pipes.loader")
+        assert names["Loader"] == "beam_pipes.loader.loader.Loader"
+        assert not any(
+            path.startswith("beam_pipes.errors") for path in api_pages.public_names("beam_pipes.typed").values()
+        )
+        assert api_pages.public_names("beam_pipes").keys() == {*beam_pipes.__all__} - {"__version__"}
+
+
+class TestTheNotebook:
+    def test_blocks_become_cells(self) -> None:
+        page = '# A\n\n```python\nx = 1\n```\n\nsee [b](b.md)\n\n```python title="m.py"\ny\n```\n```sh run\nls\n```\n'
+        cells = json.loads(notebook(page))["cells"]
+        assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells] == [
+            ("markdown", "# A"),
+            ("code", "x = 1"),
+            ("markdown", "see b"),
+            ("code", "%%writefile m.py\ny"),
+            ("code", "%%bash\nls"),
+        ]
+
+    def test_it_runs_in_a_kernel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+        read = nbformat.read(DOCS / "quickstart.ipynb", as_version=4)
+        nbformat.validate(read)
+
+        work = tmp_path / "work"
+        work.mkdir()
+        nbclient.NotebookClient(read, timeout=120, resources={"metadata": {"path": str(work)}}).execute()
+
+        assert (work / "cache" / "manifest.json").exists()
+        printed = [output.get("text", "") for cell in read.cells for output in cell.get("outputs", [])]
+        assert any("600" in text for text in printed)

@@ -1,0 +1,88 @@
+"""The jobs API of Dataflow on loopback: takes a job as Beam sends it, and has it run by a worker's environment.
+
+What is staged on the emulated bucket (the pipeline, the packages) is all that the worker gets: a virtual environment
+with Beam and these packages, a clean path, and no `__main__` of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+JOB_ID = "2026-01-01_00_00_00-1"
+_JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs")
+
+
+class DataflowStandIn:
+    """`url` is its endpoint, `request` the body of the job that was sent; `run` is called with it, on a thread."""
+
+    def __init__(self, run: Callable[[dict[str, Any]], bool]) -> None:
+        self.request: dict[str, Any] | None = None
+        self._run = run
+        self._state = "JOB_STATE_RUNNING"
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if _JOBS.match(self.path):
+                    stand_in._start(json.loads(body))
+                self._answer()
+
+            def do_GET(self) -> None:
+                self._answer()
+
+            def do_PUT(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self._answer()
+
+            def _answer(self) -> None:
+                path = self.path.split("?")[0]
+                known = _JOBS.match(path)
+                if path.endswith(("/messages", "/metrics")):
+                    answer: dict[str, Any] = {}
+                else:
+                    project, region = known.groups() if known else ("", "")
+                    answer = {
+                        "id": JOB_ID,
+                        "projectId": project,
+                        "location": region,
+                        "name": "job",
+                        "currentState": stand_in._state,
+                    }
+                data = json.dumps(answer).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("localhost", 0), Handler)
+        self.url = f"http://localhost:{self._server.server_port}"
+
+    def _start(self, request: dict[str, Any]) -> None:
+        self.request = request
+
+        def run() -> None:
+            self._state = "JOB_STATE_DONE" if self._run(request) else "JOB_STATE_FAILED"
+
+        threading.Thread(target=run, daemon=True).start()
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[DataflowStandIn]:
+        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join(timeout=10)

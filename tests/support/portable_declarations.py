@@ -1,0 +1,62 @@
+"""A declaration whose stage can be made slow from outside, for jobs that something happens to in the middle."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from beam_pipes.cache import FeatureSpec
+from beam_pipes.offline import Declaration
+from beam_pipes.sources import TextLines
+from beam_pipes.typed import Pipeline
+
+INPUT_VARIABLE = "BEAM_PIPES_TEST_PACED_INPUT"
+
+# Seconds for each record, where a test wants to be there in time. No part of what the stage does to a record.
+PACE_VARIABLE = "BEAM_PIPES_TEST_PACE"
+
+RECORDS_PER_FILE = 10
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Paced(Pipeline):
+    """A line, and its length."""
+
+    input_type = str
+    output_type = dict
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        time.sleep(float(os.environ.get(PACE_VARIABLE, "0")))
+        return [{"text": line, "length": len(line)}]
+
+
+def paced() -> Declaration:
+    """One source shard for each file."""
+    return Declaration(
+        name="paced",
+        source=TextLines(os.environ[INPUT_VARIABLE], pattern="*.txt"),
+        pipeline=Paced(),
+        features={"text": FeatureSpec("str"), "length": FeatureSpec("int64")},
+        target_shard_bytes=2_000,
+    )
+
+
+def write_files(directory: Path, numbers: range, *, line_bytes: int = 200, records: int = RECORDS_PER_FILE) -> None:
+    """One file for each number; lines differ from each other."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        lines = [f"{number}/{record} ".ljust(line_bytes - 1, "x") for record in range(records)]
+        (directory / f"{number:04d}.txt").write_text("\n".join(lines) + "\n")
+
+
+def paced_with_limits() -> Declaration:
+    """The same; a record may take a minute, and is supervised for it."""
+    return dataclasses.replace(paced(), record_timeout_secs=60.0)
+
+
+def large() -> Declaration:
+    """The same, in source shards of a megabyte."""
+    return dataclasses.replace(paced(), target_shard_bytes=1 << 20)
