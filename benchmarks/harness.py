@@ -89,7 +89,7 @@ def run_measured(arguments: Sequence[str], *, env: Mapping[str, str] | None = No
         peak = 0
         try:
             while process.poll() is None:
-                peak = max(peak, sum(_private_bytes(pid) for pid in _tree(process.pid)))
+                peak = max(peak, sum(_private_bytes(pid) for pid in process_tree(process.pid)))
                 time.sleep(_SAMPLE_SECS)
         finally:
             if process.poll() is None:
@@ -115,13 +115,14 @@ def _private_bytes(pid: int) -> int:
     return 0
 
 
-def _tree(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
+    """The process, and all that it and they have started and that still run."""
     found = [pid]
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 for child in file.read().split():
-                    found += _tree(int(child))
+                    found += process_tree(int(child))
     except (FileNotFoundError, ProcessLookupError):
         pass
     return found

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 import sample_declarations
 from sample_lines import make_lines
+
+
+def pytest_configure() -> None:
+    """Where the tests run in the background, they ignore SIGINT, and processes that they start would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

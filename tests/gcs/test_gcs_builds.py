@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-import traceback
 from pathlib import Path
 
 import pytest
+from builds_in_processes import BUSY, start_build
 from fault_proxy import FaultProxy, at_random
 
 from beam_pipes.cache import Cache, kill_points, storage_for
 from beam_pipes.errors import (
     BucketNotFoundError,
-    CacheBusyError,
     CacheNotFoundError,
     ChangedMeanwhileError,
     StorageForbiddenError,
@@ -46,21 +43,6 @@ def files_of(snapshot: str) -> dict[str, bytes]:
     """Name → bytes of all files of a snapshot, wherever it lies, but the record of the run."""
     storage = storage_for(snapshot)
     return {name: storage.read_bytes(f"{snapshot}/{name}") for name in storage.tree(snapshot) if name != "build.json"}
-
-
-def forked(function) -> int:
-    """Runs in a child process; its status as `os.waitpid` gives it."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = function() or 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitpid(child, 0)[1]
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -129,12 +111,10 @@ def test_a_kill_at_any_step_loses_nothing_and_the_next_build_finishes_it(text_in
         changed.write_text(before)
         assert build(WORDS, to, options=INLINE).manifest_id == reference[False]
         changed.write_text("other words\n")
+        builder = start_build(WORDS, to, killed_at=at)
+        builder.join()
 
-        def killed(to: str = to, at: str = at) -> None:
-            kill_points.arm(at)
-            build(WORDS, to, options=INLINE)
-
-        assert os.WTERMSIG(forked(killed)) == signal.SIGKILL, at
+        assert builder.exitcode == -signal.SIGKILL, at
         seen = Cache.open(to)
         assert seen.manifest.id in reference.values() and seen.verify().problems == (), at
         assert read_status(to).builder is None, at
@@ -179,27 +159,12 @@ def test_a_network_that_goes_away_ends_the_build_in_time_and_publishes_nothing(
 def test_of_two_builders_one_wins(text_input, bucket):
     to = f"{bucket}/words"
 
-    def attempt() -> int:
-        try:
-            build(WORDS, to, options=INLINE)
-        except CacheBusyError as error:
-            assert "another build is writing to" in str(error)
-            return 7
-        return 0
+    builders = [start_build(WORDS, to) for _ in range(2)]
+    for builder in builders:
+        builder.join()
 
-    pids = []
-    for _ in range(2):
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                code = attempt()
-            finally:
-                os._exit(code)
-        pids.append(pid)
-    codes = sorted(os.WEXITSTATUS(os.waitpid(pid, 0)[1]) for pid in pids)
-
-    assert codes in ([0, 7], [0, 0])  # the second may have come when the first had finished
+    # The second may have come when the first had finished.
+    assert sorted(builder.exitcode for builder in builders) in ([0, BUSY], [0, 0])
     assert Cache.open(to, verify=True).splits == ("eval", "train", "words")
 
 

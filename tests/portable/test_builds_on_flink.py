@@ -14,7 +14,7 @@ from beam_workers import beam_workers, wait_for
 from built_files import built_files
 from flink_cluster import JARS, FlinkCluster, flink_cluster
 from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
-from running_jobs import command, completions
+from running_jobs import command_of, completions, running_command
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, StageError
@@ -47,33 +47,27 @@ def job_server(cluster: FlinkCluster) -> Iterator[str]:
         yield beam_args[0].removeprefix("--job_endpoint=")
 
 
-def java_processes() -> set[int]:
-    """The job servers that run."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"FlinkJobServerDriver" in path.read_bytes() and b"java" in path.read_bytes().split(b"\0")[0]:
-                found.add(int(path.parent.name))
-        except OSError:
-            continue
-    return found
+def job_servers() -> set[int]:
+    """The processes of Beam's job server for Flink."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return {pid for pid in pids if any("FlinkJobServerDriver" in word for word in command_of(pid)[1:])}
 
 
 def test_a_flink_of_one_machine_gives_the_same_bytes_and_ends_with_the_build(text_input: Path, tmp_path: Path) -> None:
     build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
-    before = java_processes()
+    before = job_servers()
 
-    process = command("build", REFERENCE, "--to", str(tmp_path / "flink"), "--runner", "flink")
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 1
+    with running_command("build", REFERENCE, "--to", str(tmp_path / "flink"), "--runner", "flink") as command:
+        told = command.end(timeout_secs=300)
+    assert command.process.returncode == 1
     assert "flink: expected a job server of Beam's at localhost:8099" in told
     given = ["--runner", "flink", "--flink-job-server-jar", str(JARS), "--parallelism", "2"]
-    process = command("build", REFERENCE, "--to", str(tmp_path / "flink"), *given)
-    _, told = process.communicate(timeout=300)
+    with running_command("build", REFERENCE, "--to", str(tmp_path / "flink"), *given) as command:
+        told = command.end(timeout_secs=300)
 
-    assert process.returncode == 0, told
+    assert command.process.returncode == 0, told
     assert built_files(tmp_path / "flink") == built_files(tmp_path / "local")
-    assert java_processes() == before
+    assert job_servers() == before
 
 
 def test_a_session_cluster_with_a_pool_of_workers_gives_the_same_bytes(
@@ -117,12 +111,12 @@ def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
     with beam_workers(**{PACE_VARIABLE: "0.1"}) as workers:
         given = ["--runner", "flink", "--job-endpoint", job_server, "--flink-master", cluster.rest]
         given += ["--parallelism", "2", "--environment-type", "EXTERNAL", "--environment-config", workers.endpoint]
-        process = command("build", PACED, "--to", str(cache), *given, "--", "--job_name=cancelled")
-        wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
-        assert cluster.states("cancelled") == ["RUNNING"]
-        status = read_status(cache)
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=120)
+        with running_command("build", PACED, "--to", str(cache), *given, "--", "--job_name=cancelled") as command:
+            command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+            assert cluster.states("cancelled") == ["RUNNING"]
+            status = read_status(cache)
+            command.process.send_signal(signal.SIGINT)
+            told = command.end(timeout_secs=120)
 
         assert cluster.states("cancelled") == ["CANCELED"]
         done = completions(cache)
@@ -131,7 +125,7 @@ def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
     assert status.progress is not None
     assert 2 <= status.progress.shards_done < status.progress.shards == 20
     assert status.progress.account.units["Paced"].inputs == status.progress.shards_done * RECORDS_PER_FILE
-    assert process.returncode == 130, told
+    assert command.process.returncode == 130, told
     assert "interrupted. Run the same command again to go on from the finished shards." in told
     assert "could not be cancelled" not in told
     assert completions(cache) == done

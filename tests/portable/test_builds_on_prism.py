@@ -18,7 +18,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 from beam_workers import BeamWorkers, beam_workers, wait_for, watched_memory
 from built_files import built_files
 from portable_declarations import INPUT_VARIABLE, PACE_VARIABLE, RECORDS_PER_FILE, write_files
-from running_jobs import command, completions, jobs_of, live_counter, named
+from running_jobs import command_of, completions, jobs_of, live_counter, named, running_command
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, DeclarationError, StageError
@@ -26,6 +26,7 @@ from beam_pipes.offline.plan import make_plan, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.offline.status import read_status
 from beam_pipes.on_beam.build_graph import shard_batches, write_snapshot
+from benchmarks.harness import process_tree
 from runners import LocalOptions, PortableOptions, PrismOptions, build
 
 REFERENCE = "sample_declarations:words"
@@ -188,14 +189,13 @@ def test_a_worker_that_is_killed_costs_the_shards_in_flight_and_nothing_else(
 def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: Path, tmp_path: Path) -> None:
     cache, name = tmp_path / "cache", f"cancelled-{os.getpid()}"
     arguments = ["--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
-    process = command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.05"})
-    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
-    assert states_of(prism, name) == ["RUNNING"]
+    with running_command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.05"}) as command:
+        command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+        assert states_of(prism, name) == ["RUNNING"]
+        command.process.send_signal(signal.SIGINT)
+        told = command.end()
 
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-
-    assert process.returncode == 130, told
+    assert command.process.returncode == 130, told
     assert "interrupted. Run the same command again to go on from the finished shards." in told
     assert "could not be cancelled" not in told
     assert states_of(prism, name) == ["CANCELLED"]
@@ -211,16 +211,14 @@ def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: P
 def test_progress_and_live_statistics_show_while_the_job_runs(prism: str, paced_input: Path, tmp_path: Path) -> None:
     cache, name = tmp_path / "cache", f"watched-{os.getpid()}"
     arguments = ["--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
-    process = command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.02"})
-    try:
-        wait_for(lambda: len(completions(cache)) >= 3, what="three shards")
+    with running_command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.02"}) as command:
+        command.wait_for(lambda: len(completions(cache)) >= 3, what="three shards")
         status = read_status(cache)
         [job] = named(jobs_of(prism), name)
-        wait_for(lambda: live_counter(prism, job.job_id, "Paced/inputs") > 0, what="a counter of the stage")
-    finally:
-        _, told = process.communicate(timeout=60)
+        command.wait_for(lambda: live_counter(prism, job.job_id, "Paced/inputs") > 0, what="a counter of the stage")
+        told = command.end()
 
-    assert process.returncode == 0, told
+    assert command.process.returncode == 0, told
     assert status.published is None
     assert status.builder is not None
     assert status.progress is not None
@@ -252,26 +250,26 @@ def test_memory_of_a_worker_does_not_grow_with_the_input(
 
 
 def test_prism_is_started_for_a_build_and_ends_with_it(expected: dict[str, bytes], tmp_path: Path) -> None:
-    before = prisms()
+    before = prisms_of(os.getpid())
 
     build(REFERENCE, tmp_path / "cache", options=PrismOptions())
 
     assert built_files(tmp_path / "cache") == expected
-    assert prisms() == before
+    assert prisms_of(os.getpid()) == before
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
 def test_prism_ends_however_the_build_ends(signal_number: int, paced_input: Path, tmp_path: Path) -> None:
-    before, cache = prisms(), tmp_path / "cache"
-    process = command("build", PACED, "--to", str(cache), "--runner", "prism", **{PACE_VARIABLE: "0.05"})
-    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
-    assert prisms() > before
+    cache = tmp_path / "cache"
+    with running_command("build", PACED, "--to", str(cache), "--runner", "prism", **{PACE_VARIABLE: "0.05"}) as command:
+        command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+        [prism] = prisms_of(command.process.pid)
+        command.process.send_signal(signal_number)
+        told = command.end()
 
-    process.send_signal(signal_number)
-    _, told = process.communicate(timeout=60)
-
-    assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[signal_number], told
-    wait_for(lambda: prisms() == before, what="the end of Prism")
+    expected = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[signal_number]
+    assert command.process.returncode == expected, told
+    wait_for(lambda: not Path(f"/proc/{prism}").exists(), what="the end of Prism")
     assert "could not be cancelled" not in told
     assert not (cache / "manifest.json").exists()
     done = len(completions(cache))
@@ -279,27 +277,19 @@ def test_prism_ends_however_the_build_ends(signal_number: int, paced_input: Path
 
 
 def test_a_server_that_dies_in_the_middle_ends_the_build_in_one_message(paced_input: Path, tmp_path: Path) -> None:
-    before, cache = prisms(), tmp_path / "cache"
-    process = command("build", PACED, "--to", str(cache), "--runner", "prism", **{PACE_VARIABLE: "0.05"})
-    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+    cache = tmp_path / "cache"
+    with running_command("build", PACED, "--to", str(cache), "--runner", "prism", **{PACE_VARIABLE: "0.05"}) as command:
+        command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+        [prism] = prisms_of(command.process.pid)
+        os.kill(prism, signal.SIGKILL)
+        told = command.end()
 
-    for pid in prisms() - before:
-        os.kill(pid, signal.SIGKILL)
-    _, told = process.communicate(timeout=60)
-
-    assert process.returncode == 1
+    assert command.process.returncode == 1
     assert "beam-pipes: the Beam job failed: " in told
     assert "Run the build again to go on from the shards that are finished." in told
     assert not (cache / "manifest.json").exists()
 
 
-def prisms() -> set[int]:
-    """The processes of the program prism."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().split(b"\0")[0].endswith(b"/prism"):
-                found.add(int(path.parent.name))
-        except OSError:
-            continue
-    return found
+def prisms_of(pid: int) -> set[int]:
+    """The processes of the program prism that this process has started, and its children have."""
+    return {one for one in process_tree(pid) if command_of(one)[0].endswith("/prism")}

@@ -144,8 +144,6 @@ def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_
         text=True,
         env=environment,
         start_new_session=True,
-        # Whoever runs the tests in the background ignores the signal, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not list(cache.rglob(".tmp-*")) and time.monotonic() < deadline:

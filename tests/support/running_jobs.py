@@ -2,34 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
-import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.portable_metrics import from_monitoring_infos
+from beam_workers import wait_for
 
 
 def completions(cache: Path) -> list[Path]:
     return sorted(cache.glob("snapshots/*/completions/[!.]*.json"))
 
 
-def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """`beam-pipes …` in a process of its own, to be interrupted."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "runners", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-        start_new_session=True,
-        # Whoever runs the tests in the background ignores the signal, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+@dataclasses.dataclass(frozen=True)
+class RunningCommand:
+    """`beam-pipes …` in a process of its own; `log` is where it says what it says."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, condition: Callable[[], bool], *, what: str) -> None:
+        """Waits until `condition()` is true; not longer than the process lives."""
+        try:
+            wait_for(lambda: self.process.poll() is not None or condition(), what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has said: {self.said()}") from None
+        assert condition(), f"it ended with {self.process.returncode} before {what}, and had said: {self.said()}"
+
+    def end(self, *, timeout_secs: float = 60.0) -> str:
+        """Waits for its end; what it has said."""
+        self.process.wait(timeout_secs)
+        return self.said()
+
+
+@contextlib.contextmanager
+def running_command(*arguments: str, **environment: str) -> Iterator[RunningCommand]:
+    """`beam-pipes …` in a process of its own, to be interrupted; it is gone when the block ends."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory, "said")
+        with log.open("wb") as said:  # a pipe that nobody reads would stop it
+            process = subprocess.Popen(
+                [sys.executable, "-m", "runners", *arguments],
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+                start_new_session=True,
+            )
+        try:
+            yield RunningCommand(process, log)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def command_of(pid: int) -> list[str]:
+    """The program of a process, and its arguments."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return [""]
 
 
 def jobs_of(endpoint: str) -> list[Any]:
