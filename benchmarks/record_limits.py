@@ -13,8 +13,6 @@ included: it is part of what a user waits for. Every build is checked: the recor
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import os
 import statistics
 import sys
@@ -23,46 +21,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.offline import Declaration
-from beam_pipes.sources import TextLines
-from beam_pipes.typed import Pipeline
+from beam_pipes.cache import Cache
 from benchmarks import harness
+from benchmarks.record_limits_stages import INPUT_VARIABLE, MEMORY_BYTES, ROUNDS_VARIABLE, TIMEOUT_SECS, work
 from runners.build import build
 from runners.options import LocalOptions
 
-INPUT_VARIABLE = "RECORD_LIMITS_INPUT"
-ROUNDS_VARIABLE = "RECORD_LIMITS_ROUNDS"
-
-TIMEOUT_SECS = 0.5
-MEMORY_BYTES = 256 << 20
 FILES = 8
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Work(Pipeline):
-    """A line → its number, after some time; `hang` never returns, `memory` takes all there is."""
-
-    input_type = str
-    output_type = dict
-
-    def transform(self, line: str) -> list[dict[str, Any]]:
-        word, number = line.split()
-        if word == "hang":
-            time.sleep(3600)
-        if word == "memory":
-            taken = []
-            while True:
-                taken.append(b"x" * (4 << 20))
-        work(int(os.environ[ROUNDS_VARIABLE]))
-        return [{"number": int(number)}]
-
-
-def work(rounds: int) -> None:
-    """Hashes a kilobyte that often."""
-    block = bytes(1024)
-    for _ in range(rounds):
-        block = hashlib.sha256(block).digest() * 32
 
 
 def rounds_of(secs: float) -> int:
@@ -74,23 +39,6 @@ def rounds_of(secs: float) -> int:
         work(rounds)
         taken.append(time.perf_counter() - started)
     return max(1, round(secs * rounds / min(taken)))
-
-
-def unlimited() -> Declaration:
-    """Lines → numbers; a source shard has about 1,500 of them."""
-    return Declaration(
-        name="limits",
-        source=TextLines(os.environ[INPUT_VARIABLE], pattern="*.txt"),
-        pipeline=Work(),
-        features={"number": FeatureSpec("int64")},
-        on_error="dead_letter",
-        target_shard_bytes=16_000,
-    )
-
-
-def limited() -> Declaration:
-    """The same under limits."""
-    return dataclasses.replace(unlimited(), record_timeout_secs=TIMEOUT_SECS, record_memory_bytes=MEMORY_BYTES)
 
 
 def main() -> None:
@@ -117,9 +65,9 @@ def run(directory: Path, *, records: int, record_secs: float, repeats: int, work
     """`repeats` jobs of each kind, in turn; ratios are medians of paired runs."""
     os.environ[ROUNDS_VARIABLE] = str(rounds_of(record_secs))
     kinds = {
-        "plain": ("benchmarks.record_limits:unlimited", False),
-        "supervised": ("benchmarks.record_limits:limited", False),
-        "with_both": ("benchmarks.record_limits:limited", True),
+        "plain": ("benchmarks.record_limits_stages:unlimited", False),
+        "supervised": ("benchmarks.record_limits_stages:limited", False),
+        "with_both": ("benchmarks.record_limits_stages:limited", True),
     }
     secs: dict[str, list[float]] = {kind: [] for kind in kinds}
     problems: list[str] = []
