@@ -12,6 +12,7 @@ from beam_pipes.analysis.result import BoundResult
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.analysis.declared_analyzers import bind_results, bound_results
 from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.user_exit import where_raised
 
 
 def load_declaration(reference: str) -> Declaration:
@@ -36,6 +37,12 @@ def load_declaration(reference: str) -> Declaration:
                 reference=reference,
             ) from error
         raise
+    except SystemExit as error:
+        raise DeclarationError(
+            f"cannot import {module_name!r} of {reference!r}: expected a module that declares, {where_raised(error)} "
+            f"called sys.exit({error}) instead. Put what runs behind `if __name__ == '__main__':`.",
+            reference=reference,
+        ) from error
     found = getattr(module, name, None)
     if found is None:
         known = [key for key, value in vars(module).items() if isinstance(value, Declaration)]

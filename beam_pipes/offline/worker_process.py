@@ -25,6 +25,7 @@ from typing import Any
 
 from beam_pipes.errors import BuildError
 from beam_pipes.offline.process_figures import ProcessFigures
+from beam_pipes.offline.user_exit import exit_as_error
 from beam_pipes.offline.worker_cell import WorkerCell, new_cell
 
 # Where the interpreter writes where it is when the process gets the signal, also in the middle of a C call.
@@ -142,8 +143,11 @@ class WorkerProcess:
             return -signal.SIGKILL  # it is on its way: the kernel waits for a disk that does not answer
 
 
-def portable(error: BaseException) -> BaseException:
-    """`error` where it survives pickling, else a `BuildError` with its words."""
+def portable(error: BaseException) -> Exception:
+    """`error` where it survives pickling, else a `BuildError` with its words; one too for what is no `Exception`,
+    which would end the parent."""
+    if not isinstance(error, Exception):
+        return exit_as_error(error)
     try:
         return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
     except Exception:
@@ -181,8 +185,6 @@ def _serve(connection: Connection) -> None:
             connection.send(result)
         except (BrokenPipeError, ConnectionResetError):
             return  # nobody is interested any more: the build has ended for another reason
-        if result[0] == "error" and not isinstance(result[1], Exception):
-            return
 
 
 def _follow(lifeline: int) -> None:

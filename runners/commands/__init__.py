@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import typer
+from typing import Any
 
+import typer
+from typer.core import TyperGroup
+
+from beam_pipes.offline.user_exit import exit_as_error
 from runners.commands.build import build_command
 from runners.commands.chaos import chaos_command
 from runners.commands.dead import dead_command
@@ -27,8 +31,20 @@ from runners.commands.when import when_command
 from runners.commands.who import who_command
 from runners.commands.why import why_command
 
+
+class _Commands(TyperGroup):
+    """No command ends with another's exit code: what calls `sys.exit` in a command is the user's code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SystemExit as error:
+            raise exit_as_error(error) from error
+
+
 app = typer.Typer(
     name="beam-pipes",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import worker_tasks
 from built_files import built_files
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError, StageError
+from beam_pipes.errors import BuildError, CacheBusyError, CacheNotFoundError, DeclarationError, StageError
 from beam_pipes.offline.leftovers import collect
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.shard_task import ShardTask
@@ -108,6 +109,17 @@ def test_a_worker_tells_of_an_error_and_goes_on() -> None:
         kind, error = worker.connection.recv()
         assert kind == "error"
         assert "ValueError: " in str(error)
+    worker.close()
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
+def test_what_would_end_a_worker_arrives_as_an_error_and_ends_nobody(kind: str) -> None:
+    worker = WorkerProcess()
+    for _ in range(2):
+        worker.send((worker_tasks.leave, (kind,)))
+        told, error = worker.connection.recv()
+        assert (told, type(error)) == ("error", BuildError)
+        assert re.search(rf"worker_tasks.py:\d+ raised {kind}\(0?\), which would have ended the process", str(error))
     worker.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,6 +133,53 @@ def test_a_failing_stage_ends_in_one_message_and_no_manifest(text_input: Path, t
     status = beam_pipes("status", str(tmp_path / "cache")).stdout
     assert "nothing is published" in status
     assert "nobody is building: run the build again" in status
+
+
+LEAVING = """
+import dataclasses, os, sys
+from beam_pipes.sources import TextLines
+from sample_declarations import words
+
+class Leaving(TextLines):
+    def read(self, shard, **options):
+        {code}
+
+declaration = dataclasses.replace(words(), source=Leaving(os.environ["BEAM_PIPES_TEST_INPUT"]))
+
+def function():
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "workers", "message"),
+    [
+        pytest.param("sys.exit(0)", "declaration", "1", "raised SystemExit(0), which would have", id="in_this_process"),
+        pytest.param("sys.exit(0)", "declaration", "2", "raised SystemExit(0), which would have", id="in_a_worker"),
+        pytest.param(
+            "raise KeyboardInterrupt",
+            "declaration",
+            "2",
+            "raised KeyboardInterrupt(), which would",
+            id="no_exit_either",
+        ),
+        pytest.param("pass\n\nsys.exit()", "declaration", "1", "cannot import 'leaving' of 'leaving:decl", id="module"),
+        pytest.param("pass", "function", "1", "raised SystemExit(0), which would have ended", id="function"),
+    ],
+)
+def test_code_of_the_user_that_ends_the_process_does_not_look_like_success(
+    code: str, name: str, workers: str, message: str, text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("leaving.py").write_text(LEAVING.format(code=code))
+
+    done = beam_pipes("build", f"leaving:{name}", "--to", "cache", "--workers", workers, check=False)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert re.search(r"leaving\.py:\d+ ", done.stderr)
+    assert "Traceback" not in done.stderr
+    assert not Path("cache", "manifest.json").exists()
 
 
 def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,3 +19,10 @@ def tell_until_it_fails(send: Callable[[Any], None]) -> None:
 def fail(send: Callable[[Any], None]) -> None:
     """Raises what cannot be pickled."""
     raise ValueError("local", lambda: None)
+
+
+def leave(send: Callable[[Any], None], kind: str) -> None:
+    """Raises what is no `Exception`."""
+    if kind == "SystemExit":
+        sys.exit(0)
+    raise KeyboardInterrupt if kind == "KeyboardInterrupt" else GeneratorExit

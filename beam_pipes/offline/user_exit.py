@@ -1,0 +1,25 @@
+"""Errors that are no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit), raised by a user's code.
+
+Whoever let them through would end without a word: with `sys.exit(0)` even as if all had gone well.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from beam_pipes.errors import BuildError
+
+
+def exit_as_error(error: BaseException) -> BuildError:
+    """A `BuildError` that says what was raised and where, to be raised instead."""
+    return BuildError(
+        f"expected the code that was called to return or to raise an Exception, but {where_raised(error)} raised "
+        f"{type(error).__name__}({error}), which would have ended the process before it was done. Do not call sys.exit "
+        "there: raise an Exception, such as ValueError, that says what is wrong."
+    )
+
+
+def where_raised(error: BaseException) -> str:
+    """The file and the line of the innermost call: `/home/ada/m.py:3`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "somebody"
