@@ -1,11 +1,15 @@
 """Batches: dicts of arrays that share their first dimension, apart from concatenated `values`.
 
 A ragged feature taken as values has two entries, `tokens` (all values, concatenated) and `tokens/lengths`.
+
+*Fills* say what fills a column, by name: the pad value in ragged features, 0, False or an empty text in all others.
+Columns without one are computed from the rows (lengths, segment ids), and are 0 where there is no row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +20,10 @@ from beam_pipes.errors import LoaderError
 Array = npt.NDArray[Any]
 Batch = dict[str, Array]
 PadValue = int | float | Mapping[str, int | float]
+Fills = Mapping[str, Any]
 
 LENGTHS = "/lengths"
+SHAPE = "/shape"
 
 
 def pad_value_of(feature: str, pad_value: PadValue) -> int | float:
@@ -27,13 +33,17 @@ def pad_value_of(feature: str, pad_value: PadValue) -> int | float:
 
 def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
     """`value` as a scalar of `dtype`; raises `LoaderError` if it is not exactly representable (-1 in uint8 is 255)."""
+    if not isinstance(value, (numbers.Real, np.bool_)):
+        raise LoaderError(
+            f"pad value of feature {feature!r} should be a number, got {value!r}", feature=feature, pad_value=value
+        )
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         fits = float(value).is_integer() and info.min <= value <= info.max
     elif dtype.kind == "f":
         fits = not np.isfinite(value) or abs(value) <= float(np.finfo(dtype).max)
     else:
-        fits = value == 0 or dtype.kind == "V"  # V: bfloat16 and its kin
+        fits = value == 0 or (value == 1 and dtype.kind == "b") or dtype.kind == "V"  # V: bfloat16 and its kin
     if not fits:
         raise LoaderError(
             f"pad value {value} of feature {feature!r} does not fit its dtype {dtype}; "
@@ -44,19 +54,50 @@ def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
     return np.array(value).astype(dtype)[()]
 
 
-def pad_rows(batch: Batch, rows: int, pad_value: PadValue) -> Batch:
+def fills_of(spec: Mapping[str, Any], features: Iterable[str], pad_value: PadValue) -> dict[str, Any]:
+    """What fills each feature: a pad value for all goes to the ragged ones, one by name to the feature it names.
+
+    Raises `LoaderError` for a pad value that the feature's dtype does not hold.
+    """
+    fills: dict[str, Any] = {}
+    for name in features:
+        feature = spec[name]
+        named = isinstance(pad_value, Mapping) and name in pad_value
+        value = pad_value_of(name, pad_value) if feature.ragged or named else 0
+        if feature.numpy_dtype.kind == "O":
+            empty: Any = b"" if feature.dtype == "bytes" else ""
+            fills[name] = value if isinstance(value, type(empty)) else empty
+        else:
+            fills[name] = checked_pad(value, feature.numpy_dtype, name)
+    return fills
+
+
+def fills_of_result(result: Batch, fills: Fills, pad_value: PadValue) -> dict[str, Any]:
+    """What fills the columns that a transform gives: as the features of their names, or by the pad value of theirs."""
+    found: dict[str, Any] = {}
+    for name, array in result.items():
+        named = isinstance(pad_value, Mapping) and name in pad_value
+        value = pad_value_of(name, pad_value) if named else fills.get(name, 0)
+        if array.dtype.kind == "O":
+            found[name] = value if isinstance(value, (bytes, str)) else ""
+        elif array.dtype.kind not in "SU":
+            found[name] = checked_pad(0 if isinstance(value, (bytes, str)) and not named else value, array.dtype, name)
+    return found
+
+
+def pad_rows(batch: Batch, rows: int, fills: Fills) -> Batch:
     """The batch with rows appended up to `rows`: {'x': [[1, 2]]}, 3 → {'x': [[1, 2], [0, 0], [0, 0]]}."""
     padded = {}
     for name, array in batch.items():
         if name + LENGTHS in batch:
             padded[name] = array  # concatenated values: the rows that come have none
             continue
-        fill = 0 if name.endswith(LENGTHS) else pad_value_of(name, pad_value)
-        padded[name] = _grown(array, (rows, *array.shape[1:]), fill, name)
+        padded[name] = _filled((rows, *array.shape[1:]), array.dtype, fills.get(name))
+        padded[name][: len(array)] = array
     return padded
 
 
-def merge_rows(parts: Sequence[tuple[Array, Batch]], rows: int, pad_value: PadValue) -> Batch:
+def merge_rows(parts: Sequence[tuple[Array, Batch]], rows: int, fills: Fills) -> Batch:
     """One batch out of several: each part says which rows of the result it is.
 
     Padded features of different widths get the largest one.
@@ -82,7 +123,7 @@ def merge_rows(parts: Sequence[tuple[Array, Batch]], rows: int, pad_value: PadVa
         if uniform:
             out = np.empty(shape, arrays[0].dtype)
         else:
-            out = np.full(shape, checked_pad(pad_value_of(name, pad_value), arrays[0].dtype, name))
+            out = _filled(shape, arrays[0].dtype, fills.get(name))
         for (places, _), array in zip(parts, arrays, strict=True):
             if uniform:
                 out[places] = array
@@ -103,22 +144,24 @@ def ranges(starts: Array, counts: Array) -> npt.NDArray[np.int64]:
 
 
 def _merge_values(name: str, parts: Sequence[tuple[Array, Batch]], rows: int) -> Array:
-    lengths = np.zeros(rows, np.int64)
+    counts = np.zeros(rows, np.int64)
     for places, part in parts:
-        lengths[places] = part[name + LENGTHS]
-    starts = np.cumsum(lengths) - lengths
+        counts[places] = _counts(name, part)
+    starts = np.cumsum(counts) - counts
     values = [part[name] for _, part in parts]
-    out = np.empty((int(lengths.sum()), *values[0].shape[1:]), np.result_type(*values))
+    out = np.empty((int(counts.sum()), *values[0].shape[1:]), np.result_type(*values))
     for (places, part), array in zip(parts, values, strict=True):
-        out[ranges(starts[places], part[name + LENGTHS])] = array
+        out[ranges(starts[places], _counts(name, part))] = array
     return out
 
 
-def _grown(array: Array, shape: tuple[int, ...], fill: int | float, name: str) -> Array:
-    if array.dtype.kind == "O":
-        empty: Any = b"" if len(array) and isinstance(array.flat[0], bytes) else ""
-        grown = np.full(shape, empty, object)
-    else:
-        grown = np.full(shape, checked_pad(fill, array.dtype, name), array.dtype)
-    grown[: len(array)] = array
-    return grown
+def _counts(name: str, part: Batch) -> Array:
+    """How many entries of the concatenated values each row has: those with a shape are concatenated flat."""
+    shapes = part.get(name + SHAPE)
+    return part[name + LENGTHS] if shapes is None else np.asarray(shapes.prod(axis=1))
+
+
+def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Array:
+    if fill is None and dtype.kind == "O":
+        fill = ""
+    return np.zeros(shape, dtype) if fill is None else np.full(shape, fill, dtype)

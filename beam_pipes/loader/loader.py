@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
-from beam_pipes.loader.batches import Batch, PadValue
+from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.order import ORDER_VERSION
@@ -134,6 +134,7 @@ class Loader:
         self._cu_seqlens = cu_seqlens
         stream = open_stream(source, options, seed=self.seed, shuffle=shuffle)
         self._features = stream.features
+        self._fills: Fills = stream.fills
         if transform is not None or cu_seqlens:
             no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
             if transform is not None:
@@ -143,6 +144,8 @@ class Loader:
                 cu_seqlens_of(no_rows)  # refuses rows that have none
         if last == "pad":
             checked_name(VALID, self._features)
+            if transform is not None:
+                self._fills = fills_of_result(no_rows, self._fills, pad_value)
         self._reader = self._new_reader(stream)
         if stream.size is None and epochs is not None:
             raise LoaderError(
@@ -392,7 +395,7 @@ class Loader:
 
     def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
         return BatchReader(
-            stream, self._steps, pad_value=self._pad_value, transform=self._transform, cu_seqlens=self._cu_seqlens
+            stream, self._steps, fills=self._fills, transform=self._transform, cu_seqlens=self._cu_seqlens
         )
 
 

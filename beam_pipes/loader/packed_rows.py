@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import CorruptIndexError, LoaderError
-from beam_pipes.loader.batches import Batch, checked_pad, pad_value_of, ranges
+from beam_pipes.loader.batches import Batch, fills_of, ranges
 from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.plan import PackingPlan
@@ -54,10 +54,10 @@ class PackedRows:
         self.split = self._split = plan.split
         self.features = options.features or plan.features
         self.size = len(plan)
+        self.fills = fills_of(plan.split.spec, self.features, options.pad_value)
         self._columns = []
         for name in self.features:
-            dtype = plan.split.spec[name].numpy_dtype
-            pad = checked_pad(pad_value_of(name, options.pad_value), dtype, name)
+            pad = self.fills[name]
             prefix = "" if len(plan.features) == 1 else f"{name}_"
             added = tuple(checked_name(prefix + what, self.features) for what in ("segment_ids", "positions"))
             self._columns.append((name, plan.features.index(name), plan.sequence_lengths[name], pad, added))

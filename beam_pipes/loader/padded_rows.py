@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.batches import Batch, checked_pad, pad_value_of
+from beam_pipes.loader.batches import Batch, fills_of
 from beam_pipes.loader.columns import columns_of
 from beam_pipes.loader.identity import Identity
 from beam_pipes.loader.order import Indices
@@ -74,9 +74,9 @@ class PaddedRows:
             )
         self._padded = padded
         self.split = self._split = padded.split
-        self._pad_value = options.pad_value
         self.size = len(padded.split)
         self.features = options.features or tuple(padded.sequence_lengths)
+        self.fills = fills_of(padded.split.spec, self.features, options.pad_value)
         self.draws_anew = bool(getattr(padded.split, "draws_anew", False))
         if padded.segments:
             for name in self.features:
@@ -120,9 +120,7 @@ class PaddedRows:
             if (lengths > width).any():
                 values, lengths = self._cut(name, rows, values, lengths, width)
             inside = np.arange(width, dtype=np.int32) < lengths[:, None]
-            fill = pad_value_of(name, self._pad_value)
-            pad = b"" if values.dtype == object else checked_pad(fill, values.dtype, name)
-            batch[name] = np.full((len(rows), width, *values.shape[1:]), pad, values.dtype)
+            batch[name] = np.full((len(rows), width, *values.shape[1:]), self.fills[name], values.dtype)
             batch[name][inside] = values
             if self._padded.segments:
                 batch[f"{name}_segment_ids"] = inside.astype(np.int32)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from beam_pipes.loader.batches import Batch, PadValue, pad_rows
+from beam_pipes.loader.batches import Batch, Fills, pad_rows
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.steps import StepOptions, Steps
 from beam_pipes.loader.stream import MixtureStream, Places, RowStream
@@ -31,13 +31,13 @@ class BatchReader:
         stream: RowStream | MixtureStream,
         steps: StepOptions,
         *,
-        pad_value: PadValue,
+        fills: Fills,
         transform: Callable[[Batch], Batch] | None,
         cu_seqlens: bool,
     ) -> None:
         self.stream = stream
         self._steps = steps
-        self._pad_value = pad_value
+        self._fills = fills
         self._transform = transform
         self._cu_seqlens = cu_seqlens
         first, last = steps.host_slice(steps.batch_size)
@@ -88,7 +88,7 @@ class BatchReader:
             first, last = self._steps.host_slice(rows)
             count = max(0, min(last, rows) - first)
             if count < last - first:
-                batch = pad_rows(batch, last - first, self._pad_value)
+                batch = pad_rows(batch, last - first, self._fills)
             batch[VALID] = np.arange(last - first) < count
         if self._cu_seqlens:
             batch[CU_SEQLENS] = cu_seqlens_of(batch)

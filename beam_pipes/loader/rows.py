@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.batches import LENGTHS, Batch, PadValue
+from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.identity import Identity
 from beam_pipes.loader.order import Indices
 
@@ -23,7 +23,8 @@ class GatherOptions:
     ragged: "pad" to rectangular arrays, or "values": all values concatenated, beside `<feature>/lengths`.
     pad_to: the padded width, one for all ragged features or by name; the longest of the batch by default. A fixed
         width gives static shapes, which compilers want.
-    pad_value: what fills, one for all or by name; checked against the dtype.
+    pad_value: what fills ragged features, one for all or by name; checked against the dtype. Rows that `last="pad"`
+        adds hold 0 in features of a fixed shape, unless named, and in lengths, shapes, segment ids and positions.
     """
 
     features: tuple[str, ...] | None = None
@@ -46,6 +47,11 @@ class Rows(Protocol):
 
     @property
     def features(self) -> tuple[str, ...]: ...
+
+    @property
+    def fills(self) -> Fills:
+        """What fills each feature; other columns of a batch are 0 where there is nothing."""
+        ...
 
     @property
     def split(self) -> Any:
@@ -97,6 +103,7 @@ class SplitRows:
             self._options["features"] = list(options.features)
         self.size = len(split)
         self.features = options.features or tuple(split.spec)
+        self.fills = fills_of(split.spec, self.features, options.pad_value)
 
     @property
     def row_bytes(self) -> int | None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError, StateMismatchError
-from beam_pipes.loader.batches import Batch, PadValue, merge_rows
+from beam_pipes.loader.batches import Batch, Fills, merge_rows
 from beam_pipes.loader.block_order import BlockOrder, BlockShuffle
 from beam_pipes.loader.mixture import Mixture, MixtureSchedule
 from beam_pipes.loader.order import Indices, KeyedPermutation, Order, SequentialOrder
@@ -48,6 +48,11 @@ class Stream(Protocol):
 
     @property
     def features(self) -> tuple[str, ...]: ...
+
+    @property
+    def fills(self) -> Fills:
+        """What fills each feature."""
+        ...
 
     @property
     def row_bytes(self) -> int | None:
@@ -152,6 +157,7 @@ class RowStream:
         self._orders = _Orders(self._rows, seed, shuffle, 0)
         self.size = self._rows.size
         self.features = self._rows.features
+        self.fills = self._rows.fills
         self.row_bytes = self._rows.row_bytes
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
         if self.fetches_ahead:
@@ -203,7 +209,6 @@ class MixtureStream:
         self._arguments = (mixture, options, seed, shuffle)
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
         self._mixture = mixture
-        self._pad_value: PadValue = options.pad_value
         pairs: Sequence[tuple[Any, Any]] = tuple(mixture.sources)
         self._orders = [
             _Orders(open_rows(source, options), seed, shuffle, index) for index, (source, _) in enumerate(pairs)
@@ -221,6 +226,7 @@ class MixtureStream:
         )
         self.size = self._schedules(self._whole).size
         self.features = self._orders[0].rows.features
+        self.fills = self._orders[0].rows.fills
         sizes = [orders.rows.row_bytes for orders in self._orders]
         self.row_bytes = None if None in sizes else max(size for size in sizes if size is not None)
 
@@ -316,7 +322,7 @@ class MixtureStream:
             parts.append((mine, self._orders[source].rows.gather(places[mine, 1])))
         if not parts:
             return self._orders[0].rows.gather(places[:, 1])
-        return merge_rows(parts, len(places), self._pad_value)
+        return merge_rows(parts, len(places), self.fills)
 
     def position_of(self, epoch: int, source: int, row: int) -> int | None:
         if not 0 <= source < len(self._orders):

@@ -1,0 +1,176 @@
+"""What fills the places of a batch that no record fills."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from loader_caches import write_split
+
+from beam_pipes.cache import ExampleSpec, FeatureSpec
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader import Loader, Mixture, pack
+from beam_pipes.loader.padded_rows import PaddedSplit
+
+LABELLED = ExampleSpec(
+    {
+        "tokens": FeatureSpec("int32", shape=(None,)),
+        "label": FeatureSpec("uint8"),
+        "flag": FeatureSpec("bool"),
+        "words": FeatureSpec("str", shape=(None,)),
+        "blob": FeatureSpec("bytes"),
+    }
+)
+IMAGES = ExampleSpec({"image": FeatureSpec("uint8", shape=(None, None)), "id": FeatureSpec("int64")})
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """Five records with 1 to 5 tokens, and no words."""
+    examples = [
+        {
+            "tokens": np.arange(1, index + 2, dtype=np.int32),
+            "label": 9,
+            "flag": True,
+            "words": np.array([], object),
+            "blob": b"x",
+        }
+        for index in range(5)
+    ]
+    return write_split(tmp_path_factory.mktemp("labelled") / "cache", examples, LABELLED)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Ten images of six shapes; every pixel is the number of its record."""
+    examples = [{"image": np.full((i % 3 + 1, i % 2 + 2), i, np.uint8), "id": i} for i in range(10)]
+    return write_split(tmp_path_factory.mktemp("images") / "cache", examples, IMAGES)
+
+
+def test_padded_rows_of_a_packed_batch_have_segment_0_and_position_0(document_split):
+    plan = pack(document_split, sequence_length=64)
+
+    batch = list(Loader(plan, batch_size=len(plan) - 1, last="pad", pad_value=7))[-1]
+
+    assert batch["valid"].tolist() == [True] + [False] * (len(plan) - 2)
+    assert (batch["tokens"][1:] == 7).all()
+    assert not batch["segment_ids"][1:].any()
+    assert not batch["positions"][1:].any()
+
+
+def test_padded_rows_of_a_padded_split_have_segment_0_and_position_0(labelled):
+    rows = PaddedSplit(split=labelled, sequence_lengths={"tokens": 6})
+
+    batch = list(Loader(rows, batch_size=4, last="pad", pad_value=7))[-1]
+
+    assert (batch["tokens"][1:] == 7).all()
+    assert not batch["tokens_segment_ids"][1:].any()
+    assert not batch["tokens_positions"][1:].any()
+
+
+def test_rows_of_a_mixture_that_are_widened_have_segment_0_and_position_0_there(document_split):
+    plans = [pack(document_split, sequence_length=length) for length in (40, 60)]
+    loader = Loader(Mixture([(plan, 1) for plan in plans], exhausted="drop"), batch_size=8, pad_value=7)
+
+    for batch in loader:
+        padding = batch["tokens"] == 7
+        padding[:, :40] = False  # a token of this cache may be 7
+        assert not batch["segment_ids"][padding].any()
+        assert not batch["positions"][padding].any()
+
+
+def test_rows_of_padding_have_no_shape(images):
+    batch = list(Loader(images, batch_size=4, ragged="values", last="pad", pad_value=3))[-1]
+
+    assert batch["valid"].tolist() == [True, True, False, False]
+    assert batch["image/shape"][2:].tolist() == [[0, 0], [0, 0]]
+    assert batch["image/lengths"][2:].tolist() == [0, 0]
+
+
+def test_a_pad_value_for_all_goes_to_ragged_features_only(labelled):
+    batch = list(Loader(labelled, batch_size=4, last="pad", pad_value=-100))[-1]
+
+    assert (batch["tokens"][1:] == -100).all()
+    assert batch["label"].tolist() == [9, 0, 0, 0]
+    assert batch["flag"].tolist() == [True, False, False, False]
+    assert batch["words"].shape == (4, 0)
+    assert batch["blob"].tolist() == [b"x", b"", b"", b""]
+
+
+def test_a_pad_value_by_name_goes_to_the_feature_it_names(labelled):
+    batch = list(Loader(labelled, batch_size=4, last="pad", pad_value={"label": 255, "tokens": 0}))[-1]
+
+    assert batch["label"].tolist() == [9, 255, 255, 255]
+
+
+def test_bytes_are_padded_with_bytes_on_a_host_without_rows(labelled):
+    loader = Loader(labelled, batch_size=4, last="pad", features=["blob"], host_index=3, host_count=4)
+
+    assert list(loader)[-1]["blob"].tolist() == [b""]
+
+
+def test_what_a_transform_gives_is_filled_as_the_feature_of_its_name(labelled):
+    def transform(batch):
+        return {"tokens": batch["tokens"].astype(np.int64), "sum": batch["tokens"].sum(1), "label": batch["label"]}
+
+    batch = list(Loader(labelled, batch_size=4, last="pad", pad_value=-100, pad_to=5, transform=transform))[-1]
+
+    assert batch["tokens"].dtype == np.int64
+    assert (batch["tokens"][1:] == -100).all()
+    assert batch["sum"][1:].tolist() == [0, 0, 0]
+    assert batch["label"][1:].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            {"pad_value": {"flag": -100}}, "pad value -100 of feature 'flag' does not fit its dtype bool", id="flag"
+        ),
+        pytest.param(
+            {"pad_value": 2**40}, f"pad value {2**40} of feature 'tokens' does not fit its dtype int32", id="all"
+        ),
+        pytest.param({"pad_value": "x"}, "pad value of feature 'tokens' should be a number, got 'x'", id="text"),
+        pytest.param({"pad_value": None}, "pad value of feature 'tokens' should be a number, got None", id="none"),
+        pytest.param(
+            {"pad_value": -1, "last": "pad", "transform": lambda batch: {"tokens": batch["tokens"].astype(np.uint8)}},
+            "pad value -1 of feature 'tokens' does not fit its dtype uint8",
+            id="transformed",
+        ),
+    ],
+)
+def test_a_pad_value_that_does_not_fit_is_refused_at_construction(labelled, options, words):
+    with pytest.raises(LoaderError, match=words):
+        Loader(labelled, batch_size=4, **options)
+
+
+def test_images_of_a_mixture_come_as_values_row_by_row(images):
+    mixture = Mixture([(images, 2), (images, 1)], exhausted="drop")
+
+    for batch in Loader(mixture, batch_size=4, ragged="values", last="partial"):
+        ends = np.cumsum(batch["image/shape"].prod(axis=1))
+        rows = np.split(batch["image"], ends)[:-1]
+        assert [set(row.tolist()) for row in rows] == [{number} for number in batch["id"].tolist()]
+
+
+def test_texts_of_sources_of_other_widths_are_padded_with_empty_ones(tmp_path):
+    spec = ExampleSpec({"words": FeatureSpec("str", shape=(None,)), "marks": FeatureSpec("bytes", shape=(None,))})
+    sources = [
+        write_split(
+            tmp_path / str(width), [{"words": ["a"] * width, "marks": [b"b"] * width}] * 4, spec, name=f"width{width}"
+        )
+        for width in (1, 3)
+    ]
+
+    batch = next(iter(Loader(Mixture([(split, 1) for split in sources], exhausted="drop"), batch_size=2)))
+
+    assert sorted(batch["words"].tolist()) == [["a", "", ""], ["a", "a", "a"]]
+    assert sorted(batch["marks"].tolist()) == [[b"b", b"", b""], [b"b", b"b", b"b"]]
+
+
+def test_packed_texts_are_padded_with_empty_ones(tmp_path):
+    spec = ExampleSpec({"words": FeatureSpec("str", shape=(None,))})
+    split = write_split(tmp_path / "cache", [{"words": ["a", "b", "c"]}], spec, shards=1)
+
+    batch = next(iter(Loader(pack(split, sequence_length=5), batch_size=1)))
+
+    assert batch["words"].tolist() == [["a", "b", "c", "", ""]]
