@@ -210,10 +210,10 @@ class Canonicalizer:
         if isinstance(value, Mapping) and (type(value).__module__ in _PLAIN or not hasattr(value, "__dict__")):
             if isinstance(value, collections.defaultdict):
                 return {
-                    "$dict": self._pairs(value, path),
+                    "$dict": self._items(value, path),
                     "default": self.convert(value.default_factory, f"{path}.default_factory"),
                 }
-            return {"$dict": self._pairs(value, path)}
+            return {"$dict": self._items(value, path)}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {
                 "$object": [self.label(type(value)), self._pairs(dict(zip(value._fields, value, strict=True)), path)]
@@ -251,12 +251,19 @@ class Canonicalizer:
         self.on_class(cls)
         return {"$object": [self.label(cls), self._pairs(config, path, dotted=True)]}
 
+    def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
+        """The items of a dict; of a configuration their order does not count."""
+        return self._pairs(mapping, path)
+
     def _pairs(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[Any]:
+        return sorted(self._in_order(mapping, path, dotted=dotted), key=lambda pair: sort_key(pair[0]))
+
+    def _in_order(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[Any]:
         pairs = []
         for key, item in mapping.items():
             where = f"{path}.{key}" if dotted else f"{path}[{key!r:.60}]"
             pairs.append([self.convert(key, f"{path}, key {key!r:.60}"), self.convert(item, where)])
-        return sorted(pairs, key=lambda pair: sort_key(pair[0]))
+        return pairs
 
 
 _PLAIN = {"builtins", "collections", "types"}

@@ -6,15 +6,17 @@ installed packages and the framework count by name. For a stage of the framework
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import json
 import linecache
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,7 +168,11 @@ class CodeClosure:
     ) -> None:
         written = ".".join([*([reference.module] if reference.module else []), *reference.path])
         if reference.module is not None:
-            found = _imported(reference, referrer, scope)
+            module = _absolute(reference, referrer, scope)
+            if not in_scope(module, referrer):  # also where it is loaded already: what came before does not count
+                entity.notes[written] = f"module {module}"
+                return
+            found = _imported(module, reference.path)
             names: tuple[str, ...] = reference.path
         else:
             written, names = reference.path[0], reference.path[1:]
@@ -223,7 +229,11 @@ class CodeClosure:
 
 
 class _OwnObjects(Canonicalizer):
-    """Refuses objects of installed classes, whose fields may be anything: locks, caches, connections."""
+    """Values that code refers to: it sees the order of a dict. Refuses objects of installed classes, whose fields may
+    be anything: locks, caches, connections."""
+
+    def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
+        return self._in_order(mapping, path)
 
     def _object(self, value: Any, path: str) -> Any:
         if _is_installed(type(value).__module__):
@@ -263,15 +273,26 @@ _installed: dict[str, bool] = {}
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module belongs to Python or to an installed distribution."""
+    """Whether a module, imported or not, belongs to Python or to an installed distribution."""
     if module not in _installed:
         top = module.partition(".")[0]
-        file = getattr(sys.modules.get(module), "__file__", None) or ""
-        parts = file.replace("\\", "/").split("/")
+        places = _places(module) or _places(top)
         _installed[module] = top != "__main__" and (
-            top in sys.stdlib_module_names or "site-packages" in parts or "dist-packages" in parts
+            top in sys.stdlib_module_names
+            or any({"site-packages", "dist-packages"}.intersection(place.split("/")) for place in places)
         )
     return _installed[module]
+
+
+def _places(module: str) -> list[str]:
+    """Where an imported module lies, or a top-level one that can be imported; empty where that is not known."""
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if found is None and "." not in module:
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(module)
+            file = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+    return [file.replace("\\", "/")] if file else []
 
 
 def show(value: Any) -> str:
@@ -282,20 +303,22 @@ def show(value: Any) -> str:
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _imported(reference: Reference, referrer: str, scope: dict[str, Any]) -> Any:
-    """What an import inside of a function gives; installed modules are not imported for it."""
+def _absolute(reference: Reference, referrer: str, scope: dict[str, Any]) -> str:
+    """The module that an import inside of a function names."""
     module = reference.module or ""
     if reference.level:
         package = str(scope.get("__package__") or referrer.rpartition(".")[0])
         base = package.rsplit(".", reference.level - 1)[0] if reference.level > 1 else package
         module = f"{base}.{module}" if module else base
-    if module not in sys.modules:
-        if not in_scope(module, referrer) or module.partition(".")[0] != referrer.partition(".")[0]:
-            return _MISSING
+    return module
+
+
+def _imported(module: str, path: tuple[str, ...]) -> Any:
+    """A module in scope, imported where it is not yet: what has been imported before must not count."""
     try:
         found = sys.modules.get(module) or importlib.import_module(module)
-        if reference.path and not hasattr(found, reference.path[0]) and in_scope(module, referrer):
-            importlib.import_module(f"{module}.{reference.path[0]}")
+        if path and not hasattr(found, path[0]):
+            importlib.import_module(f"{module}.{path[0]}")
     except ImportError:
         return _MISSING
     return found

@@ -26,6 +26,10 @@ from beam_pipes.errors import (
 OnError = Literal["raise", "fail", "drop", "dead_letter"]
 BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "raise")
 
+# What a stage may raise on a record. `sys.exit()` within one is a failure too, and not the end of the build as if it
+# had been done. Ctrl-C is none.
+FAILURES = (Exception, SystemExit, GeneratorExit)
+
 # One input that makes more combinations than this is a mistake in the graph, not data.
 MAX_COMBINATIONS = 100_000
 
@@ -139,7 +143,7 @@ class UnitRunner:
                         _count(left["_drops"], account.partly_dropped)
                     kept += 1
                     outputs += count
-            except Exception as error:
+            except FAILURES as error:
                 self._fail(batch, index, error, account, item=context.item)
                 continue
             if single is None:
@@ -194,7 +198,7 @@ class UnitRunner:
             produced = self._transform_batch(flat)
         except DeclarationError:
             raise
-        except Exception:
+        except FAILURES:
             # One bad value must not cost the others: find it one by one, where it is booked as what it is.
             return False
         if type(produced) is not list or len(produced) != len(flat):
@@ -298,7 +302,7 @@ class UnitRunner:
             self._fail(batch, index, error, account)
         return _NOTHING
 
-    def _fail(self, batch: Batch, index: int, error: Exception, account: UnitAccount, *, item: int = 0) -> None:
+    def _fail(self, batch: Batch, index: int, error: BaseException, account: UnitAccount, *, item: int = 0) -> None:
         if self.on_error == "raise":
             add_note = getattr(error, "add_note", None)  # Python 3.11
             if add_note is not None and getattr(error, "stage", None) is None:

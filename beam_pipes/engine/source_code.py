@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import sys
 from collections import defaultdict
@@ -85,6 +86,8 @@ def class_node(cls: type) -> ast.ClassDef | None:
     file = source_file(path, getattr(module, "__dict__", None))
     candidates = file.classes.get(cls.__qualname__, []) if file is not None else []
     lines = {code.co_firstlineno for code in codes if code.co_filename == path}
+    if len(candidates) == 1:  # also where decorators have put functions of other places in
+        return candidates[0]
     for node in reversed(candidates):
         defined = {_first_line(n) for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}
         if defined & lines or not defined:
@@ -95,7 +98,8 @@ def class_node(cls: type) -> ast.ClassDef | None:
 def _functions(member: object) -> list[FunctionType]:
     """The functions that a member of a class is made of: a method's, a property's, a class or static method's."""
     parts = [getattr(member, name, None) for name in ("fget", "fset", "fdel", "__func__", "func")]
-    return [part for part in (member, *parts) if isinstance(part, FunctionType)]
+    found = [inspect.unwrap(part) for part in (member, *parts) if callable(part)]
+    return [part for part in found if isinstance(part, FunctionType)]
 
 
 def assignments(module_globals: dict[str, object], name: str) -> list[ast.stmt]:

@@ -164,7 +164,6 @@ COSMETIC = {
     "an unused constant": ("helpers.py", "UNUSED = 1", "UNUSED = 2"),
     "a function that is not called": ("helpers.py", "return x + 1", "return x + 2"),
     "a constant computed another way": ("helpers.py", "LIMIT = 80", "LIMIT = 40 * 2"),
-    "the order of a dict": ("helpers.py", '{"a": 1, "b": 2}', '{"b": 2, "a": 1}'),
     "a needless pass": ("helpers.py", "total = 0", "total = 0\n    pass"),
 }
 
@@ -177,6 +176,7 @@ SEMANTIC = {
     "a helper behind a cache": ("helpers.py", "total += index", "total -= index", "code:pkg.helpers.cached"),
     "a default argument": ("helpers.py", "width=3", "width=4", "code:pkg.helpers.with_keyword"),
     "a constant": ("helpers.py", "LIMIT = 80", "LIMIT = 81", "const:pkg.helpers.LIMIT"),
+    "the order of a dict": ("helpers.py", '{"a": 1, "b": 2}', '{"b": 2, "a": 1}', "const:pkg.helpers.NAMES"),
     "a constant of a helper": ("helpers.py", '"b": 2', '"b": 3', "const:pkg.helpers.NAMES"),
     "a pattern": ("helpers.py", "[a-z]+", "[a-y]+", "const:pkg.helpers.WORD"),
     "a base class": ("helpers.py", "n * self.factor", "n + self.factor", "code:pkg.helpers.Base"),

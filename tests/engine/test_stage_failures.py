@@ -21,6 +21,26 @@ from beam_pipes.typed import (
 )
 
 
+@pytest.mark.parametrize("way_out", [SystemExit, GeneratorExit])
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_stage_that_would_end_the_process_fails_its_record(way_out: type[BaseException], batched: bool) -> None:
+    def transform(stage: Any, value: int) -> list[int]:
+        if value == 2:
+            raise way_out(0)
+        return [value]
+
+    stage = Stage(transform, name="Leaving")
+    if batched:
+        stage.transform_batch = lambda values: [transform(stage, value) for value in values]  # type: ignore[attr-defined]
+
+    outputs, batch = run(DAGPipeline({stage: Input(int), Output("o"): stage}), [1, 2, 3], on_error="dead_letter")
+
+    assert outputs["o"] == [[1], [], [3]]
+    assert batch.failures[1].error_type == way_out.__name__
+    with pytest.raises(StageError, match=f"stage 'Leaving' failed on record .*: {way_out.__name__}: 0"):
+        run(DAGPipeline({stage: Input(int), Output("o"): stage}), [1, 2, 3], on_error="fail")
+
+
 class TestFailures:
     def branching(self, bad: set[int], policy: str | None) -> DAGPipeline:
         """Input → fragile → o1; input → steady → o2; both → pair → o3."""
