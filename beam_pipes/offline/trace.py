@@ -17,6 +17,7 @@ from beam_pipes.engine.graph import Ref
 from beam_pipes.engine.statistic import Statistic
 from beam_pipes.errors import UnknownRecordError
 from beam_pipes.offline.declaration import Declaration
+from beam_pipes.offline.published_results import published_results
 from beam_pipes.offline.reading import SOURCE
 from beam_pipes.sources.digest_cache import DigestCache
 from beam_pipes.sources.source import SourcePlan, SourceShard
@@ -67,10 +68,17 @@ def trace_record(
     """Runs the source record `file@position` through the declaration, with the randomness that a build gives it.
 
     Failures are part of the trace, whatever `on_error` says. `cache`: a cache that was built from the same input, whose
-    digests of input files save reading all of them.
+    digests of input files save reading all of them. Stages that hold the results of analyzers have those of that cache,
+    which has to be built from this declaration then.
 
-    Raises `UnknownRecordError`, naming the nearest records, and `SourceError` for input that cannot be read.
+    Raises `UnknownRecordError`, naming the nearest records, `SourceError` for input that cannot be read, and
+    `AnalysisError` where a stage holds a result that is not there.
     """
+    with published_results(declaration, cache):
+        return _trace(declaration, record_id, cache)
+
+
+def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None) -> RecordTrace:
     value, raw, error = _find(declaration, record_id, cache)
     if error is not None:
         failure = Failure.of(error, stage=SOURCE, dropped=False)

@@ -119,5 +119,8 @@ def _way(
         if stage.reached and stage.name != "write":
             values = [shown_value(value, max_characters=200) for column in stage.outputs.values() for value in column]
             more = f" (and {len(values) - 2} more)" if len(values) > 2 else ""
-            stages.append(StageOutput(stage=stage.name, value="\n".join(values[:2]) + more if values else "nothing"))
+            given = "\n".join(values[:2]) + more if values else "nothing"
+            if stage.failure is not None:
+                given = f"failed: {stage.failure.error_type}: {stage.failure.message}"[:300]
+            stages.append(StageOutput(stage=stage.name, value=given))
     return shown_bytes(trace.raw), tuple(stages)

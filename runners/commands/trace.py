@@ -19,7 +19,8 @@ def trace_command(
     record: Annotated[str, typer.Argument(help="id of a source record, such as books/emma.txt@1024")],
     declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
     cache: Annotated[
-        str | None, typer.Option("--cache", help="a cache of the same input, whose digests save reading all of it")
+        str | None,
+        typer.Option("--cache", help="the declaration's cache: results of its analyzers, digests of its input"),
     ] = None,
 ) -> None:
     """Run one source record through a declaration and show what each stage takes, gives, drops, counts and raises.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import AnalysisError, DeclarationError
+from beam_pipes.offline.reference import load_declaration
+from beam_pipes.offline.trace import trace_record
+from beam_pipes.report import report_html
+from beam_pipes.typed import Pipeline
 from runners.build import build
 from runners.commands import app
 from runners.options import LocalOptions
@@ -98,3 +104,50 @@ def test_inspect_lists_results_and_gc_tells_what_it_removes(text_input: Path, tm
     assert "assets/lengths: " in inspected and "assets/words: " in inspected and size > 0
     assert "results and accumulators of analyzers: would be removed." in would
     assert "results and accumulators of analyzers: removed." in removed
+
+
+def test_a_trace_has_the_results_of_the_cache(text_input: Path, tmp_path: Path) -> None:
+    cache, other = str(tmp_path / "cache"), str(tmp_path / "other")
+    build(REFERENCE, cache, options=LocalOptions(workers=1))
+    build("analysis_declarations:analysed_lengths_only", other, options=LocalOptions(workers=1))
+    train = Cache.open(cache)["train"]
+    record = str(train.record_ids([3])[0])
+    declaration = load_declaration(REFERENCE)
+    for analyzer in declaration.analyzers:
+        analyzer.result.bind(None)  # the build that ran in this process has left its own
+
+    trace = trace_record(declaration, record, cache=cache)
+    traced = beam_pipes("trace", record, REFERENCE, "--cache", cache)
+    why = beam_pipes("why", record, cache, REFERENCE)
+    page = report_html(cache, declaration=declaration)
+
+    assert trace.failure is None and list(trace.written["train"]) == [train.record_bytes(3)]
+    assert all(analyzer.result.bound is None for analyzer in declaration.analyzers)
+    for output in (traced, why):
+        assert f"train: 1 records, {len(trace.written['train'][0])} bytes" in output and "AnalysisError" not in output
+    assert re.search(r'<th scope="row">Ids</th><td class="value">int32\[', page)
+    assert "AnalysisError" not in page and ">nothing<" not in page
+    message = "stage 'Ids' holds the result of the analyzer 'words', and no cache is given. Give the cache that was"
+    with pytest.raises(AnalysisError, match=f"^{message} built from this declaration: --cache DIR"):
+        trace_record(declaration, record)
+    with pytest.raises(AnalysisError, match=f"'words', and the cache '{other}' has none"):
+        trace_record(declaration, record, cache=other)
+
+
+class Refuses(Pipeline):
+    """Takes no line."""
+
+    input_type, output_type = str, dict
+
+    def transform(self, line: str) -> list[dict[str, str]]:
+        raise ValueError(f"not {line[:2]!r}")
+
+
+def test_a_report_shows_what_stopped_a_record(text_input: Path, tmp_path: Path) -> None:
+    (text_input / "aaa.txt").write_text("to be\n")
+    declaration = load_declaration("analysis_declarations:analysed_lengths_only")
+    build(declaration, tmp_path / "cache", options=LocalOptions(workers=1))
+
+    page = report_html(tmp_path / "cache", declaration=dataclasses.replace(declaration, pipeline=Refuses()))
+
+    assert "failed: ValueError: not &#39;to&#39;" in page
