@@ -240,7 +240,7 @@ def _one_by_one(
     *,
     keep_failures: bool,
 ) -> Outcome:
-    """Every sample as a batch of its own."""
+    """Every sample as a batch of its own; then those that did not fail together, where they depend on each other."""
     pieces: list[list[TensorList]] = []
     failures: dict[int, Exception] = {}
     for index in range(len(samples)):
@@ -256,7 +256,35 @@ def _one_by_one(
             failures[index] = outcome.failures[0]
         else:
             pieces.append(outcome.columns)
+    if node.operator.mixes_samples and pieces:
+        kept = np.array([index for index in range(len(samples)) if index not in failures])
+        return Outcome(_together(node, samples, inputs, arguments, kept), failures)
     return Outcome(_gathered(node, [tuple(column[0] for column in piece) for piece in pieces]), failures)
+
+
+def _together(
+    node: OperatorNode,
+    samples: Samples,
+    inputs: Sequence[TensorList],
+    arguments: Mapping[str, TensorList],
+    kept: Array,
+) -> list[TensorList]:
+    """What an operator gives for the samples at `kept` as one batch. It gave something for each of them alone."""
+    values = {
+        name: _argument_column(node.operator, name, column.take(kept), node) for name, column in arguments.items()
+    }
+    try:
+        return _run_batch(node, samples.take(kept), [column.take(kept) for column in inputs], values)
+    except GraphError:
+        raise
+    except Exception as error:
+        raise OperatorError(
+            f"operator {node.name!r} failed on {len(kept)} samples of a batch of epoch {samples.epoch} together, and "
+            f"on none of them alone: {type(error).__name__}: {error}. It was called at {node.where}. Make the samples "
+            "alike before it.",
+            operator=node.name,
+            where=node.where,
+        ) from error
 
 
 def _run_each(

@@ -43,7 +43,7 @@ def cache(*nodes: DataNode) -> Any:
         images = cache(fn.resize(fn.decoders.image(images), size=256))
 
     Raises `PlacementError` for a node on the device, in a branch of a condition, or made by an operator that draws for
-    each epoch, has side effects, or is fed from Python.
+    each epoch, has side effects, works on a batch as a whole, or is fed from Python.
     """
     where = user_frame()
     for node in nodes:
@@ -73,6 +73,10 @@ def _check_offline(node: OperatorNode, where: str) -> None:
         reason = "it draws random numbers for each epoch, and what lies before the cut is computed once"
     elif operator.side_effects:
         reason = "it has side effects in every epoch, and what lies before the cut is computed once"
+    elif operator.mixes_samples:
+        reason = (
+            "what it gives for a sample depends on the rest of its batch, and a job runs it on one record at a time"
+        )
     elif operator.is_source and not isinstance(operator, Reader):
         reason = "it is fed from this process, and what lies before the cut is read by a job"
     if reason is not None:

@@ -127,7 +127,18 @@ class DeviceProgram:
         rows = host.rows_of(None)
         held = {node: host.held[node] for node in self.host_inputs if node in host.held}
         made: dict[DataNode, list[tuple[Rows, Any]]] = {node: [] for node in self.outputs}
-        for group in self._groups(host, held, rows):
+        groups = self._groups(host, held, rows)
+        mixing = next((node for node in self.nodes if node.operator.mixes_samples), None)
+        if len(groups) > 1 and mixing is not None:
+            raise OperatorError(
+                f"operator {mixing.name!r} works on a batch as a whole, and on the device this batch of {len(rows)} "
+                f"samples falls into {len(groups)} parts, which differ in shape or in an argument that decides shapes. "
+                f"It was called at {mixing.where}. Call it on the host, before the transfer, or bring all samples to "
+                "one shape first.",
+                operator=mixing.name,
+                where=mixing.where,
+            )
+        for group in groups:
             arrays = self._run_group(host, held, group)
             for node in self.outputs:
                 one = arrays[node]
@@ -208,7 +219,9 @@ class DeviceProgram:
         drawn = self._drawn(host, segment.nodes[0], rows, dict(zip(segment.inputs, given, strict=True)))
         given += [self.backend.put(array, exact=True) for array in drawn.values()]
         count = len(rows)
-        wide = count if segment.scope is None else self.backend.bucket(count)
+        # Samples that only fill up a branch must not count for an operator that works on all of them.
+        is_filled = segment.scope is not None and not any(node.operator.mixes_samples for node in segment.nodes)
+        wide = self.backend.bucket(count) if is_filled else count
         if wide != count:
             filled = np.concatenate([np.arange(count), np.zeros(wide - count, np.intp)])
             given = [self._pick(array, filled) for array in given]

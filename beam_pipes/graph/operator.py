@@ -150,6 +150,12 @@ class Operator:
         """What, beside its code, decides the results: all constants."""
         return {"op_name": self.op_name, "version": self.version, **self.constants}
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether what a sample gives depends on the other samples of its batch: then it is run on all of them at once,
+        and may not stand before a cut."""
+        return False
+
     # What a subclass may do
 
     run_batch: Any = None

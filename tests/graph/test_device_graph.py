@@ -11,7 +11,7 @@ import torch
 from graph_outputs import numbered, plain
 
 from beam_pipes.errors import ConversionError, InferenceError, OperatorError
-from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
+from beam_pipes.graph import GraphIterator, Pipeline, cond, pipeline_def, types
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
 from transforms import fn
 
@@ -209,6 +209,34 @@ def test_a_draw_that_fails_for_a_device_names_its_record(iterator: Any) -> None:
         OperatorError, match=r"'random.coin_flip' failed on record 'external_source@0'.*probability should be in"
     ):
         next(iter(iterator(pipe)))
+
+
+@pytest.mark.parametrize("iterator", [JaxGraphIterator, TorchGraphIterator])
+@pytest.mark.parametrize("call", [lambda x: fn.pad(x), lambda x: fn.normalize(x, batch=True)], ids=["pad", "normalize"])
+def test_a_batch_that_falls_into_parts_is_refused_by_what_works_on_all_of_it(iterator: Any, call: Any) -> None:
+    def define(shapes: list[int]) -> Pipeline:
+        pipe = Pipeline(batch_size=len(shapes))
+        with pipe:
+            samples = fn.external_source(lambda: [np.arange(n, dtype=np.float32) for n in shapes], ndim=1)
+            pipe.set_outputs({"x": call(samples.gpu())})
+        return pipe
+
+    alike = next(iter(iterator(define([3, 3]))))["x"]
+    np.testing.assert_allclose(np.asarray(alike), define([3, 3]).run()[0].as_array(), rtol=1e-6)
+    with pytest.raises(OperatorError, match="works on a batch as a whole, and on the device this batch of 3 samples"):
+        next(iter(iterator(define([3, 2, 3]))))
+
+
+@pytest.mark.parametrize("iterator", [JaxGraphIterator, TorchGraphIterator])
+def test_what_fills_up_a_branch_does_not_count_for_the_whole_of_it(iterator: Any) -> None:
+    @pipeline_def(batch_size=5)
+    def graph() -> Any:
+        number = fn.external_source(lambda: np.arange(5.0, dtype=np.float32) ** 2, dtype="float32", ndim=0)
+        there = number.gpu()
+        return {"x": cond(number > 1.0, lambda: fn.normalize(there, batch=True), lambda: there)}
+
+    expected = graph().run()[0].as_array()
+    np.testing.assert_allclose(np.asarray(next(iter(iterator(graph())))["x"]), expected, rtol=1e-5)
 
 
 def test_shapes_that_differ_cannot_be_drawn_on_a_device() -> None:

@@ -148,6 +148,31 @@ def test_a_bad_sample_in_a_batch_is_found_and_named() -> None:
     assert first.as_array().tolist() == second.as_array().tolist() == [6, 8]
 
 
+@pytest.mark.parametrize("on_error", ["drop", "dead_letter"])
+def test_samples_beside_a_bad_one_are_still_one_batch(on_error: str) -> None:
+    sequences = [np.arange(3, dtype=np.int32), np.arange(9, dtype=np.int32), np.arange(1, dtype=np.int32)]
+    pipe = Pipeline(batch_size=3, on_error=on_error)
+    with pipe:
+        tokens, segments, _ = fn.pack(fn.external_source(lambda: sequences, dtype="int32", ndim=1), length=4)
+        pipe.set_outputs(tokens, segments)
+
+    tokens, segments = pipe.run()
+
+    assert tokens.as_array().tolist() == [[0, 1, 2, 0], [0, 0, 0, 0]]
+    assert segments.as_array().tolist() == [[1, 1, 1, 2], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "drop"])
+def test_samples_that_fail_together_only_are_said(on_error: str) -> None:
+    pipe = Pipeline(batch_size=2, on_error=on_error)
+    with pipe:
+        pipe.set_outputs(fn.pad(fn.external_source(lambda: [np.zeros(2), np.zeros((2, 2))])))
+    with pytest.raises(
+        OperatorError, match="'pad' failed on 2 samples of a batch of epoch 0 together, and on none of them"
+    ):
+        pipe.run()
+
+
 def test_batches_of_sources_that_differ_in_size_are_refused(files_root: str) -> None:
     pipe = Pipeline(batch_size=3)
     with pipe:

@@ -148,6 +148,40 @@ def test_what_else_cannot_stand_before_the_cut(files_root: str) -> None:
             cond(labels == 1, lambda: cache(data * 2), lambda: data)
 
 
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        pytest.param(lambda x: fn.normalize(x, batch=True), "normalize", id="normalized_over_the_batch"),
+        pytest.param(lambda x: fn.pad(x), "pad", id="padded_to_the_largest"),
+        pytest.param(lambda x: fn.pad(x, shape=[-1], align=4), "pad", id="padded_to_the_largest_by_shape"),
+        pytest.param(lambda x: fn.pad_batch(x)[0], "pad_batch", id="padded_to_the_longest"),
+        pytest.param(lambda x: fn.pack(x, length=90)[0], "pack", id="packed"),
+    ],
+)
+def test_what_works_on_a_batch_as_a_whole_may_not_stand_before_the_cut(call: Any, name: str, files_root: str) -> None:
+    with Pipeline(batch_size=2):
+        data, _ = fn.readers.file(file_root=files_root)
+        made = call(data)
+        with pytest.raises(
+            PlacementError, match=f"{name} .* depends on the rest of its batch, and a job runs it on one"
+        ):
+            cache(made)
+
+
+def test_what_works_on_each_sample_alone_may_stand_before_the_cut(files_root: str, tmp_path: Path) -> None:
+    def define(**options: Any) -> Pipeline:
+        pipe = Pipeline(batch_size=4, **options)
+        with pipe:
+            data, labels = fn.readers.file(file_root=files_root)
+            normal = fn.normalize(data, batch=True, mean=[2.0], stddev=[3.0])
+            wide = fn.pad(fn.reshape(fn.pad(data, shape=[50])[:4], shape=[2, 2]), align=4)
+            pipe.set_outputs(cache(normal), cache(wide), cache(fn.pad_batch(data, length=40)[0]), labels)
+        return pipe
+
+    build(define().offline_declaration("demo"), str(tmp_path / "cache"), options=LocalOptions(workers=1))
+    assert batches(define(cache=str(tmp_path / "cache")), 3) == batches(define(), 3)
+
+
 def test_caches_of_other_graphs_are_refused(files_root: str, tmp_path: Path) -> None:
     path = str(tmp_path / "cache")
     with pytest.raises(CacheNotFoundError):

@@ -123,6 +123,13 @@ def test_pad_fills_up_to_the_largest_of_the_batch(options: dict[str, Any], expec
     assert [sample.tolist() for sample in found] == expected
 
 
+def test_a_shape_by_node_holds_whole_extents() -> None:
+    padded = run(lambda x, y: fn.pad(x, shape=y), [np.arange(2), np.arange(3)], [np.array([3]), np.array([4])])
+    assert [one.tolist() for one in padded] == [[0, 1, 0], [0, 1, 2, 0]]
+    with pytest.raises(OperatorError, match="an extent of -1 is taken in a constant shape only"):
+        run(lambda x, y: fn.pad(x, shape=y), [np.arange(2), np.arange(3)], [np.array([3]), np.array([-1])])
+
+
 def test_pad_of_some_axes() -> None:
     assert one(lambda x: fn.pad(x, axes=[1], shape=[4], fill_value=-1), X).tolist() == [[1, 2, 3, -1], [4, 5, 9, -1]]
     assert one(lambda x: fn.pad(x, axis_names="H", align=4), X, layout="HW").shape == (4, 3)
@@ -240,6 +247,15 @@ def test_normalize_over_the_batch(ragged: bool) -> None:
     every = np.concatenate([sample.ravel() for sample in samples])
     for sample, got in zip(samples, found, strict=True):
         np.testing.assert_allclose(got, (sample - every.mean()) / every.std(), atol=1e-5)
+
+
+def test_normalize_over_the_batch_takes_a_mean_for_each_sample() -> None:
+    samples = [np.array([1.0, 3.0]), np.array([10.0, 12.0, 14.0])]
+    means = [np.array([2.0]), np.array([12.0])]
+    found = run(lambda x, mean: fn.normalize(x, batch=True, mean=mean, stddev=1.0), samples, means)
+    assert [one.tolist() for one in found] == [[-1, 1], [-2, 0, 2]]
+    found = run(lambda x, mean: fn.normalize(x, batch=True, mean=mean), samples, means)
+    np.testing.assert_allclose(np.concatenate(found), np.array([-1, 1, -2, 0, 2]) / np.sqrt(2), rtol=1e-6)
 
 
 def test_normalize_without_deviation_is_the_shift() -> None:

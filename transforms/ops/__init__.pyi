@@ -455,7 +455,8 @@ class Pad:
 
     `pad([[0, 1], [0, 1, 2]], align=4, fill_value=-1)` → `[[0, 1, -1, -1], [0, 1, 2, -1]]`
 
-    An extent of -1 in `shape` stands for the largest of the batch; a sample that is larger than `shape` keeps its size.
+    An extent of -1 in `shape` stands for the largest of the batch, where `shape` is a constant; a sample that is larger
+    than `shape` keeps its size. Padding to the largest of the batch is done on the host, behind any cut.
 
     Inputs: data.
     Args:

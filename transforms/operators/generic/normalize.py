@@ -84,7 +84,11 @@ class Normalize(Operator):
 
     @property
     def run_batch(self) -> Any:
-        return self._over_batch if self.batch else None
+        return self._over_batch if self.mixes_samples else None
+
+    @property
+    def mixes_samples(self) -> bool:
+        return self.batch and any(self.constants.get(name, "a node") is None for name in ("mean", "stddev"))
 
     def _over_batch(self, samples: Samples, data: TensorList, *, mean: Any, stddev: Any) -> Any:
         if not len(data) or data.dense is not None:
@@ -95,13 +99,20 @@ class Normalize(Operator):
         count = max(sum(int(np.prod([one.shape[axis] for axis in axes])) for one in wide), 1)
         if mean is None:
             middle = sum(one.sum(axis=axes, keepdims=True, dtype=np.float64) for one in wide) / count
+            middles = [middle] * len(wide)
         else:
-            middle = self._given(np, mean[:1], ndim, axes)
-        variance = None
+            middles = [self._given(np, mean[i : i + 1], ndim, axes) for i in range(len(wide))]
+        variance, stddevs = None, [None] * len(wide)
         if stddev is None:
-            squares = sum(((one - middle) ** 2).sum(axis=axes, keepdims=True) for one in wide)
+            squares = sum(
+                ((one - middle) ** 2).sum(axis=axes, keepdims=True) for one, middle in zip(wide, middles, strict=True)
+            )
             variance = squares / max(count - self.ddof, 1)
         else:
-            stddev = self._given(np, stddev[:1], ndim, axes)
-        middle = np.asarray(middle, np.float32)
-        return TensorList([self._normalized(np, one, middle, variance, stddev)[0] for one in wide])
+            stddevs = [self._given(np, stddev[i : i + 1], ndim, axes) for i in range(len(wide))]
+        return TensorList(
+            [
+                self._normalized(np, one, np.asarray(middle, np.float32), variance, deviation)[0]
+                for one, middle, deviation in zip(wide, middles, stddevs, strict=True)
+            ]
+        )

@@ -21,7 +21,8 @@ class Pad(Operator):
 
     `pad([[0, 1], [0, 1, 2]], align=4, fill_value=-1)` → `[[0, 1, -1, -1], [0, 1, 2, -1]]`
 
-    An extent of -1 in `shape` stands for the largest of the batch; a sample that is larger than `shape` keeps its size.
+    An extent of -1 in `shape` stands for the largest of the batch, where `shape` is a constant; a sample that is larger
+    than `shape` keeps its size. Padding to the largest of the batch is done on the host, behind any cut.
     """
 
     inputs = ("data",)
@@ -40,10 +41,12 @@ class Pad(Operator):
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
+        self._extents: Sequence[int | None] | None = None
         self._known = known_axes(self, spec, self.axes, self.axis_names)
         if spec.shape is None:
             return spec
         axes = self._axes(len(spec.shape))
+        self._extents = [spec.shape[axis] for axis in axes]
         wanted = self.constants.get("shape", "node")
         if not isinstance(wanted, str) and wanted is not None and len(wanted) != len(axes):
             raise self.refuse(f"shape should have a number for each of {len(axes)} axes, got {wanted.tolist()}")
@@ -59,6 +62,15 @@ class Pad(Operator):
                 shape[axis] = self._aligned(position, max(extent, least))
         return spec.replace(shape=tuple(shape))
 
+    @property
+    def mixes_samples(self) -> bool:
+        wanted = self.constants.get("shape", ())
+        extents = [None] if self._extents is None else self._extents
+        wanted = [-1] * len(extents) if wanted is None else wanted
+        if self._extents is None:
+            return any(least < 0 for least in wanted)
+        return any(least < 0 and extent is None for least, extent in zip(wanted, extents, strict=False))
+
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim)) if self._known is None else tuple(axis % ndim for axis in self._known)
 
@@ -72,6 +84,8 @@ class Pad(Operator):
         made = list(shape)
         for position, axis in enumerate(self._axes(len(shape))):
             least = -1 if wanted is None else int(wanted[position])
+            if least < 0 and "shape" not in self.constants:
+                raise ValueError(f"an extent of -1 is taken in a constant shape only, got {list(wanted)} from a node")
             made[axis] = self._aligned(position, max(shape[axis], largest[axis] if least < 0 else least))
         return tuple(made)
 

@@ -35,6 +35,10 @@ class PythonFunction(Operator):
     def result(self, nodes: Any) -> Any:
         return None if not nodes else super().result(nodes)
 
+    @property
+    def mixes_samples(self) -> bool:
+        return bool(self.batch_processing)
+
     def run(self, sample: Sample, *inputs: Any) -> Any:
         made = self.function(*inputs)
         if self.num_outputs == 0:

@@ -37,6 +37,8 @@ class Pack(Operator):
     truncate = Constant("bool", default=False, doc="whether sequences longer than a row are cut")
     pad_value = Constant("int", default=0, doc="what fills the rest of a row")
 
+    mixes_samples = True
+
     def check(self) -> None:
         if self.length < 1:
             raise self.argument_error(f"length should be at least 1, got {self.length}.")

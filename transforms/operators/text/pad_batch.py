@@ -30,6 +30,10 @@ class PadBatch(Operator):
     pad_value = Constant("float", default=0.0, doc="what is padded with")
     truncate = Constant("bool", default=False, doc="whether sequences longer than `length` are cut")
 
+    @property
+    def mixes_samples(self) -> bool:
+        return self.length is None
+
     def check(self) -> None:
         if self.multiple_of < 1 or (self.length is not None and self.length < 1):
             raise self.argument_error(
