@@ -67,7 +67,7 @@ class TFRecordFeature:
             return np.frombuffer(given.encode() if isinstance(given, str) else bytes(given), np.uint8)
         given = np.asarray(0 if self.default_value is None else self.default_value).astype(self.numpy_dtype)
         if self.shape is not None:
-            return np.ascontiguousarray(np.broadcast_to(given, self.shape))
+            return np.array(np.broadcast_to(given, self.shape), order="C")
         made = np.atleast_1d(given) if self.default_value is not None else np.zeros(0, self.numpy_dtype)
         row = math.prod(self.partial_shape)
         return np.resize(made, row * max(1, made.size // row)).reshape(-1, *self.partial_shape) if row != 1 else made

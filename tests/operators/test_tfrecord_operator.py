@@ -101,6 +101,16 @@ def test_a_missing_feature_gives_its_declared_default(path: str) -> None:
         assert bytes(found["text"][index]) == b"gone" and found["a"][index].tolist() == [index]
 
 
+@pytest.mark.parametrize("lacking", [[0], [3, 4, 5], list(range(8))], ids=["one", "some", "all"])
+def test_the_default_of_a_scalar_is_a_scalar(lacking: list[int], tmp_path: Path) -> None:
+    records = [example(x=[5]) if index in lacking else example(label=[index], x=[5]) for index in range(8)]
+    feature = tfrec.FixedLenFeature([], tfrec.int64, -1)
+
+    found = read(write(tmp_path / "b.tfrecord", records), {"label": feature}, batch_size=8)["label"]
+
+    assert [one.tolist() for one in found] == [-1 if index in lacking else index for index in range(8)]
+
+
 FEATURES = {
     "ids": tfrec.VarLenFeature(tfrec.int64),
     "label": tfrec.FixedLenFeature([1], tfrec.int64, -1),
