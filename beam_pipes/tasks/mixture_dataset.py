@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.tasks.concurrency import frugal
-from beam_pipes.tasks.examples import dataset_from_examples, examples_from_dataset
+from beam_pipes.tasks.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.mixing_schedule import exact_rates, schedule
 from beam_pipes.tasks.seeds import fold
-from beam_pipes.tasks.task_dataset import LoadOptions, load_dataset
+from beam_pipes.tasks.task_dataset import LoadOptions, empty_dataset, load_dataset
 from beam_pipes.tasks.task_examples import iterate_examples
 from beam_pipes.tasks.tensorflow_import import tensorflow
 
@@ -107,8 +107,11 @@ def _in_turns(
         for example in take_turns(makers, rates, exhaustion):
             yield {name: value for name, value in example.items() if name in kept}
 
-    name = f"mixture '{mixture.name}'"
-    return dataset_from_examples(examples, features=tasks[0].output_features, name=name)
+    name, features = f"mixture '{mixture.name}'", tasks[0].output_features
+    try:
+        return dataset_from_examples(examples, features=features, name=name)
+    except NoExamples:
+        return empty_dataset(features, name=name)
 
 
 def take_turns(

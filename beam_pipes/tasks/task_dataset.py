@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.concurrency import is_frugal
 from beam_pipes.tasks.examples import NoExamples, dataset_of
+from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.provider import SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.task_cache import cached_source, cached_stats_or_none
@@ -57,7 +58,7 @@ def load_dataset(task: Task, options: LoadOptions) -> Any:
     try:
         dataset = _preprocessed(task, source, options, use_cached)
     except NoExamples:
-        dataset = _empty_dataset(task)
+        dataset = empty_dataset(task.output_features, name=f"task '{task.name}'")
     check_promises(task, dataset)
     if options.trim_output_features:
         dataset = trim_dataset(dataset, options.sequence_length, task.output_features)
@@ -80,9 +81,11 @@ def _preprocessed(task: Task, source: Any, options: LoadOptions, use_cached: boo
     return task.preprocess_postcache(dataset, options.sequence_length, seed, options.shard_info)
 
 
-def _empty_dataset(task: Task) -> Any:
-    spec = {name: (feature.dtype.name, feature.rank) for name, feature in task.output_features.items()}
-    return dataset_of(lambda: (), spec, name=f"task '{task.name}'")
+def empty_dataset(features: Mapping[str, Feature], *, name: str) -> Any:
+    """A dataset without examples that holds what the features promise."""
+    return dataset_of(
+        lambda: (), {key: (feature.dtype.name, feature.rank) for key, feature in features.items()}, name=name
+    )
 
 
 def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:

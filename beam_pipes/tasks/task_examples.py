@@ -85,27 +85,30 @@ class _Stream:
 
 
 def _read_natively(source: Any, options: LoadOptions) -> Iterator[Any]:
-    split, share = options.split, options.shard_info
-    epochs = itertools.count() if options.num_epochs is None else range(options.num_epochs)
-    if isinstance(source, BuiltCacheSource):  # shares by record, whatever the shards
-        for number in epochs:
-            indices = source.indices(shuffle=options.shuffle, seed=options.seed, epoch=number, shard_info=share)
-            yield from source.examples_at(indices)
-        return
     generator = np.random.default_rng(options.seed)
-    for _ in epochs:
-        shards = list(source.list_shards(split))
-        by_shard = share is None or len(shards) % share.num_shards == 0
-        if share is not None and by_shard:
-            shards = shards[share.index :: share.num_shards]
-        # Hosts that share every file must see one order: without a seed it stays as it is.
-        if options.shuffle and (by_shard or options.seed is not None):
-            shards = [shards[index] for index in generator.permutation(len(shards))]
-        epoch = (example for shard in shards for example in source.read_shard(split, shard))
-        if share is not None and not by_shard:
-            yield from itertools.islice(epoch, share.index, None, share.num_shards)
-        else:
-            yield from epoch
+    for number in itertools.count() if options.num_epochs is None else range(options.num_epochs):
+        empty = True
+        for example in _read_epoch(source, options, number, generator):
+            empty = False
+            yield example
+        if empty:  # so will be every other epoch: without an end, the next example would be looked for for ever
+            return
+
+
+def _read_epoch(source: Any, options: LoadOptions, number: int, generator: np.random.Generator) -> Iterable[Any]:
+    split, share = options.split, options.shard_info
+    if isinstance(source, BuiltCacheSource):  # shares by record, whatever the shards
+        indices = source.indices(shuffle=options.shuffle, seed=options.seed, epoch=number, shard_info=share)
+        return source.examples_at(indices)
+    shards = list(source.list_shards(split))
+    by_shard = share is None or len(shards) % share.num_shards == 0
+    if share is not None and by_shard:
+        shards = shards[share.index :: share.num_shards]
+    # Hosts that share every file must see one order: without a seed it stays as it is.
+    if options.shuffle and (by_shard or options.seed is not None):
+        shards = [shards[index] for index in generator.permutation(len(shards))]
+    epoch = (example for shard in shards for example in source.read_shard(split, shard))
+    return epoch if share is None or by_shard else itertools.islice(epoch, share.index, None, share.num_shards)
 
 
 def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Generator) -> Iterator[Any]:

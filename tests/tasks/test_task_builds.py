@@ -105,6 +105,11 @@ def only_long(dataset):
     return dataset.filter(lambda example: tf.strings.length(example["targets"]) > 1)
 
 
+class Shardless(tasks.FunctionDataSource):
+    def list_shards(self, split):
+        return []
+
+
 class Repeat(Pipeline):
     """A typed pipeline that draws, counts and drops."""
 
@@ -460,8 +465,11 @@ def test_what_cannot_be_built_is_said(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="Provider name not registered: unknown"):
         task_declaration("unknown")
     register("nothing", tasks.TextLineDataSource({"train": str(tmp_path / "nothing*")}), [to_targets])
-    with pytest.raises(SourceError, match="No shards found for task 'nothing', split 'train'"):
+    with pytest.raises(SourceError, match=r"No file is found for the file pattern: .*nothing\*.* split 'train'"):
         make_plan(task_declaration("nothing"), tmp_path / "plan")
+    register("shardless", Shardless(lambda split, shuffle_files: [], ["train"]), [to_targets])
+    with pytest.raises(SourceError, match="No shards found for task 'shardless', split 'train'"):
+        make_plan(task_declaration("shardless"), tmp_path / "plan")
 
 
 def test_an_input_that_changes_while_it_is_read_is_noticed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -177,6 +178,30 @@ def test_every_example_goes_to_exactly_one_host(tmp_path_factory, files: list[in
         assert sorted(e["inputs"] for share in shared for e in share) == everything
         if len(files) % hosts:
             assert max(map(len, shared)) - min(map(len, shared)) <= 1
+
+
+@pytest.mark.parametrize("in_python", [True, False], ids=["natively", "through_tensorflow"])
+def test_what_holds_no_example_ends_also_without_an_end_of_epochs(tmp_path, in_python: bool) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "three.txt").write_text("a\nb\nc\n")
+    empty, three = (
+        Task(
+            name,
+            TextLineDataSource({"train": str(tmp_path / f"{name}.txt")}),
+            FEATURES,
+            [to_example, preprocessors.tokenize],
+        )
+        for name in ("empty", "three")
+    )
+
+    def read(task, **options):
+        if in_python:
+            return task.examples(num_epochs=None, **options)
+        return iter(task.get_dataset(num_epochs=None, shuffle=False, **options))
+
+    assert list(read(empty)) == []
+    assert list(read(three, shard_info=ShardInfo(3, 4))) == []
+    assert len(list(itertools.islice(read(three, shard_info=ShardInfo(2, 4)), 5))) == 5
 
 
 def test_shuffling_is_a_function_of_the_seed(lines) -> None:
@@ -429,8 +454,14 @@ def test_sources_name_what_is_wrong(tmp_path) -> None:
         source.get_dataset("train", shard_info=ShardInfo(0, 3))
     with pytest.raises(UnknownNameError, match="no split 'test' in .*; it has: train"):
         source.get_dataset("test")
-    with pytest.raises(SourceError, match="No file is found for the file pattern: .*nope"):
-        TextLineDataSource({"train": str(tmp_path / "nope*")}).get_dataset("train")
+    missing = TextLineDataSource({"train": str(tmp_path / "nope*")})
+    message = r"No file is found for the file pattern: .*nope\*. Check the path, or leave out the split 'train'"
+    with pytest.raises(SourceError, match=message):
+        missing.get_dataset("train")
+    with pytest.raises(SourceError, match=message):
+        missing.list_shards("train")
+    with pytest.raises(SourceError, match=message):
+        list(Task("t", missing, FEATURES, [to_example]).examples())
     with pytest.raises(TaskError, match=r"must have initial args \['split', 'shuffle_files'\], got: \['a', 'b'\]"):
         FunctionDataSource(lambda a, b: None, splits=["train"])
     with pytest.raises(TaskError, match="may only have positional args"):

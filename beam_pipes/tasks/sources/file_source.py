@@ -106,12 +106,16 @@ class FileDataSource(DataSource):
         pattern = self._split_to_filepattern[split]
         files = list_files(pattern)
         if not files:
-            raise SourceError(f"No file is found for the file pattern: {pattern}.", pattern=pattern)
+            raise SourceError(
+                f"No file is found for the file pattern: {pattern}. Check the path, or leave out the split '{split}'",
+                pattern=pattern,
+                split=split,
+            )
         return files
 
     def list_shards(self, split: str) -> Sequence[str]:
-        self._check_split(split)
-        return list_files(self._split_to_filepattern[split])
+        """The files of a split; raises `SourceError` where no file matches."""
+        return self._files(split)
 
     def shard_dataset(self, split: str, shard: str) -> Any:
         self._shard_index(split, shard)
