@@ -23,15 +23,15 @@ def mixing_rate_num_examples(
     fallback_to_num_input_examples: bool = True,
     split: str = "train",
 ) -> float:
-    """The number of examples of a task as its rate: `(min(examples, maximum) · scale) ^ (1 / temperature)`.
+    """The number of examples of a task as its rate: `min(examples · scale, maximum) ^ (1 / temperature)`.
 
     Use it as a default rate: `default_rate=mixing_rate_num_examples`, or bound, `functools.partial(...,
     maximum=10_000)`.
 
     Args:
         task: the task.
-        maximum: cap, so that large tasks do not drown small ones.
-        scale: factor, applied behind the cap.
+        maximum: cap of the scaled number, so that large tasks do not drown small ones.
+        scale: factor, applied before the cap.
         temperature: 1 is proportional; larger is nearer to equal shares.
         fallback_to_num_input_examples: without a cache, count raw examples instead of preprocessed ones.
         split: the split that is counted.
@@ -53,7 +53,9 @@ def mixing_rate_num_examples(
             f"cache, give its source num_input_examples, or give the task a rate",
             task=task.name,
         )
-    rate = float(min(count, maximum) if maximum else count) * scale
+    rate = float(count) * scale
+    if maximum:
+        rate = min(rate, maximum)
     return rate if temperature == 1.0 else rate ** (1.0 / temperature)
 
 

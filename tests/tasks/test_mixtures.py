@@ -99,11 +99,13 @@ def test_a_task_named_twice_adds_its_rates() -> None:
 def test_rates_may_be_functions_and_defaults() -> None:
     add_task("a", 100)
     add_task("b", 300)
-    capped = functools.partial(mixing_rate_num_examples, maximum=200, scale=2.0, temperature=2.0)
+    capped = functools.partial(mixing_rate_num_examples, maximum=400, scale=2.0, temperature=2.0)
+    halved = functools.partial(mixing_rate_num_examples, maximum=100, scale=0.5)
 
     assert Mixture("m", ["a", "b"], default_rate=mixing_rate_num_examples).total_rate == 400
     assert Mixture("m", [("a", 0.5), "b"], default_rate=3.5).total_rate == 4
     assert Mixture("m", ["b"], default_rate=capped).total_rate == 20
+    assert Mixture("m", ["a", "b"], default_rate=halved).total_rate == 50 + 100
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,21 @@ def test_an_own_sample_function_mixes_instead() -> None:
     mixed = targets(Mixture("m", [("a", 1), ("b", 1)], sample_fn=sample).get_dataset(num_epochs=1, seed=1))
 
     assert 30 <= len(mixed) < 60
+
+
+@pytest.mark.parametrize("count", [3, 20], ids=["inside_tensorflow", "in_turns"])
+def test_a_mixture_goes_on_without_empty_tasks_and_is_empty_of_empty_tasks(count: int) -> None:
+    for index in range(count):
+        add_task(f"empty{index}", 0, in_python=True)
+    add_task("one", 1, in_python=True)
+    empty = [(f"empty{index}", 1) for index in range(count)]
+    mixture, empty_mixture = Mixture("m", [*empty, ("one", 1)]), Mixture("n", empty)
+
+    for policy in ("drop", "repeat"):
+        options = {"num_epochs": None, "shuffle": False, "exhaustion": policy}
+        assert len(targets(mixture.get_dataset(**options), 3)) == 3
+        assert len(targets(mixture.examples(**options), 3)) == 3
+        assert targets(empty_mixture.examples(**options)) == targets(empty_mixture.get_dataset(**options)) == []
 
 
 def test_three_hundred_tasks_begin_with_few_threads() -> None:
