@@ -50,7 +50,7 @@ class Evaluator:
         log_dir: where loggers write.
         use_memory_cache: keep preprocessed examples in memory; False preprocesses them anew for every evaluation.
         async_compute_metrics: compute metrics in a thread while the caller goes on. Pass False if a metric uses the
-            accelerator.
+            accelerator: `evaluate` then returns when they are computed. A failure is in the future either way.
         target_field_name: the feature that holds the targets.
         framework: "tensorflow" gives model functions a `tf.data.Dataset` of `(index, example)`, "numpy" an
             `EnumeratedExamples`, and imports TensorFlow only if a task needs it.
@@ -199,7 +199,11 @@ class Evaluator:
             return future
         self._wait_for_previous()
         if not self._async:
-            future.set_result(self._compute_all(all_outputs, step))
+            try:
+                future.set_result(self._compute_all(all_outputs, step))
+            except Exception as error:
+                future.set_exception(error)
+            self._metrics_future = future
             return future
         if self._executor is None:
             self._executor = concurrent.futures.ThreadPoolExecutor(

@@ -15,7 +15,7 @@ from eval_tasks_for_tests import (
 )
 
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation import Evaluator
+from beam_pipes.evaluation import Evaluator, ModelOutputType
 from beam_pipes.evaluation.loggers import PyLoggingLogger
 from beam_pipes.tasks import Mixture
 from transforms.converters import (
@@ -70,14 +70,20 @@ def test_a_failed_metric_spares_the_others_and_the_next_evaluation(recorded, tmp
     assert "The metrics of the previous evaluation failed: Failed to evaluate task arithmetic" in caplog.text
 
 
-def test_a_failed_metric_is_raised_at_once_without_a_thread():
+def test_a_failed_metric_leaves_the_outputs_without_a_thread_too(caplog):
     def broken(targets, predictions):
         raise ValueError("broken")
 
-    evaluator = evaluator_of(arithmetic(metric_fns=[broken]), async_compute_metrics=False)
+    evaluator = evaluator_of(arithmetic(metric_fns=[broken, accuracy]), async_compute_metrics=False)
 
-    with pytest.raises(EvaluationError, match="metric 'broken' of task 'arithmetic': ValueError: broken"):
-        evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+    metrics, outputs = evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+
+    assert len(outputs["arithmetic"][ModelOutputType.PREDICTION]) == 3
+    with pytest.raises(EvaluationError, match="metric 'broken' of task 'arithmetic': ValueError: broken") as caught:
+        metrics.result()
+    assert caught.value.metrics == {"arithmetic": {"accuracy": 1.0}}
+    evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+    assert "The metrics of the previous evaluation failed: Failed to evaluate task arithmetic" in caplog.text
 
 
 def test_a_metric_that_changes_its_arguments_does_not_change_those_of_the_next():
@@ -124,8 +130,10 @@ def test_a_failing_logger_spares_the_other_loggers(recorded, tmp_path):
         arithmetic(), logger_cls=[FullDisk, RecordingLogger], log_dir=str(tmp_path), async_compute_metrics=False
     )
 
+    metrics, _ = evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+
     with pytest.raises(EvaluationError, match="logger FullDisk failed on task 'arithmetic': OSError: no space left"):
-        evaluator.evaluate(compute_metrics=True, predict_fn=echo_targets)
+        metrics.result()
     assert len(recorded) == 1
 
 
