@@ -240,7 +240,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def __len__(self) -> int:
         """As of a Dataset: TypeError where the length is unknown or infinite."""
         source = self._native_source()
-        return len(self.dataset) if source is None or source.by_record else len(source.open_loader())
+        return len(self.dataset) if source is None or source.by_record else source.num_batches()
 
     def conversion_elements(self) -> Iterable[Any]:
         """What a conversion reads: a cache's own batches where nothing stands between, else TensorFlow's tensors."""
@@ -292,7 +292,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def get_n_samples(self) -> int:
         """The number of elements of this loader: without a pass where tf.data knows it, else counted and kept."""
-        if self._n_samples is None:
+        # What is left of the run of a native loader changes with its cursor.
+        moves = any(getattr(source, "given", None) is not None for source in self._sources)
+        if self._n_samples is None or moves:
             known = None
             native = self._native_source()
             if native is not None and not native.by_record:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
@@ -33,13 +35,16 @@ LARGEST_GROUP = 16
 # Arrays from this size on are handed to TensorFlow without a copy of its own; smaller ones are cheaper to copy.
 SMALLEST_SHARED_BYTES = 4096
 
+_ENDLESS = 2**62
+
 
 def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None = None, **options: Any) -> DataLoader:
     """A DataLoader over `cache`: a path, a Cache, a Split, a packing plan, a Mixture or a native Loader.
 
     With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
     `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
-    order, for batching by tf.data. Every iteration is the whole run again; a native Loader goes on from its cursor.
+    order, for batching by tf.data. Every iteration is the whole run again; over a native Loader it begins at the cursor
+    that the loader has then, and its length, which is not known beforehand, is what is left of the run.
     """
     from beam_pipes.on_device.data_loader import DataLoader
 
@@ -95,6 +100,21 @@ class CacheSource:
     def refuse_consuming(self, purpose: str) -> None:
         """A cache can be read again."""
 
+    def first_step(self) -> int:
+        """The step that an iteration begins with: that of the cursor, or the first one behind the end of the run."""
+        loader = self._loader
+        if loader.position % loader.batch_size:
+            raise LoaderError(
+                f"tf.data reads whole steps, and this loader stands inside one (position {loader.position}, batch_size "
+                f"{loader.batch_size}). Use the batch_size that its state was saved with."
+            )
+        step = loader.step
+        return 0 if loader.epochs is not None and step >= len(loader) else step
+
+    def num_batches(self) -> int:
+        """Batches of an iteration that begins now; `UnboundedLoaderError` for one without end."""
+        return len(self._loader) - (0 if self.given is None else self.first_step())
+
     @property
     def gives_tensors(self) -> bool:
         """Whether `tensors` gives what iterating `dataset` gives: not where the cursor of a given loader would move."""
@@ -119,48 +139,58 @@ class CacheSource:
         """The batches (or records) as a tf.data.Dataset."""
         tf = require("tensorflow", purpose="DataLoader.from_cache with tf.data transformations")
         loader = self._loader
-        if loader.position % loader.batch_size:
-            raise LoaderError(
-                f"tf.data reads whole steps, and this loader stands inside one (position {loader.position}, batch_size "
-                f"{loader.batch_size}). Use the batch_size that its state was saved with."
-            )
-        first = loader.batch_at(loader.step)
+        first = loader.batch_at(self.first_step())
         names = list(first)
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
-        stop = None if loader.epochs is None else len(loader)
 
-        def read(step: Any) -> list[Any]:
+        def bounds() -> Any:
+            try:
+                return np.array([self.first_step(), _ENDLESS if loader.epochs is None else len(loader)], np.int64)
+            except Exception as error:
+                self.error = error
+                raise
+
+        def read(step: Any, stop: Any) -> list[Any]:
             try:
                 if at_once == 1:
                     batches = loader.batch_at(int(step))
                 else:
-                    last = int(step) + at_once if stop is None else min(int(step) + at_once, stop)
-                    batches = loader.batches_at(int(step), last - int(step))
+                    batches = loader.batches_at(int(step), min(at_once, int(stop) - int(step)))
             except Exception as error:
                 self.error = error
                 raise
             return [aligned_copy(batches[name]) for name in names]
 
-        def fetched(step: Any) -> dict[str, Any]:
-            values = tf.numpy_function(read, [step], [spec.dtype for spec in specs], stateful=False)
+        def fetched(step: Any, stop: Any) -> dict[str, Any]:
+            values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
             shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
             return {
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
 
-        steps = (
-            tf.data.Dataset.counter(start=loader.step, step=at_once, dtype=tf.int64)
-            if stop is None
-            else tf.data.Dataset.range(loader.step, stop, at_once)
-        )
         as_written = tf.autograph.experimental.do_not_convert  # nothing to convert
-        batches = steps.map(as_written(fetched))
+
+        def steps(start: Any, stop: Any) -> Any:
+            numbers = tf.data.Dataset.range(start, stop, at_once)
+            return numbers.map(as_written(lambda step: (step, stop)))
+
+        def steps_from_cursor(_: Any) -> Any:
+            found = tf.ensure_shape(tf.numpy_function(bounds, [], tf.int64, stateful=True), [2])
+            return steps(found[0], found[1])
+
+        if self.given is None:
+            batches = steps(*bounds().tolist())
+        else:
+            batches = tf.data.Dataset.from_tensors(0).flat_map(as_written(steps_from_cursor))
+        batches = batches.map(as_written(fetched))
         if at_once > 1:
-            count = tf.data.INFINITE_CARDINALITY if stop is None else stop - loader.step
             # Slices of what was prefetched: no copy.
             batches = batches.prefetch(2).flat_map(as_written(tf.data.Dataset.from_tensor_slices))
-            batches = batches.apply(tf.data.experimental.assert_cardinality(count))
+        if loader.epochs is None:
+            batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        elif self.given is None:
+            batches = batches.apply(tf.data.experimental.assert_cardinality(len(loader)))
         batches = batches.prefetch(2)
         return self._records(batches) if self.by_record else batches
 

@@ -81,23 +81,25 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             if node.device == "gpu":
                 batch.update(self._device_output(name, node, on_device[node], made))
             else:
-                for key, value in self.shaped(name, made.run.output(node)).items():
-                    is_list = isinstance(value, list)
-                    batch[key] = [self.placed(key, one) for one in value] if is_list else self.placed(key, value)
+                shaped = self.shaped(name, made.run.output(node), node.spec)
+                batch.update({key: self._all_placed(key, value) for key, value in shaped.items()})
         for key, value in self._valid(made.run).items():
             batch[key] = self.placed(key, value)
         return batch
 
+    def _all_placed(self, key: str, value: Any) -> Any:
+        return [self.placed(key, one) for one in value] if isinstance(value, list) else self.placed(key, value)
+
     def _device_output(self, name: str, node: DataNode, parts: list[tuple[Any, Any]], made: Made) -> dict[str, Any]:
         back = isinstance(node.source.operator, ToHost)
-        if len(parts) == 1:
-            return {name: self.fetched(parts[0][1]) if back else parts[0][1]}
         if parts and len({(tuple(array.shape[1:]), str(array.dtype)) for _, array in parts}) == 1:
-            xp = self.program.backend.xp
-            order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-            whole = xp.concat([array for _, array in parts], axis=0)
-            whole = xp.take(whole, self.program.backend.put(order, exact=False), axis=0)
-            return {name: self.fetched(whole) if back else whole}
+            whole = parts[0][1]
+            if len(parts) > 1:
+                xp = self.program.backend.xp
+                order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+                whole = xp.concat([array for _, array in parts], axis=0)
+                whole = xp.take(whole, self.program.backend.put(order, exact=False), axis=0)
+            return self._whole_output(name, node, self.fetched(whole) if back else whole, back)
         samples: dict[int, Any] = {}
         for rows, array in parts:
             for at, row in enumerate(rows.tolist()):
@@ -105,9 +107,20 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         ordered = [samples[row] for row in made.run.rows_of(None).tolist()]
         if self._ragged != "list" or (back and ordered):
             columns = TensorList([np.asarray(self.fetched(one)) for one in ordered])
-            shaped = self.shaped(name, columns)
-            return shaped if back else {key: self.placed(key, value) for key, value in shaped.items()}
+            shaped = self.shaped(name, columns, node.spec)
+            return shaped if back else {key: self._all_placed(key, value) for key, value in shaped.items()}
         return {name: ordered}
+
+    def _whole_output(self, name: str, node: DataNode, whole: Any, back: bool) -> dict[str, Any]:
+        """An output whose samples are of one shape in this batch, in the form that it has in every batch."""
+        shapes = TensorList(np.zeros((1, *whole.shape[1:]), np.bool_))
+        own = self.shaped(name, shapes, node.spec)
+        if f"{name}/lengths" not in own:
+            return {name: whole}
+        lengths = np.repeat(own[f"{name}/lengths"], whole.shape[0], axis=0)
+        if self._ragged == "values":
+            whole = whole.reshape((-1, *whole.shape[2:]))
+        return {name: whole, f"{name}/lengths": lengths if back else self.placed(f"{name}/lengths", lengths)}
 
 
 class _TwoStages:

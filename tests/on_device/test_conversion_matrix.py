@@ -282,10 +282,8 @@ def test_prefetching_gives_the_same_elements_in_the_same_order(framework):
 @pytest.mark.parametrize("framework", ["to_jax", "to_torch"])
 def test_prefetching_an_empty_dataset_ends_at_once(framework):
     empty = DataLoader([{"x": 1}]).skip(1)
-    started = time.monotonic()
 
     assert list(getattr(empty, framework)().prefetch_to_devices()) == []
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("framework", ["to_jax", "to_torch"])

@@ -252,6 +252,40 @@ def test_a_native_loader_goes_on_from_its_cursor(fixed):
     )
 
 
+@pytest.mark.parametrize("width", [300, 300_000], ids=["in_groups", "step_by_step"])
+def test_a_state_restored_into_a_native_loader_is_where_the_next_iteration_begins(tmp_path, width):
+    row = ExampleSpec({"big": FeatureSpec("float32", shape=(width,)), "id": FeatureSpec("int64")})
+    made = [{"big": np.full(width, i, np.float32), "id": i} for i in range(24)]
+    split = write_cache(tmp_path / "cache", made, row)["train"]
+    expected = [batch["id"].tolist() for batch in Loader(split, batch_size=2, seed=3, epochs=2)]
+    native = Loader(split, batch_size=2, seed=3, epochs=2)
+    states = []
+    for _ in native:
+        states.append(native.state_dict())
+    native.reset()
+    loader = DataLoader.from_cache(native)
+    mapped = loader.map(lambda batch: {"id": batch["id"]}).prefetch(2)
+
+    for done in (5, 0, 17):
+        native.load_state_dict(states[done])
+        left = expected[done + 1 :]
+        assert [element["id"].tolist() for element in mapped.as_numpy_iterator()] == left
+        assert (len(loader), loader.get_n_samples(), mapped.get_n_samples()) == (len(left),) * 3
+    native.load_state_dict(states[-1])
+    assert [element["id"].tolist() for element in mapped.as_numpy_iterator()] == expected
+
+
+def test_a_state_inside_a_step_is_refused_when_the_iteration_begins(fixed):
+    other = Loader(fixed, batch_size=4, seed=3)
+    next(iter(other))
+    native = Loader(fixed, batch_size=8, seed=3)
+    mapped = DataLoader.from_cache(native).map(lambda batch: batch)
+    native.load_state_dict(other.state_dict())
+
+    with pytest.raises(LoaderError, match="tf.data reads whole steps, and this loader stands inside one"):
+        next(iter(mapped))
+
+
 # State through conversions and prefetching
 
 

@@ -96,6 +96,10 @@ def test_two_processes_make_one_global_array_of_their_parts():
         )
         for rank in range(2)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
 
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
