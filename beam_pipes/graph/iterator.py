@@ -15,6 +15,7 @@ from beam_pipes.graph.host_run import HostRun
 from beam_pipes.graph.made_ahead import MadeAhead
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.tensor_list import TensorList, values_and_lengths
+from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.loader.state import LoaderState
 
 RAGGED = ("list", "pad", "values")
@@ -46,9 +47,11 @@ class GraphIterator:
     Args:
         pipe: the pipeline; its `last` says how an epoch ends.
         output_map: names for the outputs, where the graph did not name them.
-        ragged: what becomes of an output whose samples differ in shape: "list" gives a list of arrays; "pad" one array,
-            filled up with `pad_value` at the ends, and `name/lengths` (n,) or (n, rank); "values" gives the samples one
-            after the other along their first axis, and `name/lengths`.
+        ragged: what becomes of an output whose samples may differ in shape: "list" gives a list of arrays, or one array
+            for a batch in which they do not; "pad" one array, filled up with `pad_value` at the ends, and
+            `name/lengths` (n,) or (n, rank); "values" gives the samples one after the other along their first axis, and
+            `name/lengths`. With "pad" and "values" the graph decides which outputs these are, whatever a batch holds:
+            all but scalars and those whose whole shape is known at definition (`node.spec`).
         pad_value: what "pad" fills with.
     """
 
@@ -76,6 +79,10 @@ class GraphIterator:
             )
         if VALID in names and pipe.options.last == "pad":
             raise OperatorArgumentError(f"with last='pad' the name {VALID!r} is taken: rename that output.")
+        if ragged == "pad":
+            for name, node in zip(names, plan.outputs, strict=True):
+                if node.dtype is not None and not _is_dense(node.spec, node.spec.ndim):
+                    _fill(name, pad_value, node.dtype)
         self.names = names
         self._ahead: Any = None
         self._is_quick = False
@@ -150,7 +157,7 @@ class GraphIterator:
         """The outputs of a batch by name."""
         batch: dict[str, Any] = {}
         for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
-            batch.update(self.shaped(name, made.run.output(node)))
+            batch.update(self.shaped(name, made.run.output(node), node.spec))
         batch.update(self._valid(made.run))
         return batch
 
@@ -158,16 +165,29 @@ class GraphIterator:
         valid = run.records.valid
         return {} if valid is None else {VALID: valid[run.rows_of(None)]}
 
-    def shaped(self, name: str, column: TensorList) -> dict[str, Any]:
-        """One output as what the batch holds of it."""
-        if column.dense is not None:
-            return {name: column.as_array()}
+    def shaped(self, name: str, column: TensorList, spec: TensorSpec) -> dict[str, Any]:
+        """One output as what the batch holds of it; `spec` is what the graph knows of it."""
         if self._ragged == "list":
-            return {name: list(column)}
+            return {name: list(column) if column.dense is None else column.as_array()}
+        if not len(column):
+            return self._of_no_samples(name, spec)
+        if _is_dense(spec, column[0].ndim):
+            return {name: column.as_array()}
         if self._ragged == "values":
+            _check_alike_behind_the_first_axis(name, column)
             values, lengths = values_and_lengths(column)
             return {name: values, f"{name}/lengths": lengths}
         return padded(name, column, self._pad_value)
+
+    def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Any]:
+        """The same of a batch of which all samples were dropped."""
+        extents = (None,) if spec.shape is None else spec.shape
+        array = np.zeros((0, *[size or 0 for size in extents]), spec.dtype)
+        if _is_dense(spec, spec.ndim):
+            return {name: array}
+        if self._ragged == "values":
+            return {name: array.reshape(0, *array.shape[2:]), f"{name}/lengths": np.zeros(0, np.int64)}
+        return {name: array, f"{name}/lengths": np.zeros((0, array.ndim - 1) if array.ndim > 2 else 0, np.int64)}
 
     # State
 
@@ -219,13 +239,43 @@ class _Direct:
         self._works = iter(())
 
 
+def _is_dense(spec: TensorSpec, ndim: int | None) -> bool:
+    """Whether an output is one array in every batch: by what is known of it before any batch."""
+    return ndim == 0 or (spec.shape is not None and None not in spec.shape)
+
+
+def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
+    shapes = {sample.shape for sample in column}
+    if len({shape[1:] for shape in shapes}) > 1:
+        found = ", ".join(map(str, sorted(shapes)[:3]))
+        raise GraphError(
+            f"output {name!r} holds samples of shapes {found}: ragged='values' puts them one after the other along "
+            "their first axis, and they should be alike in the others. Take ragged='pad' or 'list'."
+        )
+
+
+def _fill(name: str, pad_value: Any, dtype: Any) -> Any:
+    """The number that an output is padded with; raises `OperatorArgumentError` where its dtype cannot hold it."""
+    given, dtype = np.asarray(pad_value), np.dtype(dtype)
+    fits = given.ndim == 0 and given.dtype.kind in "biuf"
+    if fits and dtype.kind in "biu":
+        with np.errstate(invalid="ignore"):
+            fits = bool(given.astype(dtype) == given)
+    if not fits and dtype.kind in "biuf":
+        raise OperatorArgumentError(
+            f"pad_value={pad_value!r:.40} is no {dtype}, which is what the output {name!r} holds. Choose a number that "
+            "is one, or cast the output in the graph."
+        )
+    return pad_value
+
+
 def padded(name: str, column: TensorList, pad_value: Any) -> dict[str, Any]:
     """Samples of different shapes as one array, and their sizes: `[[1, 2], [3]]` → `[[1, 2], [3, 0]]`, `[2, 1]`."""
     ranks = {sample.ndim for sample in column}
     if len(ranks) > 1:
         raise GraphError(f"output {name!r} holds samples of ranks {sorted(ranks)}: they cannot be padded to one shape.")
     shapes = np.array([sample.shape for sample in column], np.int64)
-    made = np.full((len(column), *shapes.max(axis=0)), pad_value, column.dtype)
+    made = np.full((len(column), *shapes.max(axis=0)), _fill(name, pad_value, column.dtype), column.dtype)
     for index, sample in enumerate(column):
         place = tuple(slice(size) for size in sample.shape)
         made[index][place] = sample

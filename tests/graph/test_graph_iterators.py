@@ -20,7 +20,8 @@ from beam_pipes.errors import (
     StateMismatchError,
     UnboundedLoaderError,
 )
-from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def
+from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
+from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
 from transforms import fn
 
 
@@ -182,6 +183,73 @@ def test_ragged_outputs_are_lists_padded_arrays_or_values(files_root: str) -> No
     assert filled["data/lengths"].tolist() == [4, 8, 12]
     values = next(iter(GraphIterator(define(), names, ragged="values")))
     assert values["data"].shape == (24,) and values["data/lengths"].tolist() == [4, 8, 12]
+
+
+def sequences(*lengths: int) -> Pipeline:
+    """Two batches of int64 sequences of these lengths; the node's spec says their rank only."""
+
+    def source(info: types.SampleInfo) -> Any:
+        if info.idx_in_epoch >= len(lengths):
+            raise StopIteration
+        return np.arange(lengths[info.idx_in_epoch])
+
+    pipe = Pipeline(batch_size=2)
+    with pipe:
+        x = fn.external_source(source, batch=False, dtype="int64", ndim=1)
+        pipe.set_outputs({"x": x, "first": x[0], "size": x.shape(), "there": x.gpu()})
+    return pipe
+
+
+@pytest.mark.parametrize("ragged", ["pad", "values"])
+@pytest.mark.parametrize("iterator", [GraphIterator, JaxGraphIterator, TorchGraphIterator])
+def test_the_form_of_an_output_is_that_of_the_graph_and_not_of_a_batch(iterator: Any, ragged: str) -> None:
+    found = list(iterator(sequences(1, 3, 2, 2, 3, 3), ragged=ragged))
+
+    wanted = {"x", "x/lengths", "there", "there/lengths", "first", "size"}
+    assert [set(batch) for batch in found] == [wanted] * 3
+    for batch, lengths in zip(found, [[1, 3], [2, 2], [3, 3]], strict=True):
+        assert np.asarray(batch["x/lengths"]).tolist() == np.asarray(batch["there/lengths"]).tolist() == lengths
+        values = np.concatenate([np.arange(length) for length in lengths])
+        rows = [list(range(length)) + [0] * (max(lengths) - length) for length in lengths]
+        expected = values.tolist() if ragged == "values" else rows
+        assert np.asarray(batch["x"]).tolist() == np.asarray(batch["there"]).tolist() == expected
+
+
+def refuse_dogs(data: Any, label: Any) -> Any:
+    if label:
+        raise ValueError("a dog")
+    return data
+
+
+@pytest.mark.parametrize(
+    ("ragged", "shapes"),
+    [("pad", {"x": (0, 0), "x/lengths": (0,), "y": (0,)}), ("values", {"x": (0,), "x/lengths": (0,), "y": (0,)})],
+)
+def test_a_batch_without_samples_has_the_same_form(ragged: str, shapes: dict[str, Any], files_root: str) -> None:
+    pipe = Pipeline(batch_size=5, on_error="drop")
+    with pipe:
+        data, labels = fn.readers.file(file_root=files_root)
+        pipe.set_outputs({"x": fn.python_function(data, labels, function=refuse_dogs), "y": labels})
+    whole, empty = GraphIterator(pipe, ragged=ragged)
+
+    assert whole.keys() == empty.keys() and {name: array.shape for name, array in empty.items()} == shapes
+
+
+def test_what_a_form_cannot_hold_is_said() -> None:
+    def define(shapes: Any, dtype: str | None = None) -> Pipeline:
+        pipe = Pipeline(batch_size=2)
+        with pipe:
+            pipe.set_outputs(fn.external_source([[np.zeros(one, np.uint8) for one in shapes]], dtype=dtype, ndim=2))
+        return pipe
+
+    with pytest.raises(
+        GraphError, match=r"'output_0' holds samples of shapes \(2, 1\), \(2, 2\): ragged='values' puts"
+    ):
+        next(iter(GraphIterator(define([(2, 1), (2, 2)]), ragged="values")))
+    with pytest.raises(OperatorArgumentError, match="pad_value=-1 is no uint8, which is what the output 'x' holds"):
+        GraphIterator(define([(2, 1), (2, 2)], "uint8"), ["x"], ragged="pad", pad_value=-1)
+    with pytest.raises(OperatorArgumentError, match="pad_value=0.5 is no uint8"):
+        next(iter(GraphIterator(define([(2, 1), (2, 2)]), ragged="pad", pad_value=0.5)))
 
 
 def test_epochs_of_sources_in_python_end_by_themselves() -> None:
