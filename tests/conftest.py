@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 import sample_declarations
+from hypothesis import settings
 from sample_lines import make_lines
+
+# Every run tries the same examples, however long the machine takes over one. Others: `--hypothesis-profile=explore`.
+settings.register_profile("tests", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("tests")
+
+# What colours the words of commands though no terminal reads them.
+_COLOURS = ("FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "GITHUB_ACTIONS")
 
 
 def pytest_configure() -> None:
     """Where the tests run in the background, they ignore SIGINT, and processes that they start would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in _COLOURS:
+        os.environ.pop(name, None)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipes.loader import waiting
+from beam_pipes.loader import prefetch, waiting
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.loader.waiting import Waiting, join_saying_who
 from beam_pipes.on_device.prefetch import Stage
@@ -21,7 +21,7 @@ from benchmarks.campaigns.loading import ENDINGS, WAYS, loading_campaign
 from runners.build import build
 from runners.options import LocalOptions
 from transforms.datasets import Dataset
-from transforms.loader import DataLoader
+from transforms.loader import DataLoader, processes, threads
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,8 @@ def test_a_wait_says_who_is_late_each_time_that_as_much_has_passed() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "LATE_SECS", 0.01)
+    for module in (waiting, prefetch, processes, threads):
+        monkeypatch.setattr(module, "LOOK_SECS", 0.05)
 
 
 def test_a_thread_of_the_native_loader_that_is_late_is_named_with_its_place(

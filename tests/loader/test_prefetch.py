@@ -51,7 +51,10 @@ def test_no_more_than_depth_results_are_made_ahead():
     prefetcher = OrderedPrefetcher(made.append, itertools.count(), workers=2, depth=4)
 
     next(prefetcher)
-    time.sleep(0.1)
+    deadline = time.monotonic() + 60
+    while len(made) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)  # in which a sixth would be made
 
     assert len(made) == 5
     prefetcher.close()

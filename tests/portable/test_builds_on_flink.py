@@ -119,6 +119,7 @@ def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
             told = command.end(timeout_secs=120)
 
         assert cluster.states("cancelled") == ["CANCELED"]
+        wait_for(lambda: not workers.processes(), what="the end of the job's workers")
         done = completions(cache)
         time.sleep(2.0)  # more than a shard takes
 

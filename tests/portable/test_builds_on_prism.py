@@ -140,7 +140,7 @@ def test_a_declaration_that_workers_cannot_import_is_named(
 
 @pytest.fixture
 def slow_workers(paced_input: Path) -> Iterator[BeamWorkers]:
-    with beam_workers(**{PACE_VARIABLE: "0.02"}) as workers:
+    with beam_workers(**{PACE_VARIABLE: "0.1"}) as workers:
         yield workers
 
 

@@ -44,6 +44,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (lines, columns))
         self.stream = os.fdopen(theirs, "w")
+        self._drawing = threading.Lock()
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
@@ -53,11 +54,13 @@ class Terminal:
                 data = os.read(self._ours, 1 << 16)
             except OSError:  # nobody holds the other end any more
                 return
-            self._parser.feed(data)
+            with self._drawing:
+                self._parser.feed(data)
 
     @property
     def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+        with self._drawing:
+            return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
 
     @property
     def cursor_is_shown(self) -> bool:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from gcs_emulator import free_port
 
+from benchmarks.harness import process_tree
+
 
 @dataclasses.dataclass(frozen=True)
 class BeamWorkers:
@@ -26,11 +28,7 @@ class BeamWorkers:
 
     def processes(self) -> list[int]:
         """The worker processes that run at the moment."""
-        return [
-            int(pid)
-            for task in Path(f"/proc/{self.pid}/task").iterdir()
-            for pid in (task / "children").read_text().split()
-        ]
+        return process_tree(self.pid)[1:]
 
 
 @contextlib.contextmanager
