@@ -40,6 +40,7 @@
     │   └── CacheBusyError                         another build writes to the same directory
     ├── CacheError (RuntimeError)                  a cache cannot be opened or read
     │   ├── CacheNotFoundError (FileNotFoundError)
+    │   ├── CacheReadError (OSError)               a file or directory of a cache cannot be read
     │   ├── UnsupportedFormatError
     │   ├── StaleCacheError
     │   ├── UnknownRecordError (LookupError)       no source record of a cache has this id
@@ -279,6 +280,10 @@ class CacheError(BeamPipesError, RuntimeError):
 
 class CacheNotFoundError(CacheError, FileNotFoundError):
     """There is no published snapshot, no such split or no such feature."""
+
+
+class CacheReadError(CacheError, OSError):
+    """A file or directory cannot be read: it is not allowed, or the file system fails."""
 
 
 class UnsupportedFormatError(CacheError):

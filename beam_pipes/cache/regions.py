@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from beam_pipes.cache.gather import overlapping_rows, take_runs
+from beam_pipes.cache.storage import read_error
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
 
 Array = np.ndarray[Any, Any]
@@ -226,6 +227,8 @@ def _open_checked(path: str, size: int) -> int:
             "build the cache again.",
             path=path,
         ) from error
+    except PermissionError as error:
+        raise read_error(path, error) from error
     found = os.fstat(descriptor).st_size
     if found != size:
         os.close(descriptor)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from beam_pipes.cache.kill_points import reached
-from beam_pipes.errors import CacheError, CacheNotFoundError, ChangedMeanwhileError
+from beam_pipes.errors import CacheError, CacheNotFoundError, CacheReadError, ChangedMeanwhileError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.gcs.options import GcsOptions
@@ -138,14 +138,14 @@ class LocalStorage:
     def open_read(self, path: str) -> IO[bytes]:
         try:
             return open(path, "rb", buffering=0)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise _not_found(path) from error
+        except OSError as error:
+            raise read_error(path, error) from error
 
     def read_bytes(self, path: str) -> bytes:
         try:
             return Path(path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise _not_found(path) from error
+        except OSError as error:
+            raise read_error(path, error) from error
 
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         with self.open_read(path) as file:
@@ -180,6 +180,8 @@ class LocalStorage:
             return sorted(name for name in os.listdir(path) if not name.startswith(TEMPORARY_PREFIX))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise read_error(path, error) from error
 
     def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
         # Between the look and the rename nobody else writes: whoever replaces files holds the build lock.
@@ -223,8 +225,8 @@ class LocalStorage:
     def size(self, path: str) -> int:
         try:
             return os.stat(path).st_size
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise _not_found(path) from error
+        except OSError as error:
+            raise read_error(path, error) from error
 
     def delete(self, path: str) -> None:
         Path(path).unlink(missing_ok=True)
@@ -394,6 +396,22 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise read_error(path, error) from error
+
+
+def read_error(path: str, error: OSError) -> CacheError:
+    """What the file system says of a path that is to be read, as an error of ours."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return _not_found(path)
+    reason = error.strerror or str(error)
+    return CacheReadError(
+        f"{path!r} cannot be read: {reason}. Give the user that runs this the right to read it, or repair what is "
+        "there.",
+        path=path,
+        errno=error.errno,
+        strerror=reason,
+    )
 
 
 def _not_found(path: str) -> CacheNotFoundError:

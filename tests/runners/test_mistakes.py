@@ -1,0 +1,58 @@
+"""What commands say of a user's mistakes: one message, and no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from beam_pipes.errors import BeamPipesError, CacheReadError
+from runners import LocalOptions, build
+from runners.commands import app
+
+
+def refused(*arguments: str | Path, error: type[BeamPipesError] = BeamPipesError) -> str:
+    """What a command says where it refuses; every other error is raised."""
+    with pytest.raises(error) as caught:
+        CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("mistakes")
+    (directory / "in").mkdir()
+    (directory / "in" / "a.txt").write_text("to be\nor not to be\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BEAM_PIPES_TEST_INPUT", str(directory / "in"))
+        build("sample_declarations:words", directory / "cache", options=LocalOptions(workers=1))
+    return directory / "cache"
+
+
+READING = [
+    ("inspect",),
+    ("stats",),
+    ("verify",),
+    ("status",),
+    ("report",),
+    ("duplicates",),
+    ("gc",),
+    ("why", "a.txt@0"),
+    ("export", "--format", "parquet", "--to", "out"),
+    ("export-dali-index", "--to", "out"),
+]
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda command: command[0])
+def test_a_manifest_that_cannot_be_read(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cache", "manifest.json").mkdir(parents=True)
+    path = ["a.txt@0", "cache"] if command[0] == "why" else ["cache"]
+
+    told = refused(command[0], *path, *command[1 + (command[0] == "why") :], error=CacheReadError)
+
+    expected = "'cache/manifest.json' cannot be read: Is a directory. Give the user that runs this the right to read it"
+    assert told.startswith(expected)
