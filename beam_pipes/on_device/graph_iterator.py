@@ -12,7 +12,7 @@ from beam_pipes.errors import OperatorArgumentError
 from beam_pipes.graph.basic.copy_to import ToHost
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.device_program import Backend, DeviceProgram
-from beam_pipes.graph.feeding import Cursor, Work
+from beam_pipes.graph.feeding import Work
 from beam_pipes.graph.iterator import GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.tensor_list import TensorList
@@ -63,12 +63,14 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         pipe.book(run)
         return Made(work, run)
 
-    def _made_ahead(self, cursor: Cursor) -> Any:
+    def _made_ahead(self, works: Iterator[Work]) -> Any:
         options = self.pipe.options
+        if self.pipe.feeding.is_pushed:
+            return super()._made_ahead(works)
         in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
         host = OrderedPrefetcher(
             self.host_part,
-            self._works(cursor),
+            works,
             workers=1 if in_order else options.num_threads,
             depth=max(1, options.prefetch_queue_depth),
         )

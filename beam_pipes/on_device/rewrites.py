@@ -48,6 +48,7 @@ def filter_before_map(mapping: Transformation, filtering: Transformation, elemen
 def batch_before_map(mapping: Transformation, batching: Transformation, element_spec: Any) -> Swap | None:
     """`map(f).batch(n)` → `batch(n).map(f)`, when `f` works element by element. `None`: no such pair.
 
+    No pair either where `f` leaves out a feature of varying shape, with which elements may not batch.
     Exact when all its operations are rounded exactly and it traces to the same expressions on a batch.
     """
     if (mapping.method, batching.method) != ("map", "batch"):
@@ -57,7 +58,7 @@ def batch_before_map(mapping: Transformation, batching: Transformation, element_
         function = _function(mapping, "map_func")
         single = TracedFunction(function, element_spec)
         grade = single.elementwise()
-        if grade is None:
+        if grade is None or single.ignores_varying():
             return None
         batched_spec = tf.nest.map_structure(
             lambda spec: tf.TensorSpec(tf.TensorShape([None]).concatenate(spec.shape), spec.dtype), element_spec
@@ -67,7 +68,9 @@ def batch_before_map(mapping: Transformation, batching: Transformation, element_
     except UnreadableFunctionError:
         return None
     detail = "the map works element by element" + (
-        "" if grade == "exact" else "; in a batch its last bits may differ, so that optimize() leaves it"
+        ""
+        if grade == "exact"
+        else "; in a batch its last bits, or casts beyond a range, may differ, so that optimize() leaves it"
     )
     return Swap(exact=grade == "exact" and same and _in_order(mapping), detail=detail)
 

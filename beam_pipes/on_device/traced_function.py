@@ -54,6 +54,7 @@ class TracedFunction:
             tensor.ref(): path if isinstance(element_spec, tuple) else path[1:]
             for tensor, (path, _) in zip(concrete.graph.inputs, inputs, strict=False)
         }
+        self._specs = {path if isinstance(element_spec, tuple) else path[1:]: spec for path, spec in inputs}
         self.outputs: dict[Path, Any] = dict(_leaves(concrete.structured_outputs))
         self._graph = concrete.graph  # the tensors do not keep it alive
 
@@ -68,6 +69,10 @@ class TracedFunction:
         for tensor in self.outputs.values():
             found.update(_inputs_of(self.expression(tensor)))
         return found
+
+    def ignores_varying(self) -> bool:
+        """Whether an input of a varying shape is not read: only with it do elements of other shapes not batch."""
+        return any(not spec.shape.is_fully_defined() for path, spec in self._specs.items() if path not in self.reads())
 
     def expressions(self) -> dict[Path, Expression]:
         """The expression of every output."""
@@ -94,7 +99,7 @@ class TracedFunction:
         return (operation.type, attributes, tensor.value_index, made_of)
 
     def elementwise(self) -> str | None:
-        """How a batch of elements relates to them: "exact", "rounded" (to the last bit), or `None`."""
+        """How a batch of elements relates to them: "exact", "rounded" (last bits, casts may differ), or `None`."""
         grades = {self._grade(tensor) for tensor in self.outputs.values()}
         if None in grades or not self.stateless:
             return None
@@ -122,6 +127,8 @@ class TracedFunction:
         if None in grades:
             return None
         integers = all(made.dtype.is_integer for made in operation.inputs)
+        if operation.type == "Cast" and _saturates(operation):
+            return "rounded"
         if operation.type in EXACT_OPS or (operation.type in EXACT_INTEGER_OPS and integers):
             return "rounded" if "rounded" in grades else "exact"
         return "rounded" if operation.type in ROUNDED_OPS | EXACT_INTEGER_OPS else None
@@ -145,6 +152,12 @@ def _inputs_of(expression: Expression) -> Iterator[Path]:
     else:
         for made_of in expression[3]:
             yield from _inputs_of(made_of)
+
+
+def _saturates(operation: Any) -> bool:
+    """Whether numbers beyond the range of a narrow integer become others alone (-1.0 → 255) than in a vector (→ 0)."""
+    source, target = operation.inputs[0].dtype, operation.outputs[0].dtype
+    return bool((source.is_floating or source.is_complex) and target.is_integer and target.size < 8)
 
 
 def _stateful(operation: Any) -> bool:

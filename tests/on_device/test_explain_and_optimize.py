@@ -113,6 +113,9 @@ KEPT = {
     "a constant column": lambda d: d.map(lambda e: {"x": e["x"], "one": 1}).batch(4),
     "a map that looks at the rank": lambda d: d.map(lambda e: {"v": e["v"] * float(e["v"].shape.rank)}).batch(4),
     "rounding that may differ in a vector": lambda d: d.map(lambda e: {"t": tf.tanh(e["v"])}).batch(4),
+    "a float in a narrow integer, which saturates in a vector": lambda d: d.map(
+        lambda e: {"c": tf.cast(e["f"] - 300.0, tf.uint8)}
+    ).batch(4),
     "float maxima": lambda d: d.map(lambda e: {"m": tf.maximum(e["v"], 0.0)}).batch(4),
     "a map that may run out of order": lambda d: d.map(add_column, num_parallel_calls=2, deterministic=False).filter(
         even_y
@@ -128,6 +131,14 @@ def test_what_is_not_provable_is_left_alone(chain):
 
     assert loader.optimize() is loader
     assert not any(suggestion.optimized for suggestion in loader.explain())
+
+
+def test_a_varying_feature_that_the_map_leaves_out_stays_in_front_of_the_batch():
+    loader = DataLoader([{"a": i, "b": [i] * (i % 3 + 1)} for i in range(6)]).map(lambda e: {"a": e["a"] * 2}).batch(2)
+
+    assert loader.optimize() is loader
+    assert not any(suggestion.optimized for suggestion in loader.explain())
+    assert [element["a"].tolist() for element in loader.optimize().to_numpy()] == [[0, 2], [4, 6], [8, 10]]
 
 
 def test_options_that_allow_disorder_stop_all_rewrites():
@@ -181,8 +192,9 @@ SUGGESTIONS = {
     ),
     "tanh before batch": (
         lambda d: d.map(lambda e: {"t": tf.tanh(e["v"])}).batch(4),
-        "1, 2: map runs once per element: the map works element by element; in a batch its last bits may differ, so "
-        "that optimize() leaves it. Put .batch before .map, so that it runs once per batch.",
+        "1, 2: map runs once per element: the map works element by element; in a batch its last bits, or casts "
+        "beyond a range, may differ, so that optimize() leaves it. Put .batch before .map, so that it runs once per "
+        "batch.",
     ),
     "cache after shuffle": (
         lambda d: d.shuffle(10).cache(),
