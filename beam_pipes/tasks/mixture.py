@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo, checked_name
 from beam_pipes.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
 Rate: TypeAlias = "float | Callable[[Task], float]"
 Exhaustion = Literal["drop", "stop", "repeat"]
-
-_VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
 
 
 class Mixture(DatasetProviderBase):
@@ -57,17 +54,21 @@ class Mixture(DatasetProviderBase):
         source_info: SourceInfo | None = None,
         exhaustion: Exhaustion = "drop",
     ) -> None:
-        if not _VALID_NAME.match(name):
-            raise TaskError(
-                f"Mixture name '{name}' contains invalid characters. Must match regex: {_VALID_NAME.pattern}",
-                mixture=name,
-            )
-        self._name = name
+        self._name = checked_name(name, "Mixture")
         self._sample_fn = sample_fn
         self._source_info = source_info
         self._exhaustion = checked_exhaustion(exhaustion, name)
         self._entries: list[tuple[Task | Mixture, Rate]] = []
+        if isinstance(tasks, (str, Task, Mixture)) or not isinstance(tasks, Iterable):
+            raise TaskError(
+                f"tasks of mixture '{name}' should be a list, got {tasks!r}: put it in brackets", mixture=name
+            )
         for entry in tasks:
+            if isinstance(entry, (tuple, list)) and len(entry) != 2:
+                raise TaskError(
+                    f"an entry of mixture '{name}' is a task or a pair of a task and its rate, got {entry!r}",
+                    mixture=name,
+                )
             task, rate = entry if isinstance(entry, (tuple, list)) else (entry, default_rate)
             if rate is None:
                 raise TaskError(
@@ -77,6 +78,8 @@ class Mixture(DatasetProviderBase):
                     mixture=name,
                 )
             self._entries.append((_resolve(task, name), rate))
+            if not callable(rate):
+                self._rate_of(*self._entries[-1])
         if not self.tasks:
             raise TaskError(f"Mixture, {name}, does not contain any Tasks.", mixture=name)
         self._check_compatible_features()
@@ -154,12 +157,16 @@ class Mixture(DatasetProviderBase):
     def _rate_of(self, entry: Task | Mixture, rate: Rate) -> float:
         if isinstance(entry, Mixture) and callable(rate):
             raise TaskError(f"'rate' for sub-mixture {entry.name!r} must be a number.", mixture=self.name)
-        number = float(rate(entry) if callable(rate) else rate)  # type: ignore[arg-type]
+        given = rate(entry) if callable(rate) else rate  # type: ignore[arg-type]
+        try:
+            number = float(given)
+        except (TypeError, ValueError):
+            number = float("nan")
         if not 0 <= number < float("inf"):
             raise TaskError(
-                f"rate of '{entry.name}' in mixture '{self.name}' should be a number, 0 or more, got {number}",
+                f"rate of '{entry.name}' in mixture '{self.name}' should be a number, 0 or more, got {given!r}",
                 mixture=self.name,
-                rate=number,
+                rate=given,
             )
         return number
 
@@ -274,7 +281,7 @@ class Mixture(DatasetProviderBase):
             log_mixing_proportions=log_mixing_proportions,
             passthrough_features=tuple(passthrough_features or ()),
             skip_missing_splits=skip_missing_splits,
-            exhaustion=exhaustion or self._exhaustion,
+            exhaustion=checked_exhaustion(exhaustion or self._exhaustion, self.name),
         )
         return load_mixture(self, LoadOptions.of(locals()), mix)
 
@@ -298,12 +305,13 @@ class Mixture(DatasetProviderBase):
         from beam_pipes.tasks.task_dataset import LoadOptions
         from beam_pipes.tasks.task_examples import iterate_examples
 
-        policy = exhaustion or self._exhaustion
+        policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
         options = LoadOptions.of(locals(), num_epochs=None if policy == "repeat" else num_epochs)
         rated = self.rated_tasks(split, skip_missing_splits)
         makers = [functools.partial(iterate_examples, task, options) for task, _ in rated]
-        for example in take_turns(makers, exact_rates([rate for _, rate in rated]), policy):
-            yield {name: value for name, value in example.items() if name in self.output_features}
+        mixed = take_turns(makers, exact_rates([rate for _, rate in rated]), policy)
+        kept = self.output_features
+        return ({name: value for name, value in example.items() if name in kept} for example in mixed)
 
 
 def checked_exhaustion(exhaustion: Any, mixture: str) -> Exhaustion:
@@ -320,6 +328,8 @@ def _resolve(task: Any, mixture: str) -> Task | Mixture:
         return task
     from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry, did_you_mean
 
+    if not isinstance(task, str):
+        raise TaskError(f"a task of mixture '{mixture}' is a name, a Task or a Mixture, got {task!r}", mixture=mixture)
     if task in TaskRegistry.names():
         return TaskRegistry.get(task)
     if task in MixtureRegistry.names():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.features import Feature
 
 SequenceLength = Mapping[str, Any]
+
+_VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,3 +87,15 @@ class DatasetProviderBase(abc.ABC):
     @abc.abstractmethod
     def num_input_examples(self, split: str) -> int | None:
         """Number of raw examples of a split; None where it is not known."""
+
+
+def checked_name(name: Any, what: str) -> str:
+    """The name of a task or mixture, which names its directories too; raises `TaskError` for one that cannot."""
+    if not isinstance(name, str):
+        raise TaskError(f"{what} name should be a str, got {name!r}", **{what.lower(): name})
+    if not _VALID_NAME.fullmatch(name):
+        raise TaskError(
+            f"{what} name '{name}' contains invalid characters. Must match regex: {_VALID_NAME.pattern}",
+            **{what.lower(): name},
+        )
+    return name

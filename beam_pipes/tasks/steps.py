@@ -14,6 +14,7 @@ from typing import Any
 
 from beam_pipes.engine.record_context import RecordContext, set_context
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
 from beam_pipes.tasks.examples import dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.python_step import PythonMap
@@ -61,6 +62,12 @@ class Step:
         columns = getattr(function, "column_form", None)
         self._column_form: Callable[..., Any] | None = columns and functools.partial(columns, **bound)
         self._function = function
+        if isinstance(function, type) and (self.is_pipeline or issubclass(function, CacheDatasetPlaceholder)):
+            raise TaskError(
+                f"a preprocessor is an object, got the class {function.__name__}: write {function.__name__}(), with "
+                "parentheses",
+                preprocessor=preprocessor,
+            )
         self.digest: str | None = None  # of what it depends on; see `fingerprints.step_digest`
         if not callable(preprocessor) and not self.is_pipeline:
             raise TaskError(

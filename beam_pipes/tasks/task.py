@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
@@ -12,13 +11,12 @@ from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
 from beam_pipes.tasks.features import Feature, feature_from
 from beam_pipes.tasks.learned_transform import apply_learned
 from beam_pipes.tasks.metric_functions import metric_kind, metrics_of_kind
-from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo, checked_name
 from beam_pipes.tasks.seeds import map_seed_manager
 from beam_pipes.tasks.steps import Step, StepContext, run_over_dataset
 
 SHUFFLE_BUFFER_SIZE = 1000
 
-_VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
 _REPLACEABLE = (
     "name",
     "source",
@@ -67,17 +65,20 @@ class Task(DatasetProviderBase):
         source_info: SourceInfo | None = None,
         preprocessing_fn: Callable[[dict[str, Any]], Mapping[str, Any]] | str | None = None,
     ) -> None:
-        if not _VALID_NAME.match(name):
+        self._name = checked_name(name, "Task")
+        if isinstance(source, type) or not hasattr(source, "get_dataset"):
+            raise TaskError(f"the source of task '{name}' should be a DataSource, got {source!r}", task=name)
+        if not isinstance(output_features, Mapping):
             raise TaskError(
-                f"Task name '{name}' contains invalid characters. Must match regex: {_VALID_NAME.pattern}", task=name
+                f"output_features of task '{name}' should map names to Feature objects, got {output_features!r}",
+                task=name,
             )
-        self._name = name
         self._source = source
         self._output_features = {feature: feature_from(output_features[feature]) for feature in sorted(output_features)}
-        self._preprocessors = tuple(preprocessors or ())
+        self._preprocessors = _listed(preprocessors, "preprocessors", name)
         self._postprocess_fn = postprocess_fn
-        self._metric_fns = tuple(metric_fns or ())
-        self._metric_objs = tuple(metric_objs or ())
+        self._metric_fns = _listed(metric_fns, "metric_fns", name)
+        self._metric_objs = _listed(metric_objs, "metric_objs", name)
         self._shuffle_buffer_size = shuffle_buffer_size
         self._source_info = source_info
         self._preprocessing_fn = preprocessing_fn
@@ -350,3 +351,9 @@ class Task(DatasetProviderBase):
         from beam_pipes.tasks.task_examples import iterate_examples
 
         return iterate_examples(self, LoadOptions.of(locals()))
+
+
+def _listed(values: Any, what: str, task: str) -> tuple[Any, ...]:
+    if values is None or isinstance(values, Iterable):
+        return tuple(values or ())
+    raise TaskError(f"{what} of task '{task}' should be a list, got {values!r}: put it in brackets", task=task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,13 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """The arguments of `Task.get_dataset`."""
+    """The arguments of `Task.get_dataset`, and the name of the task or mixture for messages.
 
+    Raises:
+        TaskError: the epochs or the seed are no whole number, or the epochs are negative.
+    """
+
+    name: str = ""
     sequence_length: SequenceLength | None = None
     split: str = "train"
     use_cached: bool = False
@@ -41,18 +47,57 @@ class LoadOptions:
     trim_output_features: bool = True
     try_in_mem_cache: bool = True
 
+    def __post_init__(self) -> None:
+        if self.num_epochs is not None and not (is_whole(self.num_epochs) and self.num_epochs >= 0):
+            raise TaskError(
+                f"'{self.name}': num_epochs should be a whole number, 0 or more, or None for no end, got "
+                f"{self.num_epochs!r}",
+                num_epochs=self.num_epochs,
+            )
+        if self.seed is not None and not is_whole(self.seed):
+            raise TaskError(f"'{self.name}': seed should be a whole number or None, got {self.seed!r}", seed=self.seed)
+
     @classmethod
     def of(cls, arguments: Mapping[str, Any], **changed: Any) -> LoadOptions:
-        """Those arguments of a call (its `locals()`) that are options, some of them changed."""
+        """Those arguments of a call (its `locals()`, `self` among them) that are options, some of them changed."""
         names = [field.name for field in dataclasses.fields(cls) if field.name in arguments]
-        return cls(**{**{name: arguments[name] for name in names}, **changed})
+        return cls(**{**{name: arguments[name] for name in names}, "name": arguments["self"].name, **changed})
+
+
+def is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def checked_lengths(task: Task, options: LoadOptions) -> dict[str, Any]:
+    """Output feature → the length that it is cut to, or a list of one an axis; empty where nothing is trimmed."""
+    if not options.trim_output_features:
+        return {}
+    lengths = {
+        name: length
+        for name, length in (options.sequence_length or {}).items()
+        if length is not None and name in task.output_features
+    }
+    for name, length in lengths.items():
+        axes = length if isinstance(length, (list, tuple)) else [length]
+        if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axes):
+            raise TaskError(
+                f"task '{task.name}': the sequence_length of feature '{name}' should be a whole number, 0 or more, or "
+                f"a list of one an axis, got {length!r}",
+                task=task.name,
+                feature=name,
+            )
+    return lengths
 
 
 def load_dataset(task: Task, options: LoadOptions) -> Any:
     """`Task.get_dataset`."""
     tf = tensorflow("Task.get_dataset")
     use_cached = resolve_caching(task, options.use_cached)
-    buffer_size = shuffle_buffer_size(task, options)
+    buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
     source = cached_source(task, options.split) if use_cached else task.source
     check_split(task, source, options.split)
     try:
@@ -60,8 +105,8 @@ def load_dataset(task: Task, options: LoadOptions) -> Any:
     except NoExamples:
         dataset = empty_dataset(task.output_features, name=f"task '{task.name}'")
     check_promises(task, dataset)
-    if options.trim_output_features:
-        dataset = trim_dataset(dataset, options.sequence_length, task.output_features)
+    if lengths:
+        dataset = trim_dataset(dataset, lengths, task.output_features)
     if options.shuffle:
         seed = None if options.seed is None else fold(options.seed, task.name, "shuffle")
         dataset = dataset.shuffle(buffer_size, seed=seed)

@@ -19,6 +19,7 @@ from beam_pipes.tasks.task_dataset import (
     LoadOptions,
     check_promise,
     check_split,
+    checked_lengths,
     missing_feature,
     resolve_caching,
     shared_dataset,
@@ -34,7 +35,7 @@ _FIRST_BUFFER = 16
 def iterate_examples(task: Task, options: LoadOptions) -> Iterator[dict[str, Any]]:
     """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
     use_cached = resolve_caching(task, options.use_cached)
-    buffer_size = shuffle_buffer_size(task, options)
+    buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
     source = cached_source(task, options.split) if use_cached else task.source
     check_split(task, source, options.split)
     stream = _Stream(source, options)
@@ -44,11 +45,6 @@ def iterate_examples(task: Task, options: LoadOptions) -> Iterator[dict[str, Any
     task_seed = None if options.seed is None else fold(options.seed, task.name)
     with map_seed_manager(task_seed, shard_info=options.shard_info):
         stream.apply(task.online_steps(), task.step_context(options.sequence_length))
-    lengths = {
-        name: length
-        for name, length in (options.sequence_length or {}).items()
-        if options.trim_output_features and length is not None and name in task.output_features
-    }
     examples = _checked(task, stream.examples(), lengths)
     if not options.shuffle:
         return examples

@@ -123,7 +123,37 @@ def test_rates_may_be_functions_and_defaults() -> None:
             id="exhaustion",
         ),
         pytest.param(
-            lambda: Mixture("m", [("a", -1)]).total_rate, "should be a number, 0 or more, got -1", id="negative"
+            lambda: Mixture("m", [("a", -1)]), "'a' in mixture 'm' should be a number, 0 or more, got -1", id="negative"
+        ),
+        pytest.param(lambda: Mixture("m", [("a", "two")]), "should be a number, 0 or more, got 'two'", id="no_number"),
+        pytest.param(
+            lambda: Mixture("m", [("a", lambda task: None)]).total_rate,
+            "rate of 'a' in mixture 'm' should be a number, 0 or more, got None",
+            id="function_without_a_rate",
+        ),
+        pytest.param(
+            lambda: Mixture("m", [("a", 1, 2)]),
+            r"an entry of mixture 'm' is a task or a pair of a task and its rate, got \('a', 1, 2\)",
+            id="triple",
+        ),
+        pytest.param(
+            lambda: Mixture("m", "a", default_rate=1), "tasks of mixture 'm' should be a list, got 'a'", id="no_list"
+        ),
+        pytest.param(
+            lambda: Mixture("m", [(["a"], 1)]),
+            r"a task of mixture 'm' is a name, a Task or a Mixture, got \['a'\]",
+            id="no_task",
+        ),
+        pytest.param(lambda: Mixture(None, [("a", 1)]), "Mixture name should be a str, got None", id="no_name"),
+        pytest.param(
+            lambda: Mixture("m", [("a", 1)]).get_dataset(exhaustion="wait"),
+            "unknown exhaustion 'wait'; choose one of: drop, stop, repeat",
+            id="exhaustion_of_a_dataset",
+        ),
+        pytest.param(
+            lambda: Mixture("m", [("a", 1)]).examples(num_epochs=-1),
+            "'m': num_epochs should be a whole number, 0 or more, or None for no end, got -1",
+            id="epochs",
         ),
         pytest.param(
             lambda: Mixture("m", [(Mixture("n", [("a", 1)]), lambda task: 1)]).total_rate,

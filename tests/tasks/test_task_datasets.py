@@ -75,6 +75,15 @@ def with_tensorflow_noise(example, seed):
     return {**example, "noise": tf.random.stateless_uniform((), seed, 0, 1 << 30, tf.int64)}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Words(Pipeline):
+    input_type = bytes
+    output_type = dict
+
+    def transform(self, line):
+        return [{"targets": list(word), "draw": int(self.rng().integers(1 << 30))} for word in line.split()]
+
+
 def numbers(split, shuffle_files, seed=None):
     tokens = {"inputs": tf.constant([[5, 6, 7]]), "targets": tf.constant([[8, 9]]), "z": tf.constant([3])}
     return tf.data.Dataset.from_tensor_slices(tokens)
@@ -216,14 +225,6 @@ def test_shuffling_is_a_function_of_the_seed(lines) -> None:
 
 
 def test_typed_pipelines_are_steps(lines) -> None:
-    @dataclasses.dataclass(frozen=True, eq=False)
-    class Words(Pipeline):
-        input_type = bytes
-        output_type = dict
-
-        def transform(self, line):
-            return [{"targets": list(word), "draw": int(self.rng().integers(1 << 30))} for word in line.split()]
-
     task = Task("t", lines, {"targets": Feature(IDS, add_eos=False)}, [Words()])
 
     assert not task.needs_tensorflow
@@ -344,6 +345,34 @@ def declared(**changes):
             r"needs \['word'\], which the task does not give: bind them with functools.partial",
             id="unbound_argument",
         ),
+        pytest.param(
+            {"preprocessors": [CacheDatasetPlaceholder]},
+            r"got the class CacheDatasetPlaceholder: write CacheDatasetPlaceholder\(\), with parentheses",
+            id="class_of_the_cut",
+        ),
+        pytest.param(
+            {"preprocessors": [Words]},
+            r"got the class Words: write Words\(\), with parentheses",
+            id="class_of_a_pipeline",
+        ),
+        pytest.param(
+            {"preprocessors": to_example}, "preprocessors of task 't' should be a list, got", id="no_list_of_steps"
+        ),
+        pytest.param(
+            {"metric_fns": len}, "metric_fns of task 't' should be a list, got .*: put it in brackets", id="no_list"
+        ),
+        pytest.param({"name": None}, "Task name should be a str, got None", id="no_name"),
+        pytest.param({"source": None}, "the source of task 't' should be a DataSource, got None", id="no_source"),
+        pytest.param(
+            {"source": TextLineDataSource},
+            "the source of task 't' should be a DataSource, got <class",
+            id="source_class",
+        ),
+        pytest.param(
+            {"output_features": [Feature(BYTES)]},
+            "output_features of task 't' should map names to Feature objects, got",
+            id="list_of_features",
+        ),
         pytest.param({"preprocessors": [3]}, "a preprocessor is a function, a typed pipeline or", id="no_preprocessor"),
         pytest.param(
             {"metric_fns": [lambda labels: {}]},
@@ -381,6 +410,14 @@ def test_requests_that_a_task_does_not_allow_are_refused() -> None:
         declared(shuffle_buffer_size=None).get_dataset()
     with pytest.raises(TaskError, match="Task 't' has no split 'nosplit'; it has: train, test"):
         declared().get_dataset(split="nosplit")
+    for ask in (declared().get_dataset, declared().examples):
+        with pytest.raises(TaskError, match="'t': num_epochs should be a whole number, 0 or more, .* got -1"):
+            ask(num_epochs=-1)
+        with pytest.raises(TaskError, match="'t': seed should be a whole number or None, got 'a'"):
+            ask(seed="a")
+        for length in ("x", [2, -1]):
+            with pytest.raises(TaskError, match="task 't': the sequence_length of feature 'inputs' should be a whole "):
+                ask({"inputs": length, "of_a_step": "x"})
     with pytest.raises(TaskError, match="should never be called"):
         CacheDatasetPlaceholder()(None)
 
