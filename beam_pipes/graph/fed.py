@@ -37,6 +37,14 @@ class Stream(abc.ABC):
     def ends_quietly(self) -> bool:
         """Whether the next epoch begins by itself, rather than with a `StopIteration` in between."""
 
+    @property
+    def num_waiting(self) -> int | None:
+        """How many batches were pushed and not taken yet; None where the stream needs no pushing to go on."""
+        return None
+
+    def forget(self) -> None:  # noqa: B027 - most streams have nothing to forget
+        """Drops the batches that were pushed: the run goes on elsewhere."""
+
 
 class Fed(Operator):
     """An operator that is given its samples."""

@@ -138,6 +138,17 @@ class Feeding:
         """Whether the next epoch begins by itself."""
         return all(stream.ends_quietly for stream in self.streams.values())
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether batches are pushed: then none may be taken before it is asked for."""
+        return any(hasattr(stream, "feed") for stream in self.streams.values())
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether an epoch that is pushed, rather than read, is at its end: no batch waits."""
+        waiting = [count for stream in self.streams.values() if (count := stream.num_waiting) is not None]
+        return self.primary is None and bool(waiting) and not any(waiting)
+
     def take(self, cursor: Cursor) -> Work | None:
         """The batch at a cursor; None where the epoch is at its end. Pulls from streams: call it in order."""
         place = self._place(cursor)
@@ -213,6 +224,11 @@ class Feeding:
             )
         for stream in self.streams.values():
             stream.move(cursor.epoch, iteration, batch_size=self.batch_size)
+
+    def forget(self) -> None:
+        """Drops the batches that were pushed."""
+        for stream in self.streams.values():
+            stream.forget()
 
     def records(self, place: BatchPlace) -> Records:
         """The records of a batch, as draws and messages name them: those of the first source."""

@@ -43,6 +43,7 @@ class GraphIterator:
     `num_threads` threads of the pipeline, `prefetch_queue_depth` of them at most; where an operator has side effects or
     is fed from Python, by one thread, in order. Batches that take less than half a millisecond are made when they are
     asked for: handing them over would cost more. What was handed out is what `state` counts, whatever was made ahead.
+    Where batches are pushed (`feed_input`), none is made ahead, and a loop ends when no batch waits.
 
     Args:
         pipe: the pipeline; its `last` says how an epoch ends.
@@ -95,14 +96,8 @@ class GraphIterator:
         return steps
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        pipe = self.pipe
         self.close()
-        feeding = pipe.feeding
-        if feeding.streams:
-            feeding.move(pipe.cursor)
-        elif feeding.take(pipe.cursor) is None:
-            pipe.end_epoch()
-        ahead = self._ahead = self._made_ahead(pipe.cursor)
+        ahead = self._ahead = self._made_ahead(self._works())
         return self._deliver(ahead)
 
     def _deliver(self, ahead: Any) -> Iterator[dict[str, Any]]:
@@ -117,22 +112,37 @@ class GraphIterator:
             self._is_quick = getattr(ahead, "is_quick", False)
             ahead.close()
 
-    def _works(self, cursor: Cursor) -> Iterator[Work]:
-        feeding = self.pipe.feeding
-        while (work := feeding.take(cursor)) is not None:
-            yield work
-            cursor = work.after
+    def _works(self) -> Iterator[Work]:
+        """What is left of the epoch that the run stands in; the next epoch where nothing is."""
+        pipe = self.pipe
+        feeding = pipe.feeding
+        feeding.move(pipe.cursor)
+        if feeding.streams and not pipe.cursor.position:
+            return self._works_from(pipe.cursor)
+        first = feeding.take(pipe.cursor)
+        if first is None:
+            pipe.end_epoch()
+            pipe.go_on()
+            feeding.move(pipe.cursor)
+        return self._works_from(pipe.cursor, first)
 
-    def _made_ahead(self, cursor: Cursor) -> Any:
+    def _works_from(self, cursor: Cursor, first: Work | None = None) -> Iterator[Work]:
+        feeding = self.pipe.feeding
+        work = feeding.take(cursor) if first is None else first
+        while work is not None:
+            yield work
+            work = None if feeding.is_dry else feeding.take(work.after)
+
+    def _made_ahead(self, works: Iterator[Work]) -> Any:
         """An iterator over (work, batch) with `close`."""
         options = self.pipe.options
         in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
         workers = 1 if in_order else options.num_threads
-        if not options.prefetch_queue_depth:
-            return _Direct(self._works(cursor), self._finished)
+        if not options.prefetch_queue_depth or self.pipe.feeding.is_pushed:
+            return _Direct(works, self._finished)
         return MadeAhead(
             lambda work: self._finished(work)[1],
-            self._works(cursor),
+            works,
             workers=workers,
             depth=options.prefetch_queue_depth,
             is_quick=self._is_quick,

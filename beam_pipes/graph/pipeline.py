@@ -418,7 +418,7 @@ class Pipeline(GraphDefinition):
         )
 
     def restore(self, state: LoaderState | str | bytes) -> None:
-        """Goes on where a state was saved.
+        """Goes on where a state was saved. Batches that were pushed and not taken are dropped: push what comes next.
 
         Raises `StateMismatchError`, listing the differences, where seed, data or graph changed; `GraphError` for a
         source in Python that cannot be resumed.
@@ -428,6 +428,7 @@ class Pipeline(GraphDefinition):
         check_same_sequence(state, self.state)
         cursor = Cursor(state.epoch, state.position)
         self.feeding.move(cursor)
+        self.feeding.forget()
         self._cursor, self._ended = cursor, False
 
     def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> str:

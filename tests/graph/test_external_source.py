@@ -10,6 +10,7 @@ from graph_outputs import numbered, plain
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph import GraphIterator, Pipeline, types
+from beam_pipes.on_device import TorchGraphIterator
 from transforms import fn
 
 
@@ -119,6 +120,101 @@ def test_batches_can_be_pushed_before_and_after_the_graph_is_built() -> None:
         pipe.run()
     with pytest.raises(GraphError, match="'sauce' cannot be fed"):
         pipe.feed_input("sauce", np.zeros(2))
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, TorchGraphIterator])
+def test_an_iterator_takes_the_batches_that_were_pushed(iterator: Any) -> None:
+    pipe = define(None, dtype=types.INT64, ndim=0)
+    batches = iterator(pipe, ["x"])
+    with pytest.raises(GraphError, match="there is no batch to run on. Push one first"):
+        next(iter(batches))
+
+    for number in range(3):
+        pipe.feed_input("source", np.array([number]))
+    assert [batch["x"].tolist() for batch in batches] == [[0], [1], [2]]
+
+    pipe.feed_input("source", np.array([3]))
+    seen = []
+    for batch in batches:
+        seen += batch["x"].tolist()
+        if len(seen) < 3:
+            pipe.feed_input("source", np.array([seen[-1] + 1]))
+    assert seen == [3, 4, 5]
+
+    for number in (6, 7, 8):
+        pipe.feed_input("source", np.array([number]))
+    for batch in batches:
+        assert batch["x"].tolist() == [6]
+        break
+    pipe.reset()
+    assert [batch["x"].tolist() for batch in batches] == [[7], [8]]
+
+
+def test_a_state_that_is_restored_waits_for_other_batches() -> None:
+    pipe = define(None, dtype=types.INT64, ndim=0)
+    pipe.feed_input("source", np.array([1]))
+    pipe.run()
+    pipe.feed_input("source", np.array([2]))
+    pipe.restore(pipe.state)
+    pipe.feed_input("source", np.array([3]))
+    assert pipe.run()[0].as_array().tolist() == [3]
+
+
+class Begins:
+    """Three batches, anew for each epoch: the source of DALI's tutorial."""
+
+    def __iter__(self) -> Begins:
+        self.left = 3
+        return self
+
+    def __next__(self) -> Any:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return np.full(4, self.left)
+
+
+class Goes(Begins):
+    """Three batches, once."""
+
+    left = 3
+
+    def __iter__(self) -> Goes:
+        return self
+
+
+def test_an_object_that_begins_again_is_gone_through_in_every_epoch() -> None:
+    quiet = define(Begins(), cycle="quiet")
+    assert [quiet.run()[0].as_array()[0] for _ in range(7)] == [2, 1, 0, 2, 1, 0, 2]
+    batches = GraphIterator(define(Begins()), ["x"])
+    assert [[batch["x"][0] for batch in batches] for _ in range(3)] == [[2, 1, 0]] * 3
+
+
+@pytest.mark.parametrize(
+    "source", [lambda: Goes(), lambda: (np.full(4, n) for n in (2, 1, 0)), lambda: iter([np.zeros(4)] * 3)]
+)
+def test_what_is_good_for_one_epoch_says_so_in_the_second(source: Any) -> None:
+    batches = GraphIterator(define(source()), ["x"])
+    assert len(list(batches)) == 3
+    with pytest.raises(
+        GraphError, match="the source is an iterator, which can be gone through once, and epoch 1 begins"
+    ):
+        list(batches)
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, TorchGraphIterator])
+def test_a_state_behind_the_last_batch_goes_on_with_the_next_epoch(iterator: Any) -> None:
+    def make() -> Any:
+        return iterator(define(numbered(8), batch=False), ["x"])
+
+    batches = make()
+    states = []
+    for _ in batches:
+        states.append(batches.state)
+    again = make()
+    again.restore(states[-1])
+    assert [[len(batch["x"]) for batch in again] for _ in range(2)] == [[4, 4]] * 2
+    assert again.pipe.epoch == 3
 
 
 @pytest.mark.parametrize(

@@ -229,8 +229,10 @@ def external_source(
     - a callable: called for each batch, with nothing or the number of the batch in its epoch (`batch_info=True`: a
       `BatchInfo`); or, with `batch=False`, for each sample with its `SampleInfo`. It ends an epoch by raising
       `StopIteration`. What is computed from the info alone can be resumed anywhere;
-    - an iterable or a generator function: of batches, or with `batch=False` of samples;
-    - nothing: then batches are pushed, `pipe.feed_input(name, batch)`, and one is taken for each run.
+    - an iterable or a generator function: of batches, or with `batch=False` of samples. It is gone through in each
+      epoch; a generator is good for one epoch, an object whose `__iter__` begins again and returns itself for all;
+    - nothing: then batches are pushed, `pipe.feed_input(name, batch)`, and one is taken for each run. A loop over an
+      iterator takes those that wait.
 
     A batch is an array with a leading axis, or a list of arrays; with `num_outputs` a tuple of as many batches.
 

@@ -28,8 +28,10 @@ class ExternalSource(Fed):
     - a callable: called for each batch, with nothing or the number of the batch in its epoch (`batch_info=True`: a
       `BatchInfo`); or, with `batch=False`, for each sample with its `SampleInfo`. It ends an epoch by raising
       `StopIteration`. What is computed from the info alone can be resumed anywhere;
-    - an iterable or a generator function: of batches, or with `batch=False` of samples;
-    - nothing: then batches are pushed, `pipe.feed_input(name, batch)`, and one is taken for each run.
+    - an iterable or a generator function: of batches, or with `batch=False` of samples. It is gone through in each
+      epoch; a generator is good for one epoch, an object whose `__iter__` begins again and returns itself for all;
+    - nothing: then batches are pushed, `pipe.feed_input(name, batch)`, and one is taken for each run. A loop over an
+      iterator takes those that wait.
 
     A batch is an array with a leading axis, or a list of arrays; with `num_outputs` a tuple of as many batches.
 
@@ -233,46 +235,55 @@ class IteratedStream(_SourceStream):
         super().__init__(operator)
         self._iterator: Iterator[Any] | None = None
         self._epoch = 0
+        source = operator.source
+        # An object whose own `__iter__` returns itself may begin again there, as that of DALI's tutorial does.
+        self._is_once = isinstance(source, Iterator) and not inspect.isfunction(type(source).__iter__)
+        self._was_asked = False
 
     def next(self, place: FeedPlace) -> list[TensorList] | None:
-        if self._iterator is None or place.epoch != self._epoch:
-            self._iterator, self._epoch = self._begin(place.epoch), place.epoch
-        if self.operator.batch:
-            given = next(self._iterator, _END)
-            return None if given is _END else self.operator.columns(given)
-        samples = []
-        for _ in range(place.size):
-            sample = next(self._iterator, _END)
-            if sample is _END:
+        iterator = self._iterator if place.epoch == self._epoch else None
+        begins = iterator is None
+        if iterator is None:
+            iterator = self._begin(place.epoch)
+            self._iterator, self._epoch = iterator, place.epoch
+        given: list[Any] = []
+        # Not by `for` or `islice`: they call `__iter__`, where a source may begin again.
+        while len(given) < (1 if self.operator.batch else place.size):
+            one = next(iterator, _END)
+            if one is _END:
                 break
-            samples.append(sample)
-        return self._of_samples(samples)
+            given.append(one)
+        if not given and begins and self._was_asked and iterator is self.operator.source:
+            raise self._gone_through(place.epoch)
+        self._was_asked = True
+        if self.operator.batch:
+            return self.operator.columns(given[0]) if given else None
+        return self._of_samples(given)
 
     def _begin(self, epoch: int) -> Iterator[Any]:
+        if self._is_once and self._was_asked:
+            raise self._gone_through(epoch)
         source = self.operator.source
-        iterator = iter(source() if callable(source) else source)
-        if iterator is source and epoch != self._epoch:
-            raise GraphError(
-                f"{self.operator.name}: the source is an iterator, which can be gone through once, and epoch {epoch} "
-                "begins. Pass what makes it: a generator function, or an iterable such as a list."
-            )
-        found: Iterator[Any] = iterator
+        found: Iterator[Any] = iter(source() if callable(source) else source)
         return found
 
+    def _gone_through(self, epoch: int) -> GraphError:
+        return GraphError(
+            f"{self.operator.name}: the source is an iterator, which can be gone through once, and epoch {epoch} "
+            "begins. Pass what makes it: a generator function, or an iterable such as a list."
+        )
+
     def move(self, epoch: int, iteration: int, *, batch_size: int) -> None:
-        if (
-            iteration and iter(self.operator.source) is self.operator.source
-            if not callable(self.operator.source)
-            else False
-        ):
+        if iteration and isinstance(self.operator.source, Iterator):
             raise GraphError(
                 f"{self.operator.name}: the source is an iterator, which cannot go back. Pass a callable, a generator "
                 "function or a list."
             )
-        self._epoch = epoch
-        self._iterator = self._begin(epoch)
-        for _ in range(iteration * (1 if self.operator.batch else batch_size)):
-            next(self._iterator, None)
+        self._iterator, self._epoch = None, epoch
+        if iteration:
+            self._iterator = self._begin(epoch)
+            for _ in range(iteration * (1 if self.operator.batch else batch_size)):
+                next(self._iterator, None)
 
 
 class PushedStream(_SourceStream):
@@ -298,7 +309,16 @@ class PushedStream(_SourceStream):
         self._last = self.waiting.popleft()
         return self._last
 
+    @property
+    def num_waiting(self) -> int | None:
+        if not self.waiting and self._last is not None and self.operator.repeat_last:
+            return None
+        return len(self.waiting)
+
     def move(self, epoch: int, iteration: int, *, batch_size: int) -> None:
+        """What was pushed stays: it is what comes next, wherever the run stands."""
+
+    def forget(self) -> None:
         self.waiting.clear()
 
 
