@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _Made = tuple[Steps, list[Batch]]
 
+_CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
+
 
 class Progress:
     """What was handed out: a group of batches, those of it that are left (last one first), and so the cursor."""
@@ -62,21 +64,26 @@ class LoaderIterator:
 
     def __next__(self) -> Batch:
         # Nothing else happens for most batches: a batch is copied in 16 µs.
-        if not self._ready:
-            self._refill()
-        return self._ready.pop()
+        ready = self._ready
+        if not ready:
+            ready = self._refill()
+        return ready.pop()
 
-    def _refill(self) -> None:
+    def _refill(self) -> list[Batch]:
         if self._closed:
-            raise LoaderError(
-                "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
-            )
+            raise LoaderError(_CLOSED)
         self.start_prefetch()
+        progress, groups = self._progress, self._groups
         try:
-            self._progress.refill(*next(self._groups))
+            made = next(groups)
         except BaseException:
-            self._stop()
+            if self._groups is groups:
+                self._stop()
             raise
+        if self._groups is not groups:  # closed or set anew by another thread while this one was reading
+            raise LoaderError(_CLOSED)
+        progress.refill(*made)
+        return progress.ready
 
     def start_prefetch(self) -> None:
         """Starts the threads now, not at the first batch."""

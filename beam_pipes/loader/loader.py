@@ -202,7 +202,8 @@ class Loader:
         previous = self._iterator() if self._iterator is not None else None
         if previous is not None:
             previous.close()
-        self._progress.forget()
+        # Not that of the previous iterator: a thread may still be reading for it.
+        self._progress = Progress(self._cursor)
         iterator = LoaderIterator(self, workers=self.workers, prefetch=self.prefetch)
         self._iterator = weakref.ref(iterator)
         return iterator

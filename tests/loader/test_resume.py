@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -120,6 +121,49 @@ def test_restoring_while_iterating_jumps(row_split):
 
     assert [next(iterator)["id"].tolist() for _ in range(5)] == expected
     iterator.close()
+
+
+@pytest.mark.parametrize("restored", [True, False], ids=["restored", "iterated_anew"])
+@pytest.mark.parametrize("fails", [False, True], ids=["read", "failed"])
+def test_a_thread_that_still_reads_for_an_iterator_that_was_left_takes_nothing_from_the_next_one(
+    row_split, restored, fails
+):
+    expected = [batch["id"].tolist() for batch in Loader(row_split, batch_size=8, seed=3)]
+    reads, goes_on = threading.Event(), threading.Event()
+
+    def transform(batch):
+        if threading.current_thread() is not threading.main_thread():
+            reads.set()
+            assert goes_on.wait(60)
+            if fails:
+                raise ValueError("a disk that failed")
+        return batch
+
+    loader = Loader(row_split, batch_size=8, seed=3, transform=transform)
+    left_behind: list[BaseException] = []
+    old = iter(loader)
+    seen = [next(old)["id"].tolist()]
+
+    def read_one_more():
+        try:
+            next(old)
+        except (LoaderError, ValueError) as error:
+            left_behind.append(error)
+
+    thread = threading.Thread(target=read_one_more)
+    thread.start()
+    assert reads.wait(60)
+    if restored:
+        loader.load_state_dict(loader.state_dict())
+    new = iter(loader)
+    seen += [next(new)["id"].tolist(), next(new)["id"].tolist()]  # of the second group one batch is left
+    goes_on.set()
+    thread.join()
+    seen += [batch["id"].tolist() for batch in new]
+
+    assert seen == expected
+    assert len(left_behind) == 1
+    assert ("a disk that failed" if fails else "was closed, or replaced by a newer one") in str(left_behind[0])
 
 
 def test_all_protocols_hold_the_same_state(row_split):
