@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.analysis.result import BoundResult
+from beam_pipes.engine.user_module import import_user_module
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.analysis.declared_analyzers import bind_results, bound_results
 from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.user_exit import where_raised
 
 
 def load_declaration(reference: str) -> Declaration:
     """Imports a declaration by its reference, such as `examples.python_source:declaration`.
 
     The name may also be a function without arguments that returns the declaration, or an object with a method
-    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there.
+    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where the import fails.
     """
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
@@ -27,22 +26,7 @@ def load_declaration(reference: str) -> Declaration:
             f"a declaration is named 'package.module:name', got {reference!r}. "
             "Example: examples.python_source:declaration"
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise DeclarationError(
-                f"cannot import {module_name!r} of {reference!r}: there is no module {error.name!r} on the path "
-                f"{[path or '.' for path in sys.path[:4]]}…. Run from the directory that holds it, or install it.",
-                reference=reference,
-            ) from error
-        raise
-    except SystemExit as error:
-        raise DeclarationError(
-            f"cannot import {module_name!r} of {reference!r}: expected a module that declares, {where_raised(error)} "
-            f"called sys.exit({error}) instead. Put what runs behind `if __name__ == '__main__':`.",
-            reference=reference,
-        ) from error
+    module = import_user_module(module_name, reference=reference)
     found = getattr(module, name, None)
     if found is None:
         known = [key for key, value in vars(module).items() if isinstance(value, Declaration)]

@@ -5,8 +5,7 @@ Whoever let them through would end without a word: with `sys.exit(0)` even as if
 
 from __future__ import annotations
 
-import traceback
-
+from beam_pipes.engine.user_module import where_raised
 from beam_pipes.errors import BuildError
 
 
@@ -17,9 +16,3 @@ def exit_as_error(error: BaseException) -> BuildError:
         f"{type(error).__name__}({error}), which would have ended the process before it was done. Do not call sys.exit "
         "there: raise an Exception, such as ValueError, that says what is wrong."
     )
-
-
-def where_raised(error: BaseException) -> str:
-    """The file and the line of the innermost call: `/home/ada/m.py:3`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "somebody"

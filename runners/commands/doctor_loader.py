@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from beam_pipes.errors import LoaderError
+from beam_pipes.engine.signature import brief
+from beam_pipes.engine.user_module import import_user_module
+from beam_pipes.errors import BeamPipesError, LoaderError
 from beam_pipes.telemetry import diagnose_loader
 from runners.commands.loader_options import (
     BatchSize,
@@ -90,14 +92,24 @@ def _converted(loader: Any, to: str, prefetch: int) -> Any:
 
 
 def _function(reference: str) -> Callable[..., Any]:
-    module, colon, name = reference.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise LoaderError(
-            f"expected --transform to name a function as package.module:function, got {reference!r}: {error}."
-        ) from error
-    if not colon or not callable(function):
+    name, colon, attribute = reference.partition(":")
+    function = getattr(import_user_module(name, reference=reference), attribute, None) if colon and name else None
+    if not callable(function):
         raise LoaderError(f"expected --transform to name a function as package.module:function, got {reference!r}.")
-    result: Callable[..., Any] = function
-    return result
+
+    def transformed(batch: Any) -> Any:
+        try:
+            made = function(batch)
+        except BeamPipesError:
+            raise
+        except Exception as error:
+            raise LoaderError(
+                f"--transform {reference} fails on a batch of {len(next(iter(batch.values()), ()))} rows: "
+                f"{type(error).__name__}: {error}. It should take a dict of arrays, also one without rows, and "
+                "return one."
+            ) from error
+        if not isinstance(made, Mapping):
+            raise LoaderError(f"--transform {reference} should return a dict of arrays, got {brief(made)}.")
+        return made
+
+    return transformed

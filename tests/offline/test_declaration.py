@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.errors import BeamPipesError, DeclarationError, TypeMismatchException
+from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError, TypeMismatchException
 from beam_pipes.offline import Declaration, load_declaration
 from beam_pipes.offline.reference import DeclarationHandle, reference_of
 from beam_pipes.sources import Memory
@@ -141,6 +142,7 @@ class TestReferences:
             ("some_declarations", "a declaration is named 'package.module:name', got 'some_declarations'"),
             ("some_declarations:redy", r"has no 'redy': it holds the declarations \['ready'\]; did you mean 'ready'"),
             ("some_declarations:wrong", "should be a Declaration, or a function that returns one, got int"),
+            ("..:x", "expected the absolute name of a module, such as package.module, got '..' of '..:x'"),
             ("not_a_module_at_all:x", "there is no module 'not_a_module_at_all' on the path"),
         ],
     )
@@ -148,12 +150,38 @@ class TestReferences:
         with pytest.raises(DeclarationError, match=words):
             load_declaration(reference)
 
-    def test_an_error_inside_the_module_is_not_hidden(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "imports_nothing_good.py").write_text("import no_such_dependency\n")
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            pytest.param(
+                "import no_such_dependency", "1: ModuleNotFoundError: No module named 'no_su", id="dependency"
+            ),
+            pytest.param("from no_such_dependency.x import y", "1: ModuleNotFoundError: No module named", id="package"),
+            pytest.param("def f(:", "1: SyntaxError: invalid syntax. Mend it there", id="syntax"),
+            pytest.param("\nint('x')", "2: ValueError: invalid literal for int", id="value"),
+        ],
+    )
+    def test_a_module_that_fails_says_where(
+        self, code: str, words: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "fails_while_imported.py"
+        path.write_text(f"{code}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        message = f"'fails_while_imported' of 'fails_while_imported:x' fails while it is imported: {path}:{words}"
+
+        with pytest.raises(DeclarationError, match=f"^{re.escape(message)}") as caught:
+            load_declaration("fails_while_imported:x")
+
+        assert caught.value.__cause__ is not None
+
+    def test_an_error_of_ours_inside_the_module_passes(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "declares_wrongly.py").write_text(
+            "from beam_pipes.cache import FeatureSpec\nFeatureSpec('nothing')\n"
+        )
         monkeypatch.syspath_prepend(tmp_path)
 
-        with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_dependency'"):
-            load_declaration("imports_nothing_good:x")
+        with pytest.raises(SpecError):
+            load_declaration("declares_wrongly:x")
 
     def test_nothing_of_main_goes_to_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stage = ToExample()

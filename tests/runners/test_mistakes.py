@@ -56,3 +56,30 @@ def test_a_manifest_that_cannot_be_read(
 
     expected = "'cache/manifest.json' cannot be read: Is a directory. Give the user that runs this the right to read it"
     assert told.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("transform", "words"),
+    [
+        pytest.param(
+            "os.path:join",
+            "--transform os.path:join fails on a batch of 0 rows: TypeError: expected str, bytes or "
+            "os.PathLike object, not dict. It should take a dict of arrays, also one without rows, and return one.",
+            id="raises",
+        ),
+        pytest.param(
+            "builtins:len", "--transform builtins:len should return a dict of arrays, got int: 3.", id="gives"
+        ),
+        pytest.param(
+            "os.path:joined",
+            "expected --transform to name a function as package.module:function, got 'os.path:joined'.",
+            id="is_not_there",
+        ),
+        pytest.param("no_such:x", "cannot import 'no_such' of 'no_such:x': there is no module 'no_such'", id="module"),
+        pytest.param("..:x", "expected the absolute name of a module, such as package.module, got '..' of", id="dots"),
+    ],
+)
+def test_a_transform_of_batches_that_does_not_do(transform: str, words: str, cache: Path) -> None:
+    assert refused(
+        "doctor-loader", cache, "--split", "train", "--transform", transform, "--batch-size", "1"
+    ).startswith(words)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from beam_pipes.engine.user_module import import_user_module
 from beam_pipes.errors import DeclarationError
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.task import Task
@@ -55,15 +55,6 @@ class TaskReference:
 
 
 def import_modules(modules: Sequence[str]) -> None:
-    """Imports the modules that register tasks. Raises `DeclarationError` where there is none of a name."""
+    """Imports the modules that register tasks. Raises `DeclarationError` where one is not there, or fails."""
     for module in modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
-                raise
-            raise DeclarationError(
-                f"cannot import {module!r}: there is no module {error.name!r}. Run from the directory that holds it, "
-                "or install it.",
-                module=module,
-            ) from error
+        import_user_module(module)
