@@ -17,6 +17,7 @@ from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.offline.saved_plan import SavedPlan
+from beam_pipes.offline.takedown import look_up_published
 from runners.analysis import run_analysis
 from runners.execution import execute
 from runners.options import BeamOptions, LocalOptions
@@ -90,6 +91,7 @@ def build(
             if analysis is not None:
                 mark_finished(plan.path)
             remove_temporaries(to)
+            look_up_published(to)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
         previous = plan.previous_fingerprint()
         if previous is not None and not accept_code_change and not overwrite:

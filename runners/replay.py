@@ -29,6 +29,7 @@ from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.offline.replay_output import prior_letters, replayed_letters
 from beam_pipes.offline.reuse import link_shard
 from beam_pipes.offline.shard_task import Prior, ShardTask
+from beam_pipes.offline.takedown import look_up_published
 from beam_pipes.sources.repaired import RepairedSource, unrepaired
 from beam_pipes.sources.source import Slice
 from runners.analysis import run_analysis
@@ -114,6 +115,7 @@ def replay_dead(
         plan = make_plan(resolved, target, planned_input=planned)
         if plan.published_manifest_id is not None and not plan.tasks_left():
             remove_temporaries(target)
+            look_up_published(target)
             account = plan.read_account()
             return ReplayResult(
                 path=directory_path(target),

@@ -19,6 +19,7 @@ SNAPSHOTS = "snapshots"
 STATISTICS = "statistics.json"
 BUILD = "build.json"
 SCHEMA = "schema.pbtxt"
+REPORT = "report.html"
 
 # Whatever is published is replaced.
 ANYTHING = "*"

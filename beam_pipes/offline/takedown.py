@@ -9,21 +9,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import getpass
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.manifest import FILE_NAME as MANIFEST
 from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
+from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage import storage_for, sync_directory
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError
 from beam_pipes.offline.write_errors import writing
@@ -33,6 +31,7 @@ LOCK_NAME = ".takedown.lock"
 
 _LOCK_SECS = 600.0
 _POLL_SECS = 0.05
+_REMOTE_POLL_SECS = 1.0
 _ATTEMPTS = 5
 
 
@@ -105,19 +104,36 @@ def resolve_takedowns(path: str | os.PathLike[str]) -> TakedownReport:
         return _change(path, overlay, overlay.takedowns, action="resolve", number=0)
 
 
+def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
+    """All takedowns of a cache directory. Raises `CacheNotFoundError` where there is no directory."""
+    _require_directory(path)
+    return read_overlay(path)
+
+
 @contextlib.contextmanager
 def honouring_takedowns(path: str | os.PathLike[str], manifest: Manifest) -> Iterator[None]:
-    """While a snapshot is published: its rows are looked up before, and no takedown comes in between."""
-    if not storage_for(path).exists(os.path.join(path, FILE_NAME)):
-        # Nobody has ever taken anything down here. Who begins to do so at this moment sees the snapshot that is being
-        # published, or finds it unknown, and then readers refuse it.
-        yield
-        return
+    """While a snapshot is published: its rows are looked up before, and no takedown comes in between.
+
+    Not even the first one: it would have looked which snapshots there are before this one is published.
+    """
     with _changing(path) as overlay:
         if overlay.in_force:
             rows, _ = _resolve(path, manifest, overlay.takedowns)
-            _write(path, dataclasses.replace(overlay, rows={**overlay.rows, manifest.snapshot: rows or {}}))
+            if rows is not None:
+                _write(path, dataclasses.replace(overlay, rows={**overlay.rows, manifest.snapshot: rows}))
         yield
+
+
+def look_up_published(path: str | os.PathLike[str]) -> None:
+    """Looks up the rows of the published snapshot, where takedowns are in force that nobody has done so for."""
+    overlay = read_overlay(path)
+    if not overlay.in_force:
+        return
+    file = os.path.join(path, MANIFEST)
+    manifest = Manifest.from_bytes(storage_for(path).read_bytes(file), path=file)
+    if manifest.snapshot not in overlay.rows:
+        with honouring_takedowns(path, manifest):
+            pass
 
 
 def _change(
@@ -145,7 +161,6 @@ def _change(
             selected, missing = lineage.select(ids)
             matched, unmatched = sum(map(len, selected.values())), tuple(missing)
     made = Overlay(revision=overlay.revision + 1, takedowns=takedowns, rows=rows)
-    _write(path, made)
     report = TakedownReport(
         action=action,
         number=number,
@@ -161,7 +176,12 @@ def _change(
         },
         unresolved=tuple(unresolved) if made.in_force else (),
     )
-    _append_audit(path, report.to_json())
+    _append_audit(path, report.to_json())  # before it holds: nothing is in force that the audit does not have
+    _write(path, made)
+    if made.in_force:
+        for snapshot in storage_for(path).list(os.path.join(path, SNAPSHOTS)):  # pages show examples
+            with writing(path):
+                storage_for(path).delete(os.path.join(snapshot_directory(path, snapshot), REPORT))
     return report
 
 
@@ -209,14 +229,14 @@ def _manifests(path: str | os.PathLike[str]) -> Iterator[Manifest]:
 
 def _write(path: str | os.PathLike[str], overlay: Overlay) -> None:
     file = os.path.join(path, FILE_NAME)
-    for attempt in range(_ATTEMPTS):
-        try:
-            with writing(path):
+    with writing(path):
+        for attempt in range(_ATTEMPTS):
+            try:
                 storage_for(path).replace(file, overlay.to_bytes())
-            return
-        except FileNotFoundError:  # a build that begins removes temporary files, ours among them
-            if attempt == _ATTEMPTS - 1:
-                raise
+                return
+            except FileNotFoundError:  # a build that begins removes temporary files, ours among them
+                if attempt == _ATTEMPTS - 1:
+                    raise
 
 
 def _append_audit(path: str | os.PathLike[str], line: Mapping[str, Any]) -> None:
@@ -225,64 +245,46 @@ def _append_audit(path: str | os.PathLike[str], line: Mapping[str, Any]) -> None
     if storage.local_path(file) is None:  # objects cannot be appended to
         storage.replace(file, (storage.read_bytes(file) if storage.exists(file) else b"") + data)
         return
-    with writing(path):
-        descriptor = os.open(os.path.join(path, AUDIT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with writing(path), open(file, "ab+", buffering=0) as audit:
+        audit.seek(0)
+        audit.truncate(audit.read().rfind(b"\n") + 1)  # what is left of a line that could not be written to its end
+        view = memoryview(data)
+        while len(view):
+            view = view[audit.write(view) :]
+        os.fsync(audit.fileno())
+        sync_directory(os.fspath(path))
 
 
 @contextlib.contextmanager
 def _changing(path: str | os.PathLike[str]) -> Iterator[Overlay]:
-    """The takedowns as they are, while nobody else changes them. The kernel lets go of the lock with the process."""
-    storage = storage_for(path)
-    if not storage.is_directory(os.fspath(path)):
-        raise CacheNotFoundError(
-            f"there is no directory {os.fspath(path)!r}: nothing was built there.", path=os.fspath(path)
-        )
-    if storage.local_path(os.fspath(path)) is None:
-        with _leased(path):
-            yield read_overlay(path)
-        return
-    with writing(path):
-        descriptor = os.open(Path(path) / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        deadline = time.monotonic() + _LOCK_SECS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CacheBusyError(
-                        f"{os.fspath(path)}: the takedowns have been locked for {_LOCK_SECS:.0f} seconds by another "
-                        "takedown, or a build that publishes. Is it alive?",
-                        path=os.fspath(path),
-                    ) from None
-                time.sleep(_POLL_SECS)
-        yield read_overlay(path)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _leased(path: str | os.PathLike[str]) -> Iterator[None]:
-    """The same lock on an object store, where it is a lease."""
+    """The takedowns as they are, while nobody else changes them."""
+    _require_directory(path)
     storage, where = storage_for(path), os.fspath(path)
+    file = os.path.join(where, LOCK_NAME)
     deadline = time.monotonic() + _LOCK_SECS
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                lock = stack.enter_context(storage.lock(os.path.join(where, LOCK_NAME), where))
+                with writing(path):
+                    lock = stack.enter_context(storage.lock(file, where))
                 break
             except CacheBusyError:
                 if time.monotonic() > deadline:
-                    raise
-                time.sleep(20 * _POLL_SECS)
-        yield
+                    raise CacheBusyError(
+                        f"{where}: the takedowns have been locked for {_LOCK_SECS:.0f} seconds by another takedown, or "
+                        f"a build that publishes ({storage.lock_holder(file)}). Is it alive?",
+                        path=where,
+                    ) from None
+                time.sleep(_POLL_SECS if storage.local_path(file) is not None else _REMOTE_POLL_SECS)
+        yield read_overlay(path)
         lock.check()
+
+
+def _require_directory(path: str | os.PathLike[str]) -> None:
+    if not storage_for(path).is_directory(os.fspath(path)):
+        raise CacheNotFoundError(
+            f"there is no directory {os.fspath(path)!r}: nothing was built there.", path=os.fspath(path)
+        )
 
 
 def _now() -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.output_file import writing_to
+from beam_pipes.cache.publish import REPORT as REPORT
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import Account
@@ -25,7 +27,6 @@ from beam_pipes.report.shown_value import shown_value
 from beam_pipes.report.stage_graph import stage_graph
 from beam_pipes.report.template import render
 
-REPORT = "report.html"
 TEMPLATE = "report.html.j2"
 
 # What keeps the page below 2 MB whatever a declaration holds; what is left out is said on the page.
@@ -62,12 +63,13 @@ def write_report(
         write_report("demo")  →  "demo/snapshots/2f6c0e8a9b1d3c57/report.html"
 
     It lies beside the snapshot's manifest and outside of what that answers for: no reader depends on it. Arguments and
-    errors as `report_html`; `to` is another file to write.
+    errors as `report_html`; `to` is another file to write. Raises `OutputError` where it cannot be written.
     """
     cache = Cache.open(path)
     target = os.path.join(cache.directory, REPORT) if to is None else os.fspath(to)
     html = report_html(cache, against=against, declaration=declaration, run_stages=run_stages)
-    storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
+    with writing_to(target):
+        storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
     return target
 
 

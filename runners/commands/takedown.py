@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from beam_pipes.cache.takedown import read_overlay
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.takedown import TakedownReport, resolve_takedowns, take_down, undo_takedown
+from beam_pipes.offline.takedown import TakedownReport, resolve_takedowns, take_down, takedowns_at, undo_takedown
 from runners.commands.tables import console
 
 
@@ -73,7 +72,7 @@ def _lines(report: TakedownReport) -> list[str]:
 
 
 def _print_list(path: str, *, as_json: bool) -> None:
-    overlay = read_overlay(path)
+    overlay = takedowns_at(path)
     if as_json:
         console.print_json(json.dumps([takedown.to_json() for takedown in overlay.takedowns]))
         return

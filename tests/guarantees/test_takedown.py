@@ -6,8 +6,10 @@ import dataclasses
 import json
 import logging
 import multiprocessing
+import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from origin_caches import build_origins, declaration_of
 
-from beam_pipes.cache import Cache, FeatureSpec, LocalStorage
+from beam_pipes.cache import Cache, FeatureSpec, LocalStorage, kill_points
 from beam_pipes.cache.checked_json import canonical_json
+from beam_pipes.cache.local_lock import holder_of
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_ins
 from beam_pipes.errors import (
     CacheNotFoundError,
@@ -31,10 +34,13 @@ from beam_pipes.errors import (
     UnsupportedFormatError,
 )
 from beam_pipes.loader import Loader, Mixture, open_remote, pack, random_access
+from beam_pipes.offline.leftovers import remove_temporaries
 from beam_pipes.offline.takedown import AUDIT, LOCK_NAME, resolve_takedowns, take_down, undo_takedown
 from beam_pipes.offline.why import explain_record
+from beam_pipes.report import write_report
 from beam_pipes.typed import Pipeline
 from runners import LocalOptions, build
+from runners.replay import replay_dead
 
 # Numbers 7 and 8 of a.txt, and all of b.txt (numbers 26 to 39); 3 is dropped anyway.
 NAMED = ["a.txt@14", "a.txt@16", "a.txt@6", "b.txt"]
@@ -316,7 +322,91 @@ class TestTheOverlay:
         overlay = read_overlay(cache.path)
         assert (overlay.revision, len(overlay.takedowns)) == (6, 6)
         assert overlay.ids == {f"a.txt@{2 * n}" for n in range(6)}
-        assert (Path(cache.path) / LOCK_NAME).exists()
+        assert not (Path(cache.path) / LOCK_NAME).exists()
+
+    def test_a_build_that_begins_and_sweeps_does_not_stop_it(
+        self, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        replace, swept = os.replace, []
+
+        def sweep_and_replace(source: Any, target: Any) -> None:
+            if os.path.basename(target) == FILE_NAME and not swept:
+                swept.append(source)
+                remove_temporaries(cache.path)
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", sweep_and_replace)
+        take_down(cache.path, ["a.txt@14"])
+
+        assert len(swept) == 1
+        assert [each.ids for each in read_overlay(cache.path).in_force] == [("a.txt@14",)]
+
+    def test_not_even_the_first_one_comes_into_the_middle_of_a_publication(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        replace, holders = os.replace, []
+
+        def look_and_replace(source: Any, target: Any) -> None:
+            if str(target) == str(tmp_path / "cache" / "manifest.json"):
+                holders.append(holder_of(str(tmp_path / "cache" / LOCK_NAME)))
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", look_and_replace)
+        build_origins(tmp_path)
+
+        assert len(holders) == 1
+        assert f"process {os.getpid()}" in str(holders[0])
+
+    @pytest.mark.parametrize("again", ["build", "replay_dead"])
+    def test_building_again_looks_up_what_a_takedown_did_not_know(self, tmp_path: Path, again: str) -> None:
+        cache = build_origins(tmp_path)
+        declaration = declaration_of("text", tmp_path / "input")
+        take_down(cache.path, ["a.txt@14"])
+        overlay = read_overlay(cache.path)
+        (Path(cache.path) / FILE_NAME).write_bytes(dataclasses.replace(overlay, rows={}).to_bytes())
+
+        run = build if again == "build" else replay_dead
+        assert run(declaration, cache.path, options=LocalOptions(workers=1)).up_to_date  # type: ignore[operator]
+
+        assert cache["train"].removed_rows.tolist() == cache["train"].find_rows("a.txt@14").tolist()
+
+    @pytest.mark.parametrize("label", ["storage/staged", "storage/renamed"])
+    def test_what_is_in_force_is_in_the_audit_record_whenever_it_is_killed(self, cache: Cache, label: str) -> None:
+        code = f"from beam_pipes.offline.takedown import take_down; take_down({cache.path!r}, ['a.txt@14'])"
+        killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, kill_points.VARIABLE: label})
+
+        assert killed.returncode == -signal.SIGKILL
+        assert self.audited(cache) == [(1, 1)]
+        assert len(read_overlay(cache.path).in_force) == (label == "storage/renamed")
+        take_down(cache.path, ["a.txt@16"])
+        assert self.audited(cache) == ([(1, 1), (2, 2)] if label == "storage/renamed" else [(1, 1), (1, 1)])
+
+    def test_without_room_for_the_audit_record_nothing_is_taken_down_and_no_line_is_torn(self, cache: Cache) -> None:
+        take_down(cache.path, ["a.txt@14"], reason="r" * 5000)
+        size = (Path(cache.path) / AUDIT).stat().st_size
+        code = (
+            "import resource; from beam_pipes.offline.takedown import take_down; "
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 10}, {size + 10})); "
+            f"take_down({cache.path!r}, ['a.txt@16'])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+        assert "a file may not become larger" in done.stderr
+        assert [each.number for each in read_overlay(cache.path).in_force] == [1]
+        take_down(cache.path, ["a.txt@18"])
+        assert self.audited(cache) == [(1, 1), (2, 2)]
+
+    def test_pages_that_show_examples_are_removed(self, cache: Cache) -> None:
+        page = Path(write_report(cache.path))
+        assert page.exists()
+        take_down(cache.path, ["a.txt@14"])
+
+        assert not page.exists()
+
+    def audited(self, cache: Cache) -> list[tuple[int, int]]:
+        """The number and the revision of each line of the audit record."""
+        lines = map(json.loads, (Path(cache.path) / AUDIT).read_text().splitlines())
+        return [(line["number"], line["revision"]) for line in lines]
 
 
 @given(removed=st.sets(st.integers(0, 29)), rows=st.lists(st.integers(0, 29), max_size=40))

@@ -73,6 +73,7 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
         (["who", "CACHE", "--step", "0", "--batch-size", "2", "--state", "none.json"], "no such file"),
         (["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"], "as many --rate, got 0"),
         (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --resolve"),
+        (["takedown", "nowhere", "--list"], "there is no directory 'nowhere': nothing was built there."),
         (["takedown", "CACHE", "none.txt"], "expected a text file with one record id a line"),
         (["takedown", "CACHE", "--undo", "3"], "expected the number of a takedown in force, one of [], got 3"),
     ],
