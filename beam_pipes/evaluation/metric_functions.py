@@ -113,7 +113,9 @@ class LegacyMetric(Metric):
         mask: Any = None,
         indices_2d: Any = None,
     ) -> LegacyMetric:
-        made = PassthroughLegacyMetric.from_metric_fn(self.metric_fn, self.postprocessor)
+        overridden = type(self).postprocess_fn is not LegacyMetric.postprocess_fn
+        postprocessor = self.postprocess_fn if overridden else self.postprocessor
+        made = PassthroughLegacyMetric.from_metric_fn(self.metric_fn, postprocessor)
         collected = made.from_model_output(inputs, model_output, features, target_field_name, mask, indices_2d)
         arguments, targets = collected.arguments_for(list(inputs), features, target_field_name)
         return dataclasses.replace(
@@ -121,6 +123,22 @@ class LegacyMetric(Metric):
             metric_fn_kwargs=arguments.arguments,
             targets_and_inferences={"targets": targets, **arguments.inferences},
         )
+
+    # Names of SeqIO, for subclasses that use them.
+
+    @property
+    def _metric_fn(self) -> MetricFnCallable:
+        return self.metric_fn
+
+    @property
+    def _postprocess_fn(self) -> Postprocessor | None:
+        return self.postprocessor
+
+    def postprocess_fn(self, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+        """One postprocessed target or prediction; itself without a postprocessor."""
+        if self.postprocessor is None:
+            return targets_or_predictions
+        return self.postprocessor(targets_or_predictions, **postprocess_kwargs)
 
     def compute(self) -> Mapping[str, Any]:
         return self.metric_fn(**self.metric_fn_kwargs)

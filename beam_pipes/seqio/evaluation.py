@@ -6,13 +6,17 @@ from beam_pipes.seqio.reexport import reexport
 
 HOMES = {
     "AllMetricsFuture": "beam_pipes.evaluation",
+    "EncDecFeatureConverter": "transforms.converters",
     "Evaluator": "beam_pipes.evaluation",
+    "FeatureConverter": "transforms.converters",
     "JSONLogger": "beam_pipes.evaluation.loggers",
     "Logger": "beam_pipes.evaluation.loggers",
     "ModelFnCallable": "beam_pipes.evaluation",
+    "ModelOutputType": "beam_pipes.evaluation",
     "PredictFnCallable": "beam_pipes.evaluation",
     "PyLoggingLogger": "beam_pipes.evaluation.loggers",
     "ScoreFnCallable": "beam_pipes.evaluation",
+    "Task": "beam_pipes.tasks.task",
     "TensorAndNumpyEncoder": "beam_pipes.evaluation.loggers",
     "TensorBoardLogger": "beam_pipes.evaluation.loggers",
     "evaluate_mixture": "beam_pipes.evaluation",

@@ -5,7 +5,13 @@ from __future__ import annotations
 from beam_pipes.seqio.reexport import reexport
 
 HOMES = {
+    "CacheDatasetPlaceholder": "beam_pipes.tasks.cache_placeholder",
     "FewshotDataSource": "beam_pipes.tasks.experimental",
+    "Mixture": "beam_pipes.tasks.mixture",
+    "MixtureRegistry": "beam_pipes.tasks.registry",
+    "ShardInfo": "beam_pipes.tasks.provider",
+    "Task": "beam_pipes.tasks.task",
+    "TaskRegistry": "beam_pipes.tasks.registry",
     "add_fully_cached_mixture": "beam_pipes.tasks.experimental",
     "add_fully_cached_task": "beam_pipes.tasks.experimental",
     "add_task_with_sentinels": "beam_pipes.tasks.experimental",

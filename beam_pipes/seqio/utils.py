@@ -8,6 +8,7 @@ HOMES = {
     "Feature": "beam_pipes.tasks.features",
     "LazyTfdsLoader": "beam_pipes.tasks.sources.lazy_tfds_loader",
     "TfdsSplit": "beam_pipes.tasks.sources.lazy_tfds_loader",
+    "Vocabulary": "beam_pipes.tasks.vocabularies.vocabulary",
     "add_global_cache_dirs": "beam_pipes.tasks.cache_dirs",
     "add_kwargs_to_transform": "beam_pipes.tasks.signatures",
     "dict_to_tfexample": "beam_pipes.tasks.tfexample",

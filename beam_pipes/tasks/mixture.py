@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
@@ -285,6 +285,44 @@ class Mixture(DatasetProviderBase):
         )
         return load_mixture(self, LoadOptions.of(locals()), mix)
 
+    def get_task_dataset(
+        self,
+        task: Task,
+        output_feature_keys: Collection[str],
+        sequence_length: SequenceLength | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = None,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> Any:
+        """Examples of one task, with the features `output_feature_keys`, as a `tf.data.Dataset`.
+
+        A subclass may override it, to change what `get_dataset` and `examples` mix.
+        """
+        dataset = task.get_dataset(
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            trim_output_features=trim_output_features,
+            try_in_mem_cache=try_in_mem_cache,
+        )
+        if set(dataset.element_spec) <= set(output_feature_keys):
+            return dataset
+        return dataset.map(lambda example: {name: v for name, v in example.items() if name in output_feature_keys})
+
+    @property
+    def reads_tasks_itself(self) -> bool:
+        """A subclass overrides `get_task_dataset`."""
+        return type(self).get_task_dataset is not Mixture.get_task_dataset
+
     def examples(
         self,
         sequence_length: SequenceLength | None = None,
@@ -301,16 +339,18 @@ class Mixture(DatasetProviderBase):
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
         needs it."""
         from beam_pipes.tasks.mixing_schedule import exact_rates
-        from beam_pipes.tasks.mixture_dataset import take_turns
+        from beam_pipes.tasks.mixture_dataset import own_examples, take_turns
         from beam_pipes.tasks.task_dataset import LoadOptions
         from beam_pipes.tasks.task_examples import iterate_examples
 
         policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
+        kept = self.output_features
         options = LoadOptions.of(locals(), num_epochs=None if policy == "repeat" else num_epochs)
         rated = self.rated_tasks(split, skip_missing_splits)
-        makers = [functools.partial(iterate_examples, task, options) for task, _ in rated]
+        makers: list[Callable[[], Any]] = [functools.partial(iterate_examples, task, options) for task, _ in rated]
+        if self.reads_tasks_itself:
+            makers = [functools.partial(own_examples, self, task, frozenset(kept), options) for task, _ in rated]
         mixed = take_turns(makers, exact_rates([rate for _, rate in rated]), policy)
-        kept = self.output_features
         return ({name: value for name, value in example.items() if name in kept} for example in mixed)
 
 

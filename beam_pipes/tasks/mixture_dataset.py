@@ -62,25 +62,41 @@ def load_mixture(mixture: Mixture, options: LoadOptions, mix: MixOptions) -> Any
     if mix.copy_pretokenized:
         kept |= {f"{name}_pretokenized" for name in mixture.output_features}
 
-    def load(task: Task) -> Any:
-        dataset = load_dataset(task, options)
-        if set(dataset.element_spec) <= kept:
-            return dataset
-        return dataset.map(lambda example: {name: value for name, value in example.items() if name in kept})
-
+    load = functools.partial(_load_task, mixture, kept=kept, options=options)
     if len(tasks) == 1:
         return load(tasks[0])
     if mixture.sample_fn is not None:
         seed = None if options.seed is None else fold(options.seed, mixture.name)
         return mixture.sample_fn([load(task) for task in tasks], rates, seed).prefetch(tf.data.AUTOTUNE)
     turns = exact_rates(rates)
-    if len(tasks) <= MAX_TASKS_IN_GRAPH:
+    if len(tasks) <= MAX_TASKS_IN_GRAPH or mixture.reads_tasks_itself:
         mixed = tf.data.Dataset.choose_from_datasets(
             [load(task) for task in tasks], _turn_dataset(turns), stop_on_empty_dataset=mix.exhaustion == "stop"
         )
     else:
         mixed = _in_turns(mixture, tasks, options, turns, mix.exhaustion, kept)
     return mixed.prefetch(tf.data.AUTOTUNE)
+
+
+def _load_task(mixture: Mixture, task: Task, *, kept: Collection[str], options: LoadOptions) -> Any:
+    return mixture.get_task_dataset(
+        task,
+        kept,
+        sequence_length=options.sequence_length,
+        split=options.split,
+        use_cached=options.use_cached,
+        shuffle=options.shuffle,
+        seed=options.seed,
+        shard_info=options.shard_info,
+        num_epochs=options.num_epochs,
+        trim_output_features=options.trim_output_features,
+        try_in_mem_cache=options.try_in_mem_cache,
+    )
+
+
+def own_examples(mixture: Mixture, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[Any]:
+    """The examples of a task as a mixture that overrides `get_task_dataset` reads them."""
+    return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 
 
 def _turn_dataset(rates: Sequence[int]) -> Any:

@@ -45,6 +45,23 @@ class DatasetProviderRegistry:
         cls._REGISTRY[name] = provider
 
     @classmethod
+    def add(cls, name: str, provider_cls: type[Any], provider_kwargs: Mapping[str, Any]) -> Any:
+        """Makes an object of a class and its arguments, and registers it; for registries of other kinds.
+
+        Raises:
+            TaskError: the name is taken, or the class is of another kind.
+        """
+        if not issubclass(provider_cls, cls._PROVIDER_TYPE):
+            raise TaskError(
+                f"Attempting to register a class of an invalid type. Expecting instance of {cls._PROVIDER_TYPE}, got "
+                f"{provider_cls}",
+                name=name,
+            )
+        provider = provider_cls(**provider_kwargs)
+        cls.add_provider(name, provider)
+        return provider
+
+    @classmethod
     def remove(cls, name: str) -> None:
         """Forgets a name; nothing happens if it is not known."""
         cls._REGISTRY.pop(name, None)
@@ -103,7 +120,7 @@ class TaskRegistry(DatasetProviderRegistry):
     _PROVIDER_TYPE: ClassVar[type] = Task
 
     @classmethod
-    def add(
+    def add(  # type: ignore[override]
         cls,
         name: str,
         source: Any,
@@ -143,7 +160,7 @@ class MixtureRegistry(DatasetProviderRegistry):
     _PROVIDER_TYPE: ClassVar[type] = Mixture
 
     @classmethod
-    def add(
+    def add(  # type: ignore[override]
         cls,
         name: str,
         tasks: Sequence[Any],

@@ -3,6 +3,7 @@ tests."""
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -251,8 +252,80 @@ class TestFakeTasks(seqio.test_utils.FakeMixtureTest):
             self.verify_task_matches_fake_datasets(name, sequence_length={"inputs": 13, "targets": 5})
             self.verify_task_matches_fake_datasets(name, num_shards=2)
 
+    def test_tokens_may_be_changed_and_features_of_more_axes_added(self) -> None:
+        utils = seqio.test_utils
+        steps = (
+            *self.DEFAULT_PREPROCESSORS[:2],
+            utils.token_preprocessor_no_sequence_length,
+            seqio.preprocessors.append_eos,
+        )
+        self.add_task("changed", self.function_source, steps)
+        self.verify_task_matches_fake_datasets("changed", token_preprocessed=True, sequence_length=None)
+        with pytest.raises(AssertionError):
+            self.verify_task_matches_fake_datasets("changed", sequence_length=None)
+        ids = seqio.PassThroughVocabulary(10)
+        for option, ranks in (
+            ("ndfeatures", {"2d_feature": 2, "3d_feature": 3}),
+            ("ragged_features", {"ragged_feature": 3}),
+        ):
+            source = seqio.FunctionDataSource(
+                functools.partial(utils.get_fake_dataset, **{option: True}), splits=["train", "validation"]
+            )
+            more = {name: seqio.Feature(ids, add_eos=False, rank=rank) for name, rank in ranks.items()}
+            steps = (*self.DEFAULT_PREPROCESSORS, utils.test_token_preprocessor)
+            self.add_task(option, source, steps, {**self.DEFAULT_OUTPUT_FEATURES, **more})
+            self.verify_task_matches_fake_datasets(option, False, True, **{option: True})
+            with pytest.raises(AssertionError):
+                self.verify_task_matches_fake_datasets("function_task", **{option: True})
+        with pytest.raises(TaskError, match="At most one of ndfeatures and ragged_features can be True at once"):
+            self.verify_task_matches_fake_datasets("changed", ndfeatures=True, ragged_features=True)
+
+    def test_random_tokens_are_those_of_the_example_rolled(self) -> None:
+        steps = (*self.DEFAULT_PREPROCESSORS, seqio.test_utils.random_token_preprocessor)
+        task = self.add_task("rolled", self.function_source, steps)
+        lengths = {"inputs": 30, "targets": 30}
+
+        rolled = list(task.get_dataset(lengths, shuffle=False, seed=1).as_numpy_iterator())
+        plain = list(seqio.TaskRegistry.get("function_task").get_dataset(lengths, shuffle=False).as_numpy_iterator())
+
+        assert [sorted(example["inputs"]) for example in rolled] == [sorted(example["inputs"]) for example in plain]
+        assert any(a["inputs"].tolist() != b["inputs"].tolist() for a, b in zip(rolled, plain, strict=True))
+
     def test_mixtures_are_there(self) -> None:
         assert len(list(seqio.get_mixture_or_task("cached_mixture").get_dataset(num_epochs=1))) == 6
+
+
+def test_a_registry_of_another_kind_makes_what_it_holds() -> None:
+    class SourceRegistry(seqio.DatasetProviderRegistry):
+        _REGISTRY = {}
+        _PROVIDER_TYPE = seqio.DataSource
+
+    arguments = {"dataset_fn": lambda split, shuffle_files: [], "splits": ["train"]}
+
+    source = SourceRegistry.add("numbers", seqio.FunctionDataSource, arguments)
+
+    assert SourceRegistry.get("numbers") is source
+    with pytest.raises(TaskError, match="Attempting to register a class of an invalid type. Expecting instance of"):
+        SourceRegistry.add("a_task", seqio.Task, {})
+
+
+def test_a_legacy_metric_postprocesses_by_the_name_that_subclasses_use() -> None:
+    class Shortened(seqio.metrics.LegacyMetric):
+        def postprocess_fn(self, targets_or_predictions, **kwargs):
+            return super().postprocess_fn(targets_or_predictions, **kwargs)[:2]
+
+    def joined(targets, predictions):
+        return {"joined": [*targets, *predictions]}
+
+    features = {"targets": seqio.Feature(BYTES)}
+    examples, outputs = [{"targets": BYTES.encode("abc")}], [BYTES.encode("xyz")]
+
+    metric = Shortened.empty(joined, lambda text, **kwargs: text.upper())
+
+    assert (metric._metric_fn, metric._postprocess_fn("a")) == (joined, "A")
+    assert metric.from_model_output(examples, outputs, features).compute() == {"joined": ["AB", "XY"]}
+    plain = Shortened.empty(joined, None).from_model_output(examples, outputs, features)
+    assert plain.compute() == {"joined": ["ab", "xy"]}
 
 
 def test_the_facade_offers_everything_and_loads_little() -> None:

@@ -26,6 +26,7 @@ from beam_pipes.tasks import (
     Task,
     TaskRegistry,
     get_dataset,
+    get_loader,
     get_mixture_or_task,
     get_subtasks,
     maybe_get_mixture_or_task,
@@ -281,6 +282,27 @@ def test_a_mixture_goes_on_without_empty_tasks_and_is_empty_of_empty_tasks(count
         assert len(targets(mixture.get_dataset(**options), 3)) == 3
         assert len(targets(mixture.examples(**options), 3)) == 3
         assert targets(empty_mixture.examples(**options)) == targets(empty_mixture.get_dataset(**options)) == []
+
+
+class Marked(Mixture):
+    """Reads its tasks in a way of its own: the first example of each, marked."""
+
+    def get_task_dataset(self, task, output_feature_keys, *args, **kwargs):
+        dataset = super().get_task_dataset(task, output_feature_keys, *args, **kwargs)
+        return dataset.take(1).map(lambda example: {**example, "targets": example["targets"] + 500})
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_a_subclass_may_read_its_tasks_in_another_way(count: int) -> None:
+    for index in range(count):
+        add_task(f"t{index:02}", 3)
+    mixture = Marked("m", [(f"t{index:02}", 1) for index in range(count)])
+    wanted = [(510 + index, 500) for index in range(count)]
+
+    assert sorted(targets(mixture.get_dataset(num_epochs=1, shuffle=False))) == wanted
+    assert sorted(targets(mixture.examples(num_epochs=1))) == wanted
+    with pytest.raises(TaskError, match="mixture 'm' overrides get_task_dataset, which makes tf.data.Datasets: a load"):
+        get_loader(mixture, {"targets": 4}, feature_converter=LMFeatureConverter(pack=True), batch_size=1)
 
 
 def test_three_hundred_tasks_begin_with_few_threads() -> None:

@@ -129,6 +129,12 @@ def plan_loading(
                 "exactly. Leave sample_fn out, or use get_dataset(..., use_cached=True)",
                 mixture=provider.name,
             )
+        if provider.reads_tasks_itself:
+            raise TaskError(
+                f"mixture '{provider.name}' overrides get_task_dataset, which makes tf.data.Datasets: a loader reads "
+                "the caches of its tasks. Use get_dataset(..., use_cached=True)",
+                mixture=provider.name,
+            )
         rated = provider.rated_tasks(dataset_split, skip_missing_splits)
     else:
         rated = [(provider, 1.0)]

@@ -5,13 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
 from beam_pipes.tasks.sources.data_source import DataSource
+
+
+class DatasetFnCallable(Protocol):
+    """What makes the examples of a split: a `tf.data.Dataset`, or any iterable of examples."""
+
+    def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> Any: ...
 
 
 class FunctionDataSource(DataSource):

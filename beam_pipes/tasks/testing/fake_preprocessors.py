@@ -12,9 +12,10 @@ from beam_pipes.tasks.tensorflow_import import tensorflow
 
 @map_over_dataset
 def test_text_preprocessor(example: Mapping[str, Any]) -> dict[str, Any]:
-    """`prefix` and `suffix` → `inputs`, `"complete: " + prefix`, and `targets`, the suffix."""
+    """`prefix` and `suffix` → `inputs`, `"complete: " + prefix`, and `targets`, the suffix; the rest stays."""
     tf = tensorflow("test_text_preprocessor")
-    return {"inputs": tf.strings.join(["complete: ", example["prefix"]]), "targets": example["suffix"]}
+    rest = {name: value for name, value in example.items() if name not in ("prefix", "suffix")}
+    return {**rest, "inputs": tf.strings.join(["complete: ", example["prefix"]]), "targets": example["suffix"]}
 
 
 def split_tsv_preprocessor(dataset: Any, field_names: Sequence[str] = ("prefix", "suffix")) -> Any:
@@ -31,25 +32,32 @@ def split_tsv_preprocessor(dataset: Any, field_names: Sequence[str] = ("prefix",
 def test_token_preprocessor(
     dataset: Any, output_features: Mapping[str, Feature], sequence_length: Mapping[str, int] | None
 ) -> Any:
-    """Doubles every token of the output features."""
+    """Changes every token of `inputs` above 15 to 50."""
     return token_preprocessor_no_sequence_length(dataset, output_features)
 
 
 def token_preprocessor_no_sequence_length(dataset: Any, output_features: Mapping[str, Feature]) -> Any:
-    """Doubles every token of the output features, without asking for the sequence length."""
+    """Changes every token of `inputs` above 15 to 50, without asking for the sequence length."""
+    tf = tensorflow("token_preprocessor_no_sequence_length")
 
     @map_over_dataset
-    def double(example: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value * 2 if name in output_features else value for name, value in example.items()}
+    def change(example: Mapping[str, Any]) -> dict[str, Any]:
+        inputs = example["inputs"]
+        return {**example, "inputs": tf.where(inputs > 15, tf.constant(50, inputs.dtype), inputs)}
 
-    return double(dataset)
+    return change(dataset)
 
 
 @map_over_dataset(num_seeds=1)  # type: ignore[untyped-decorator]
 def random_token_preprocessor(example: Mapping[str, Any], seed: Any, sequence_length: Any) -> dict[str, Any]:
-    """Adds `random`, a number below 1,000, and leaves the rest."""
+    """Rolls the tokens of each feature of `sequence_length` by a number drawn for the example."""
     tf = tensorflow("random_token_preprocessor")
-    return {**example, "random": tf.random.stateless_uniform((), seed, 0, 1000, tf.int32)}
+
+    def rolled(tokens: Any) -> Any:
+        shift = tf.random.stateless_uniform((), seed, 0, tf.maximum(tf.size(tokens), 1), tf.int32)
+        return tf.roll(tokens, shift, axis=0)
+
+    return {name: rolled(value) if name in sequence_length else value for name, value in example.items()}
 
 
 for _function in (test_text_preprocessor, test_token_preprocessor):

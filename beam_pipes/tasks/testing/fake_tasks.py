@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import unittest
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
+from beam_pipes.errors import TaskError
 from beam_pipes.tasks import preprocessors
 from beam_pipes.tasks.cache_dirs import get_global_cache_dirs, set_global_cache_dirs
 from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
@@ -20,7 +21,12 @@ from beam_pipes.tasks.sources.tf_example_source import TFExampleDataSource
 from beam_pipes.tasks.task import Task
 from beam_pipes.tasks.tensorflow_import import tensorflow
 from beam_pipes.tasks.testing.assertions import dataset_as_text
-from beam_pipes.tasks.testing.fake_data import FAKE_EXAMPLES, get_fake_dataset
+from beam_pipes.tasks.testing.fake_data import (
+    FAKE_EXAMPLES,
+    FAKE_ND_FEATURES,
+    FAKE_RAGGED_FEATURES,
+    get_fake_dataset,
+)
 from beam_pipes.tasks.testing.fake_preprocessors import split_tsv_preprocessor, test_text_preprocessor
 from beam_pipes.tasks.tfexample import dict_to_tfexample
 from beam_pipes.tasks.vocabularies.byte import ByteVocabulary
@@ -31,6 +37,9 @@ DEFAULT_PREPROCESSORS = (
     CacheDatasetPlaceholder(),
     preprocessors.append_eos_after_trim,
 )
+
+
+DEFAULT_SEQUENCE_LENGTH = {"inputs": 13, "targets": 13}
 
 
 def clear_tasks() -> None:
@@ -50,18 +59,17 @@ class FakeTaskTest(unittest.TestCase):
     that go away.
     """
 
-    default_features: Mapping[str, Feature]
+    DEFAULT_PREPROCESSORS = DEFAULT_PREPROCESSORS
+    DEFAULT_OUTPUT_FEATURES: ClassVar[Mapping[str, Feature]] = {
+        "inputs": Feature(ByteVocabulary(extra_ids=3), add_eos=False, required=False),
+        "targets": Feature(ByteVocabulary(extra_ids=3)),
+    }
 
     def setUp(self) -> None:
         super().setUp()
         self._saved = (dict(TaskRegistry._REGISTRY), dict(MixtureRegistry._REGISTRY), get_global_cache_dirs())
         self._directory = tempfile.TemporaryDirectory()
         self.test_data_dir = self._directory.name
-        vocabulary = ByteVocabulary(extra_ids=3)
-        self.default_features = {
-            "inputs": Feature(vocabulary, add_eos=False, required=False),
-            "targets": Feature(vocabulary),
-        }
         clear_tasks()
         clear_mixtures()
         set_global_cache_dirs([os.path.join(self.test_data_dir, "cache")])
@@ -104,7 +112,7 @@ class FakeTaskTest(unittest.TestCase):
             name,
             source=source,
             preprocessors=preprocessors,
-            output_features=output_features or self.default_features,
+            output_features=output_features or self.DEFAULT_OUTPUT_FEATURES,
             **kwargs,
         )
 
@@ -133,13 +141,24 @@ class FakeTaskTest(unittest.TestCase):
         self,
         task_name: str = "",
         use_cached: bool = False,
+        token_preprocessed: bool = False,
+        ndfeatures: bool = False,
+        ragged_features: bool = False,
         splits: Sequence[str] = ("train", "validation"),
-        sequence_length: Mapping[str, int] | None = None,
+        sequence_length: Mapping[str, int] | None = DEFAULT_SEQUENCE_LENGTH,
         num_shards: int | None = None,
         task: Task | None = None,
     ) -> None:
         """Raises `AssertionError` unless a task gives the fake examples, all shares together, preprocessed by the
-        default steps."""
+        default steps.
+
+        With `token_preprocessed`, `test_token_preprocessor` has to be among the steps. `ndfeatures` and
+        `ragged_features` ask for it too, and for the features that `get_fake_dataset` adds with them.
+        """
+        if ndfeatures and ragged_features:
+            raise TaskError("At most one of ndfeatures and ragged_features can be True at once.")
+        added = FAKE_ND_FEATURES if ndfeatures else FAKE_RAGGED_FEATURES if ragged_features else None
+        changed = token_preprocessed or added is not None
         task = task or TaskRegistry.get(task_name)
         for split in splits:
             shares: list[ShardInfo | None] = [None]
@@ -151,15 +170,21 @@ class FakeTaskTest(unittest.TestCase):
                     sequence_length, split, use_cached=use_cached, shuffle=False, shard_info=share
                 )
                 found += dataset_as_text(dataset)
-            wanted = [self._expected(example, sequence_length or {}) for example in FAKE_EXAMPLES[split]]
-            self.assertEqual(sorted(map(_key, wanted)), sorted(map(_key, found)))
+            wanted = [self._expected(example, sequence_length or {}, changed) for example in FAKE_EXAMPLES[split]]
+            if added is not None:
+                wanted = [{**example, **more} for example, more in zip(wanted, added[split], strict=True)]
+            names = sorted(wanted[0])
+            self.assertEqual(_in_order(wanted, names), _in_order(found, names))
 
-    def _expected(self, example: Mapping[str, Any], lengths: Mapping[str, int]) -> dict[str, Any]:
+    def _expected(self, example: Mapping[str, Any], lengths: Mapping[str, int], changed: bool) -> dict[str, Any]:
         vocabulary = ByteVocabulary()
         inputs = vocabulary.encode("complete: " + example["prefix"])[: lengths.get("inputs")]
         length = lengths.get("targets")
         targets = vocabulary.encode(example["suffix"])[: None if length is None else length - 1]
-        return {"inputs": list(inputs), "targets": [*targets, vocabulary.eos_id]}
+        return {
+            "inputs": [50 if changed and token > 15 else token for token in inputs],
+            "targets": [*targets, vocabulary.eos_id],
+        }
 
 
 def _record_features() -> dict[str, Any]:
@@ -171,8 +196,8 @@ def _record_features() -> dict[str, Any]:
     }
 
 
-def _key(example: Mapping[str, Any]) -> str:
-    return repr((example["inputs"], example["targets"]))
+def _in_order(examples: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    return sorted(repr([(name, example.get(name)) for name in names]) for example in examples)
 
 
 class FakeMixtureTest(FakeTaskTest):
