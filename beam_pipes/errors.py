@@ -55,6 +55,7 @@
     │   ├── StorageForbiddenError (PermissionError)
     │   ├── ChangedMeanwhileError                  another process has changed what was to be changed
     │   └── StorageUnavailableError (TimeoutError)
+    ├── OutputError (OSError)                      a file or directory that was named cannot be written
     ├── LoaderError (ValueError)                   a loader is configured or resumed wrongly
     │   ├── StateMismatchError
     │   ├── LoaderWorkerError (RuntimeError)       a loader's worker process died, hung or could not start
@@ -342,6 +343,10 @@ class StorageUnavailableError(StorageError, TimeoutError):
     """An object store did not answer, or only with transient failures, until the deadline."""
 
 
+class OutputError(BeamPipesError, OSError):
+    """A file or directory that was named to be written cannot be: a report, an export, a table."""
+
+
 class LoaderError(BeamPipesError, ValueError):
     """A loader is configured wrongly."""
 
@@ -355,7 +360,7 @@ class LoaderWorkerError(LoaderError, RuntimeError):
 
 
 class UnboundedLoaderError(LoaderError, TypeError):
-    """A loader without end has no length."""
+    """A loader without end, or whose end is not known, has no length."""
 
 
 class DatasetError(BeamPipesError, ValueError):

@@ -179,13 +179,12 @@ class Loader:
         return None if rows is None else self._steps.steps_of(rows)
 
     def __len__(self) -> int:
-        """Steps of the whole run, `epochs · steps_per_epoch`; `UnboundedLoaderError` if it has no end."""
-        steps = self.steps_per_epoch
-        if steps is None or self.epochs is None:
+        """Steps of the whole run, all epochs; `UnboundedLoaderError` if it has no end, or one that is not known."""
+        if self.steps_per_epoch is None or self.epochs is None:
             raise UnboundedLoaderError(
                 "this loader has no end (epochs=None), hence no length; steps_per_epoch says how long an epoch is"
             )
-        return steps * self.epochs
+        return self._steps_before(self.epochs)
 
     def __repr__(self) -> str:
         return (
@@ -260,8 +259,9 @@ class Loader:
         if self.last == "drop" and count < self.batch_size:
             return None
         host, index = self._steps.host_of(position - start, count)
-        before = epoch * self._steps.steps_of(rows) if rows is not None else 0
-        return RowPlace(epoch=epoch, position=position, step=before + step, host_index=host, index=index)
+        return RowPlace(
+            epoch=epoch, position=position, step=self._steps_before(epoch) + step, host_index=host, index=index
+        )
 
     def who(self, step: int) -> list[Delivery]:
         """The source records of global batch number `step`, over all hosts: `Delivery` says which, and where they go.
@@ -293,9 +293,11 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Steps done: the number of the next global batch, where the batch size never changed."""
-        steps = self.steps_per_epoch or 0
-        return self._cursor.epoch * steps + -(-self._cursor.position // self.batch_size)
+        """Steps done: the number of the next global batch, where the batch size never changed.
+
+        Raises `UnboundedLoaderError` where a mixture's rates had changed before the epoch that it was restored in.
+        """
+        return self._steps_before(self._cursor.epoch) + -(-self._cursor.position // self.batch_size)
 
     @property
     def state(self) -> LoaderState:
@@ -318,7 +320,8 @@ class Loader:
         `StateMismatchError`, listing the differences, if it belongs to another sequence of rows.
         """
         now = self.state
-        if state.segment is not None and state.source.get("rates") != now.source.get("rates"):
+        declared = state.source.get("rates") == now.source.get("rates")
+        if state.segment is not None and not declared:
             # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.
             if now.source.get("rates") == rates_label(state.segment.rates):
                 now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
@@ -327,7 +330,7 @@ class Loader:
         stream = self._reader.stream
         if isinstance(stream, MixtureStream):
             if state.segment is not None:
-                stream = stream.with_segment(state.epoch, state.segment)
+                stream = stream.with_segment(state.epoch, state.segment, declared=declared)
             elif stream.needs_segment:
                 raise StateMismatchError("this state is of a mixture and misses its segment", differences=("segment",))
             else:
@@ -386,10 +389,24 @@ class Loader:
 
     def _cursor_at(self, step: int) -> Cursor:
         _check_integer("step", step, 0)
-        steps = self.steps_per_epoch
-        if steps is None:
-            return Cursor(0, step * self.batch_size)
-        return Cursor(step // steps, step % steps * self.batch_size) if steps else Cursor(0, 0)
+        epoch = 0
+        for count, rows in self._reader.stream.epoch_sizes():
+            if rows is None:
+                break
+            steps = self._steps.steps_of(rows)
+            if count is None or step < count * steps:
+                return Cursor(epoch + step // steps, step % steps * self.batch_size) if steps else Cursor(epoch, 0)
+            epoch, step = epoch + count, step - count * steps
+        return Cursor(epoch, step * self.batch_size)
+
+    def _steps_before(self, epoch: int) -> int:
+        """Steps of the epochs before one; a change of a mixture's rates on the way can have altered their sizes."""
+        total = first = 0
+        for count, rows in self._reader.stream.epoch_sizes():
+            count = epoch - first if count is None else min(count, epoch - first)
+            first += count
+            total += count * self._steps.steps_of(rows or 0)
+        return total
 
     def _next_step(self, cursor: Cursor) -> Steps | None:
         return self._steps.next_steps(cursor, self._reader.stream.size_of)

@@ -11,12 +11,12 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, Fills, merge_rows
 from beam_pipes.loader.block_order import BlockOrder, BlockShuffle
 from beam_pipes.loader.mixture import Mixture, MixtureSchedule
@@ -36,6 +36,13 @@ _LISTED_SOURCES = 4
 _LISTED_RATES = 16
 # A thousand places cost little more than one: the calls are what takes time.
 LOCATED_ROWS = 8192
+
+
+class EpochSizes(NamedTuple):
+    """So many epochs in a row (None: all that follow) of so many rows each (None: without end)."""
+
+    epochs: int | None
+    rows: int | None
 
 
 class Stream(Protocol):
@@ -61,6 +68,10 @@ class Stream(Protocol):
 
     def size_of(self, epoch: int) -> int | None:
         """Rows of one epoch, which a change of a mixture's rates on the way can have altered."""
+        ...
+
+    def epoch_sizes(self) -> list[EpochSizes]:
+        """The rows of all epochs from the first one on, in runs of equal sizes; the last run has no end."""
         ...
 
     @property
@@ -170,6 +181,9 @@ class RowStream:
     def size_of(self, epoch: int) -> int:
         return self.size
 
+    def epoch_sizes(self) -> list[EpochSizes]:
+        return [EpochSizes(None, self.size)]
+
     def identity(self) -> dict[str, Any]:
         return self._rows.identity()
 
@@ -205,6 +219,7 @@ class MixtureStream:
         seed: int,
         shuffle: Shuffle,
         changed: tuple[int, Segment] | None = None,
+        earlier: tuple[EpochSizes, ...] | None = (),
     ) -> None:
         self._arguments = (mixture, options, seed, shuffle)
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
@@ -217,6 +232,7 @@ class MixtureStream:
         # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
         self._changed_epoch = changed[0] if changed else 0
         self._changed: Segment | None = changed[1] if changed else None
+        self._earlier = earlier  # the epochs before that one; None where their rates are not known
         rates = self._changed.rates if self._changed else mixture.integer_rates
         if len(rates) != len(pairs):
             raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(rates)} rates")
@@ -247,6 +263,17 @@ class MixtureStream:
     def size_of(self, epoch: int) -> int | None:
         return self._schedule(epoch).size
 
+    def epoch_sizes(self) -> list[EpochSizes]:
+        if self._changed is None:
+            return [EpochSizes(None, self.size)]
+        if self._earlier is None:
+            raise UnboundedLoaderError(
+                f"this loader was restored in epoch {self._changed_epoch} of a mixture whose rates had changed, and "
+                "how many steps the epochs before had is not known: it has no length and no step numbers. Use epoch "
+                "and position, which the state holds."
+            )
+        return [*self._earlier, EpochSizes(1, self.size_of(self._changed_epoch)), EpochSizes(None, self.size)]
+
     def identity(self) -> dict[str, Any]:
         sources = [orders.rows.identity() for orders in self._orders]
         identity: dict[str, Any] = {
@@ -264,7 +291,13 @@ class MixtureStream:
         return identity
 
     def segment(self, epoch: int) -> Segment:
-        """The segment that rows of this epoch belong to, as far as this stream knows it."""
+        """The segment that rows of this epoch belong to; raises `LoaderError` for an epoch before the last change."""
+        if self._changed and epoch < self._changed_epoch:
+            raise LoaderError(
+                f"epoch {epoch} lies before epoch {self._changed_epoch}, where the rates last changed: only rows from "
+                "there on can be computed. Start a new loader to read earlier ones.",
+                epoch=epoch,
+            )
         return self._changed if self._changed and epoch == self._changed_epoch else self._whole
 
     @property
@@ -281,16 +314,19 @@ class MixtureStream:
     def with_rates(self, rates: Sequence[Any], epoch: int, position: int) -> MixtureStream:
         """The same mixture at other rates from this row on; every source goes on where it is."""
         segment = Segment(start=position, counts=self._schedule(epoch).counts_at(position), rates=integer_rates(rates))
-        return self._replaced(epoch, segment)
+        return self._replaced(epoch, segment, self._sizes_before(epoch))
 
-    def with_segment(self, epoch: int, segment: Segment) -> MixtureStream:
-        """The same mixture, continued from a segment out of a state."""
+    def with_segment(self, epoch: int, segment: Segment, *, declared: bool) -> MixtureStream:
+        """The same mixture, continued from a segment out of a state of a mixture `declared` with the same rates."""
         if len(segment.counts) != len(self._sizes) or len(segment.rates) != len(self._sizes):
             raise StateMismatchError(
                 f"this state is of a mixture of {len(segment.rates)} sources, now there are {len(self._sizes)}",
                 differences=(f"sources: {len(segment.rates)} → {len(self._sizes)}",),
             )
-        return self._replaced(epoch, segment)
+        start = self.restarted()
+        if declared and segment == start._whole:
+            return start
+        return self._replaced(epoch, segment, None if epoch else ())
 
     def restarted(self) -> MixtureStream:
         """The same mixture at the rates it was declared with."""
@@ -351,9 +387,24 @@ class MixtureStream:
     def _schedule(self, epoch: int) -> MixtureSchedule:
         return self._schedules(self.segment(epoch))
 
-    def _replaced(self, epoch: int, segment: Segment) -> MixtureStream:
+    def _sizes_before(self, epoch: int) -> tuple[EpochSizes, ...] | None:
+        """The sizes of the epochs before one that is not before the last change; None where they are not known."""
+        if self._changed is not None and self._earlier is None:
+            return None
+        found: list[EpochSizes] = []
+        first = 0
+        for count, rows in self.epoch_sizes():
+            count = epoch - first if count is None else min(count, epoch - first)
+            first += count
+            if count and found and found[-1].rows == rows:
+                found[-1] = EpochSizes((found[-1].epochs or 0) + count, rows)
+            elif count:
+                found.append(EpochSizes(count, rows))
+        return tuple(found)
+
+    def _replaced(self, epoch: int, segment: Segment, earlier: tuple[EpochSizes, ...] | None) -> MixtureStream:
         mixture, options, seed, shuffle = self._arguments
-        return MixtureStream(mixture, options, seed=seed, shuffle=shuffle, changed=(epoch, segment))
+        return MixtureStream(mixture, options, seed=seed, shuffle=shuffle, changed=(epoch, segment), earlier=earlier)
 
 
 def open_stream(source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> RowStream | MixtureStream:

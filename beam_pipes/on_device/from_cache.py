@@ -79,7 +79,7 @@ class CacheSource:
         self.error: BaseException | None = None
         self._spec = spec
         self._loader = open_loader()
-        if self._loader.epochs is not None and len(self._loader) == 0:
+        if self._loader.epochs is not None and self._loader.steps_per_epoch == 0:
             raise LoaderError(
                 f"{self._loader.rows_per_epoch} rows give no batch of {self._loader.batch_size}. Use a smaller "
                 'batch_size, or last="pad" or "partial".'

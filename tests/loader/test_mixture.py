@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, ROWS, documents, rows, write_split
 
-from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 
 
@@ -124,6 +124,58 @@ def test_earlier_rows_cannot_be_computed_once_the_rates_have_changed(sources):
     assert loader.batch_at(4)["id"].tolist() == ids(itertools.islice(loader, 1))
     with pytest.raises(LoaderError, match="row 0 lies before row 20, where the rates last changed"):
         loader.batch_at(0)
+
+
+@pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+def test_step_numbers_hold_where_changed_rates_make_epochs_of_other_sizes(sources, last):
+    def mixed():
+        mixture = Mixture(zip(sources, (6, 3, 1), strict=True), exhausted="drop")
+        return Loader(mixture, batch_size=4, epochs=5, seed=1, last=last)
+
+    loader, steps, seen = mixed(), [], []
+    changes = {3: (1, 0, 1), 15: (0, 1, 0), 17: (2, 3, 1), 40: (1, 1, 0)}
+    first_known, places = 0, []
+    iterator = iter(loader)
+    for number in itertools.count():
+        if number in changes:
+            loader.set_rates(changes[number])
+            first_known = number
+        steps.append(loader.step)
+        places.append((loader.epoch, loader.position))
+        batch = next(iterator, None)
+        if batch is None:
+            break
+        seen.append(batch["id"].tolist())
+
+    assert steps == list(range(len(seen) + 1))
+    assert len(loader) == len(seen)
+    assert [loader.batch_at(step)["id"].tolist() for step in range(first_known, len(seen))] == seen[first_known:]
+    for step in range(first_known, len(seen)):
+        assert loader.place_at(*places[step]).step == step
+    with pytest.raises(LoaderError, match=f"step {len(seen)} is outside the run of {len(seen)} steps"):
+        loader.batch_at(len(seen))
+    with pytest.raises(LoaderError, match="epoch 0 lies before epoch [1-4], where the rates last changed"):
+        loader.batch_at(0)
+
+
+def test_step_numbers_are_refused_where_a_restored_state_does_not_tell_them(sources):
+    def mixed():
+        return Loader(Mixture(zip(sources, (6, 3, 1), strict=True), exhausted="drop"), batch_size=4, epochs=3, seed=1)
+
+    unchanged, changed, late = mixed(), mixed(), mixed()
+    ids(itertools.islice(unchanged, 20))
+    changed.set_rates((1, 0, 1))
+    ids(itertools.islice(changed, 20))
+    late.restore(changed.state)
+
+    restored = mixed()
+    restored.restore(unchanged.state)
+    assert (restored.step, len(restored)) == (20, len(mixed()))
+    assert restored.batch_at(3)["id"].tolist() == mixed().batch_at(3)["id"].tolist()
+    for question in (lambda: len(late), lambda: late.step, lambda: late.batch_at(20), lambda: late.place_at(2, 0)):
+        with pytest.raises(UnboundedLoaderError, match=r"restored in epoch 1 of a mixture whose rates had changed"):
+            question()
+    assert list(late)[-1]["id"].tolist() == list(changed)[-1]["id"].tolist()
 
 
 def test_the_state_holds_the_position_of_every_source_and_stays_below_a_kilobyte(sources):

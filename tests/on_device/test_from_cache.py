@@ -275,6 +275,18 @@ def test_a_state_restored_into_a_native_loader_is_where_the_next_iteration_begin
     assert [element["id"].tolist() for element in mapped.as_numpy_iterator()] == expected
 
 
+def test_tf_data_goes_on_behind_a_change_of_a_mixtures_rates(fixed):
+    def changed():
+        loader = Loader(Mixture([(fixed, 1), (fixed, 1)], exhausted="drop"), batch_size=8, epochs=2, seed=1)
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        loader.set_rates([1, 0])
+        return loader
+
+    assert_same(DataLoader.from_cache(changed()).map(lambda batch: batch).as_numpy_iterator(), changed())
+
+
 def test_a_state_inside_a_step_is_refused_when_the_iteration_begins(fixed):
     other = Loader(fixed, batch_size=4, seed=3)
     next(iter(other))
