@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache.framing import FRAME_BYTES, scan_records
+from beam_pipes.cache.output_file import writing_to
 from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import CacheNotFoundError
 
@@ -24,9 +25,11 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
     """Writes `to/<shard>.idx` for every shard of a local cache that holds records; returns (shard, index) paths.
 
     They are what `fn.readers.tfrecord(path=…, index_path=…)` of DALI takes, in this order. Records that are taken down
-    have no line, and are not read there. Raises `CacheNotFoundError` where the shards are not on this machine.
+    have no line, and are not read there. Raises `CacheNotFoundError` where the shards are not on this machine,
+    `OutputError` where the directory cannot be written.
     """
-    os.makedirs(to, exist_ok=True)
+    with writing_to(to):
+        os.makedirs(to, exist_ok=True)
     made = []
     for name in cache.splits:
         split = cache[name]
@@ -44,7 +47,7 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
                 places = np.array(list(scan_records(path)), np.int64).reshape(-1, 2)
                 kept = np.array([first + row not in removed for row in range(size)])
                 index = os.path.join(to, f"{shard}.idx")
-                with open(index, "w", encoding="ascii") as file:
+                with writing_to(index), open(index, "w", encoding="ascii") as file:
                     file.write(dali_index_text(places[kept, 0], places[kept, 1]))
                 made.append((path, index))
             first += size

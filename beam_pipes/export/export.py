@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 
+from beam_pipes.cache.output_file import writing_to
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import is_remote, temporary_path
 from beam_pipes.errors import ExportError
@@ -40,6 +41,7 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     Raises:
         ExportError: the format is not known, the target is there already or not local, or the format cannot hold a
             split.
+        OutputError: the target cannot be written.
         MissingExtraError: the library of the format is not installed.
     """
     if format not in FORMATS:
@@ -51,10 +53,11 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
         raise ExportError(f"{target!r} is there already. Name a directory that is not, or remove it first.")
     opened = cache if isinstance(cache, Cache) else Cache.open(cache)
     temporary = temporary_path(os.path.abspath(target))
-    os.makedirs(temporary)
     try:
-        FORMATS[format](opened, temporary)
-        os.rename(temporary, target)
+        with writing_to(target):
+            os.makedirs(temporary)
+            FORMATS[format](opened, temporary)
+            os.rename(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

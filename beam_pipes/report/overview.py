@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from beam_pipes.cache.manifest import FILE_NAME
+from beam_pipes.cache.output_file import writing_to
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
@@ -68,7 +69,8 @@ def write_overview(path: str | os.PathLike[str], *, to: str | os.PathLike[str] |
     root = directory_path(path)
     target = f"{root}/{REPORT}" if to is None else os.fspath(to)
     html = overview_html(root, beside=target)
-    storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
+    with writing_to(target):
+        storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
     return target
 
 

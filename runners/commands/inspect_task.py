@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from beam_pipes.cache.output_file import writing_to
 from beam_pipes.errors import DeclarationError
 from beam_pipes.tasks import TaskRegistry
 from beam_pipes.tasks.building.task_reference import import_modules
@@ -35,7 +36,8 @@ def show_task(
         converter=None if converter == "none" else converter,
     )
     if html is not None:
-        Path(html).write_text(inspection.to_html(), encoding="utf-8")
+        with writing_to(html):
+            Path(html).write_text(inspection.to_html(), encoding="utf-8")
         console.print(f"{html}: {name}, {len(inspection.stages)} stages.", markup=False)
     else:
         _print(inspection)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, OutputError
 from runners import LocalOptions, build
 from runners.commands import app
 from transforms.dedup import cache_duplicates
@@ -61,6 +61,13 @@ def test_why_says_what_a_dropped_record_is_a_duplicate_of(cache: Cache) -> None:
         "why", near.removed, cache.path
     )
     assert "duplicate" not in shown("why", stays, cache.path)
+
+
+def test_a_table_that_cannot_be_written(cache: Cache, tmp_path: Path) -> None:
+    path = tmp_path / "none" / "near.tsv"
+
+    with pytest.raises(OutputError, match=f"^'{path}' cannot be written: No such file or directory. Name a place"):
+        shown("duplicates", cache.path, "--name", "near", "--tsv", str(path))
 
 
 @pytest.mark.parametrize("options", [("--name", "other"), ("--tsv", "table.tsv")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from beam_pipes.errors import BeamPipesError, CacheReadError
+from beam_pipes.errors import BeamPipesError, CacheReadError, OutputError
 from runners import LocalOptions, build
 from runners.commands import app
 
@@ -83,3 +83,34 @@ def test_a_transform_of_batches_that_does_not_do(transform: str, words: str, cac
     assert refused(
         "doctor-loader", cache, "--split", "train", "--transform", transform, "--batch-size", "1"
     ).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "reason"),
+    [
+        pytest.param(("report", "--to", "none/page.html"), "none/page.html", "No such file or directory", id="report"),
+        pytest.param(("report", "--to", "taken"), "taken", "Is a directory", id="report_at_a_directory"),
+        pytest.param(("report", "--to", "file/page.html"), "file/page.html", "Not a directory", id="below_a_file"),
+        pytest.param(("export", "--format", "parquet", "--to", "file/out"), "file/out", "Not a directory", id="export"),
+        pytest.param(("export-dali-index", "--to", "file"), "file", "File exists", id="dali_directory"),
+        pytest.param(
+            ("export-dali-index", "--to", "taken"),
+            "taken/words-words.tfrecord-00000-of-00001.idx",
+            "Is a directory",
+            id="dali_file",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_written(
+    arguments: tuple[str, ...], path: str, reason: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    Path("taken", "words-words.tfrecord-00000-of-00001.idx").mkdir(parents=True)
+
+    told = refused(arguments[0], cache, *arguments[1:], error=OutputError)
+
+    assert (
+        told == f"'{path}' cannot be written: {reason}. Name a place that can be written, in a directory that is there."
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]

@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from beam_pipes.cache.output_file import writing_to
 from beam_pipes.errors import CorruptCacheError
 from transforms.dedup.places import Places
 from transforms.dedup.record_place import record_place
@@ -140,7 +141,7 @@ class Duplicates:
 
     def write_tsv(self, path: str) -> None:
         """Writes all rows as a table, tabs between its columns: removed, kept, kind, similarity."""
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with writing_to(path), open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             table = csv.writer(file, delimiter="\t", lineterminator="\n")
             table.writerow(("removed", "kept", "kind", "similarity"))
             table.writerows((*each[:3], f"{each.similarity:.3f}") for each in self)
