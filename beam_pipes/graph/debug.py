@@ -92,7 +92,7 @@ class DebugPipeline(Pipeline):
             set_scope(before)
             self.debug_run = None
         self._check_order()
-        self.book(host)
+        self.book(host.tally)
         self._cursor = work.after
         return made
 

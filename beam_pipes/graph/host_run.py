@@ -18,7 +18,7 @@ from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.scope import Scope
-from beam_pipes.graph.statistics import OperatorStatistics
+from beam_pipes.graph.statistics import Done
 from beam_pipes.graph.tensor_list import TensorList
 
 Rows = npt.NDArray[np.intp]
@@ -35,6 +35,14 @@ class FailedSample:
     message: str
     where: str
     dropped: bool
+
+
+@dataclasses.dataclass
+class Tally:
+    """What is booked of a batch once it is given: the samples that failed, and what each operator did."""
+
+    failed: list[FailedSample] = dataclasses.field(default_factory=list)
+    done: list[tuple[str, Done]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -70,17 +78,15 @@ class HostRun:
         on_error: str = "fail",
         pool: ThreadPoolExecutor | None = None,
         num_threads: int = 1,
-        statistics: Mapping[str, OperatorStatistics] | None = None,
     ) -> None:
         self.records = records
         self.held: dict[DataNode, Held] = {}
-        self.failed: list[FailedSample] = []
+        self.tally = Tally()
         self.feed = feed
         self._draw_key = draw_key
         self._on_error = on_error
         self._pool = pool
         self._num_threads = num_threads
-        self._statistics = statistics if statistics is not None else {}
         self._alive = np.ones(records.size, bool)
         self._all: Rows = np.arange(records.size)
         self._rows: dict[Scope | None, Rows] = {None: self._all}
@@ -174,7 +180,7 @@ class HostRun:
         for index, error in failures.items():
             row = int(rows[index])
             self._alive[row] = False
-            self.failed.append(
+            self.tally.failed.append(
                 FailedSample(
                     record=self.records.ids[row],
                     operator=node.name,
@@ -189,7 +195,5 @@ class HostRun:
         return rows[self._alive[rows]]
 
     def _count(self, node: OperatorNode, records: int, outcome: Outcome, secs: float) -> None:
-        known = self._statistics.get(node.name)
-        if known is not None:
-            sizes = [column.nbytes for column in outcome.columns]
-            known.add(records=records, failed=len(outcome.failures), sizes=sizes, secs=secs)
+        sizes = tuple(column.nbytes for column in outcome.columns)
+        self.tally.done.append((node.name, Done(records, len(outcome.failures), sizes, secs)))

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.graph.argument import nearest
 from beam_pipes.graph.feeding import Cursor, Work
-from beam_pipes.graph.host_run import HostRun
+from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.made_ahead import MadeAhead
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.tensor_list import TensorList, values_and_lengths
@@ -102,8 +102,9 @@ class GraphIterator:
 
     def _deliver(self, ahead: Any) -> Iterator[dict[str, Any]]:
         try:
-            for work, batch in ahead:
+            for work, (tally, batch) in ahead:
                 self.pipe.move(work.after)
+                self.pipe.book(tally)
                 yield batch
             if ahead is self._ahead:
                 self.pipe.end_epoch()
@@ -134,22 +135,23 @@ class GraphIterator:
             work = None if feeding.is_dry else feeding.take(work.after)
 
     def _made_ahead(self, works: Iterator[Work]) -> Any:
-        """An iterator over (work, batch) with `close`."""
+        """An iterator over (work, (tally, batch)) with `close`."""
         options = self.pipe.options
         in_order = any(node.operator.side_effects for node in self.pipe.host_nodes())
         workers = 1 if in_order else options.num_threads
         if not options.prefetch_queue_depth or self.pipe.feeding.is_pushed:
             return _Direct(works, self._finished)
         return MadeAhead(
-            lambda work: self._finished(work)[1],
+            self._finished,
             works,
             workers=workers,
             depth=options.prefetch_queue_depth,
             is_quick=self._is_quick,
         )
 
-    def _finished(self, work: Work) -> tuple[Work, dict[str, Any]]:
-        return work, self.batch_of(self.host_part(work))
+    def _finished(self, work: Work) -> tuple[Tally, dict[str, Any]]:
+        made = self.host_part(work)
+        return made.run.tally, self.batch_of(made)
 
     def host_part(self, work: Work) -> Made:
         """Runs the operators that are not on the device. Batches run side by side, so operators need no threads."""
@@ -157,7 +159,6 @@ class GraphIterator:
         run = pipe.host_run(work)
         for node in self._host_nodes():
             run.run(node, plan.spent_after.get(node, ()))
-        pipe.book(run)
         return Made(work, run)
 
     def _host_nodes(self) -> Sequence[Any]:
@@ -242,7 +243,8 @@ class _Direct:
         return self
 
     def __next__(self) -> Any:
-        return self._function(next(self._works))
+        work = next(self._works)
+        return work, self._function(work)
 
     def close(self) -> None:
         """Nothing is open."""

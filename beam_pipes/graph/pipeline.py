@@ -15,7 +15,7 @@ from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.definition import GraphDefinition
 from beam_pipes.graph.fed import Stream
 from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
-from beam_pipes.graph.host_run import FailedSample, Feed, HostRun
+from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, Tally
 from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.outputs import Outputs
 from beam_pipes.graph.pipeline_options import PipelineOptions
@@ -224,7 +224,7 @@ class Pipeline(GraphDefinition):
         return self._cursor.epoch
 
     def executor_statistics(self) -> dict[str, OperatorStatistics]:
-        """What every operator did so far: records, bytes, time."""
+        """What every operator did for the batches that were given so far: records, bytes, time."""
         return dict(self.statistics)
 
     # Running
@@ -312,7 +312,6 @@ class Pipeline(GraphDefinition):
             on_error=self.options.on_error,
             pool=pool,
             num_threads=self.num_threads,
-            statistics=self.statistics,
         )
         if self._cached is not None and plan is not None and plan.offline is not None:
             indices = feeding.indices(plan.offline.reader, work.place)
@@ -331,7 +330,7 @@ class Pipeline(GraphDefinition):
         run = self.host_run(work, pool=self.thread_pool())
         for node in self.host_nodes():
             run.run(node, plan.spent_after.get(node, ()))
-        self.book(run)
+        self.book(run.tally)
         return Outputs(
             [self.output_of(run, node) for node in plan.outputs],
             self._output_names,
@@ -345,12 +344,15 @@ class Pipeline(GraphDefinition):
         ids, rows = run.records, run.rows_of(None)
         return column.with_sources(lambda: [ids.ids[int(row)] for row in rows])
 
-    def book(self, run: HostRun) -> None:
-        """Adds the samples that failed in a batch to what is kept of them."""
-        if run.failed:
+    def book(self, tally: Tally) -> None:
+        """Adds what operators did for a batch that is given, and the samples that failed in it."""
+        for name, done in tally.done:
+            if name in self.statistics:
+                self.statistics[name].add(done)
+        if tally.failed:
             with self._booking:
-                self.dead_letters += [failure for failure in run.failed if not failure.dropped]
-                self.num_dropped += sum(failure.dropped for failure in run.failed)
+                self.dead_letters += [failure for failure in tally.failed if not failure.dropped]
+                self.num_dropped += sum(failure.dropped for failure in tally.failed)
 
     def thread_pool(self) -> ThreadPoolExecutor | None:
         """Threads for operators that work sample by sample; None with one thread."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """What one operator did for one batch."""
+
+    records: int
+    failed: int
+    sizes: tuple[int, ...]
+    secs: float
 
 
 @dataclasses.dataclass
 class OperatorStatistics:
-    """What one operator did since the pipeline was built, this process.
+    """What one operator did for the batches that were given, since the pipeline was built, this process.
 
     `records` counts samples it was run on, `failed` those it failed on, `bytes` what it gave (`output_bytes` by
     output), `secs` wall time.
@@ -24,12 +33,13 @@ class OperatorStatistics:
     output_bytes: list[int] = dataclasses.field(default_factory=list)
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def add(self, *, records: int, failed: int, sizes: Sequence[int], secs: float) -> None:
-        """Books one batch; batches may be made by several threads."""
+    def add(self, done: Done) -> None:
+        """Books one batch; several threads may."""
         with self._lock:
             self.batches += 1
-            self.records += records
-            self.failed += failed
-            self.bytes += sum(sizes)
-            self.secs += secs
-            self.output_bytes = [a + b for a, b in zip(self.output_bytes or [0] * len(sizes), sizes, strict=True)]
+            self.records += done.records
+            self.failed += done.failed
+            self.bytes += sum(done.sizes)
+            self.secs += done.secs
+            before = self.output_bytes or [0] * len(done.sizes)
+            self.output_bytes = [a + b for a, b in zip(before, done.sizes, strict=True)]

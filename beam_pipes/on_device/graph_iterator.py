@@ -60,7 +60,6 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         for node in self._host_nodes():
             spent = [one for one in plan.spent_after.get(node, ()) if one not in self._kept]
             run.run(node, spent)
-        pipe.book(run)
         return Made(work, run)
 
     def _made_ahead(self, works: Iterator[Work]) -> Any:
@@ -74,7 +73,9 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             workers=1 if in_order else options.num_threads,
             depth=max(1, options.prefetch_queue_depth),
         )
-        return _TwoStages(host, Stage(((made.work, self.batch_of(made)) for made in host), self._device_buffer))
+        return _TwoStages(
+            host, Stage(((made.work, (made.run.tally, self.batch_of(made))) for made in host), self._device_buffer)
+        )
 
     def batch_of(self, made: Made) -> dict[str, Any]:
         on_device = self.program.run(made.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from typing import Any
 
@@ -273,6 +274,33 @@ def test_leaving_a_loop_and_entering_again_goes_on(files_root: str) -> None:
     next(iter(iterator))
     iterator.reset()
     assert iterator.pipe.epoch == 2
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, JaxGraphIterator])
+def test_what_was_made_ahead_and_never_given_is_not_counted(iterator: Any, files_root: str) -> None:
+    is_ahead = threading.Event()
+
+    def refuse_eight(label: Any, data: Any) -> Any:
+        if len(data) == 8:
+            raise ValueError("eight bytes")
+        if len(data) == 12:
+            is_ahead.set()
+        return label
+
+    pipe = Pipeline(batch_size=1, on_error="dead_letter", prefetch_queue_depth=4)
+    with pipe:
+        data, labels = fn.readers.file(file_root=files_root)
+        pipe.set_outputs({"label": fn.python_function(labels, data, function=refuse_eight, name="refuse")})
+    batches = iterator(pipe)
+    for _ in batches:
+        assert is_ahead.wait(60)
+        break
+    counted = pipe.executor_statistics()["refuse"]
+    assert (counted.batches, counted.failed, len(pipe.dead_letters)) == (1, 0, 0)
+
+    assert len(list(batches)) == 9
+    assert Counter(letter.record for letter in pipe.dead_letters) == {"cat/1.jpg@0": 1, "dog/0.jpg@0": 1}
+    assert (counted.batches, counted.failed) == (10, 2)
 
 
 def test_errors_reach_the_loop(files_root: str) -> None:
