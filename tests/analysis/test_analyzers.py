@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import math
 import random
 import tempfile
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +79,7 @@ EVERY = [
     pytest.param(TopK("t", k=3), st.lists(st.binary(max_size=2), max_size=40), id="top_k"),
     pytest.param(LengthHistogram("l"), words, id="lengths"),
     pytest.param(MinMax("m"), numbers, id="min_max"),
-    pytest.param(KeyedSample("s", max_bytes=12), words, id="sample"),
+    pytest.param(KeyedSample("s", max_bytes=3 * 64 + 12), words, id="sample"),
 ]
 
 
@@ -310,12 +312,12 @@ def test_quantiles_of_many_numbers_are_close_in_every_order(order: str) -> None:
 
 
 def test_a_sample_is_uniform_bounded_and_keeps_out_what_was_out(tmp_path: Path) -> None:
-    analyzer = KeyedSample("s", max_bytes=2_000)
+    analyzer = KeyedSample("s", max_bytes=500 * (4 + 64))
     values = [f"{number:04d}" for number in range(4_000)]
 
     before = analyzer.read(str(merged(analyzer, tmp_path, in_shards(values[:2_000], [700]), "before")))
     after = analyzer.read(str(merged(analyzer, tmp_path, in_shards(values, [700, 2_000]), "after")))
-    other = KeyedSample("s", max_bytes=2_000, seed=1)
+    other = KeyedSample("s", max_bytes=500 * (4 + 64), seed=1)
     drawn = other.read(str(merged(other, tmp_path, [values], "other")))
 
     assert len(before) == len(after) == len(drawn) == 500
@@ -325,13 +327,36 @@ def test_a_sample_is_uniform_bounded_and_keeps_out_what_was_out(tmp_path: Path) 
 
 
 def test_a_sample_of_many_shards_is_merged_in_passes(tmp_path: Path) -> None:
-    analyzer = KeyedSample("s", max_bytes=60)
+    analyzer = KeyedSample("s", max_bytes=15 * (4 + 64))
     values = [f"{number:04d}" for number in range(3 * FAN_IN)]
 
     one = merged(analyzer, tmp_path, [values], "one").read_bytes()
     many = merged(analyzer, tmp_path, [[value] for value in values], "many").read_bytes()
 
     assert many == one
+
+
+@pytest.mark.parametrize("value", ["", "w", "word " * 50], ids=["empty", "short", "long"])
+def test_a_sample_takes_about_the_memory_that_it_may(value: str, tmp_path: Path) -> None:
+    analyzer = KeyedSample("s", max_bytes=1 << 18)
+    ids = [f"a@{number}" for number in range(20_000)]
+    gc.collect()
+    tracemalloc.start()
+
+    accumulator = analyzer.accumulator()
+    for start in range(0, len(ids), 100):
+        accumulator.add([f"{value}{number % 10}" for number in range(100)], ids[start : start + 100])
+    kept, _ = tracemalloc.get_traced_memory()
+    accumulator.save(str(tmp_path / "one"))
+    _, while_saved = tracemalloc.get_traced_memory()
+    del accumulator
+    tracemalloc.reset_peak()
+    analyzer.merge([str(tmp_path / "one")] * 2, str(tmp_path / "merged"))
+    _, while_merged = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert 0.6 * analyzer.max_bytes < kept < 1.2 * analyzer.max_bytes
+    assert while_saved < kept + 100_000 and while_merged < 200_000
 
 
 TEXT = [

@@ -19,9 +19,12 @@ class KeyedSample(Analyzer):
     shards and whoever reads it, and when files are added, what was not sampled before stays out.
 
     Args:
-        max_bytes: bytes of all sampled values (of str, in UTF-8). As much is in memory while a source shard is read.
+        max_bytes: bytes of all sampled values (of str, in UTF-8) and 64 for each of them. About as much is in memory
+            while a source shard is read.
         seed: another seed gives another sample.
     """
+
+    version = 2
 
     max_bytes: int = 16 << 20
     seed: int = 0

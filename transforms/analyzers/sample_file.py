@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import json
 import os
 import secrets
@@ -16,7 +17,12 @@ from beam_pipes.analysis import Accumulator
 from beam_pipes.errors import SpecError
 from transforms.analyzers.count_runs import FAN_IN
 
+_KEY_BYTES = 16
+_ALL = (1 << 8 * _KEY_BYTES) - 1
 _ROW = struct.Struct("<16sBI")
+
+# What a sampled value takes beside its bytes: its key, and what Python needs for an object in a list.
+ROW_BYTES = 64
 
 
 class Sampled(NamedTuple):
@@ -34,19 +40,21 @@ class Sampled(NamedTuple):
 def sample_key(seed: int, record_id: str, item: int) -> bytes:
     """The key of a record's value number `item`, 16 bytes: the same however the input is cut."""
     text = f"{seed}\0{record_id}\0{item}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 class SampleOfShard(Accumulator):
     """Keeps the values with the smallest keys, of which all together have at most `max_bytes`.
 
-    The sample of the whole is a part of the samples of its parts: what fits among fewer is never left out.
+    A value has its own bytes and `ROW_BYTES`, so that many short ones are bounded too. The sample of the whole is a
+    part of the samples of its parts: what fits among fewer is never left out.
     """
 
     def __init__(self, *, max_bytes: int, seed: int) -> None:
         self._max_bytes = max_bytes
         self._seed = seed
-        self._heap: list[tuple[int, Sampled]] = []  # the largest key first
+        # One object a value, its key inverted in front: the largest key is the first of the heap.
+        self._heap: list[bytes] = []
         self._bytes = 0
         self._end: bytes | None = None  # the smallest key that did not fit: from there on nothing does
         self._last: tuple[str, int] = ("", -1)
@@ -57,18 +65,24 @@ class SampleOfShard(Accumulator):
             self._last = record_id, item
             key = sample_key(self._seed, record_id, item)
             if self._end is None or key < self._end:
-                self._keep(Sampled(key, *_encoded(value)))
+                self._keep(key, *_encoded(value))
 
     def save(self, path: str) -> None:
-        write_sample(path, sorted(row for _, row in self._heap), self._end)
+        self._heap.sort(reverse=True)
+        write_sample(
+            path,
+            (Sampled(_inverted(row[:_KEY_BYTES]), row[_KEY_BYTES], row[_KEY_BYTES + 1 :]) for row in self._heap),
+            self._end,
+        )
+        heapq.heapify(self._heap)
 
-    def _keep(self, row: Sampled) -> None:
-        heapq.heappush(self._heap, (-int.from_bytes(row.key, "big"), row))
-        self._bytes += len(row.data)
+    def _keep(self, key: bytes, kind: int, data: bytes) -> None:
+        heapq.heappush(self._heap, b"%b%c%b" % (_inverted(key), kind, data))
+        self._bytes += len(data) + ROW_BYTES
         while self._bytes > self._max_bytes:
-            _, dropped = heapq.heappop(self._heap)
-            self._bytes -= len(dropped.data)
-            self._end = dropped.key
+            dropped = heapq.heappop(self._heap)
+            self._bytes -= len(dropped) - _KEY_BYTES - 1 + ROW_BYTES
+            self._end = _inverted(dropped[:_KEY_BYTES])
 
 
 def merge_samples(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
@@ -85,16 +99,16 @@ def merge_samples(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
 def _merge(paths: Sequence[str], target: str, *, max_bytes: int) -> None:
     ends = [end for path in paths if (end := _end(path)) is not None]
     end = min(ends, default=None)
-    kept: list[Sampled] = []
     size = 0
     for row in heapq.merge(*map(read_sample, paths)):
         if end is not None and row.key >= end:
             break
-        size += len(row.data)
+        size += len(row.data) + ROW_BYTES
         if size > max_bytes:
             end = row.key
             break
-        kept.append(row)
+    # Read again instead of kept: so merging takes no memory.
+    kept = itertools.takewhile(lambda row: end is None or row.key < end, heapq.merge(*map(read_sample, paths)))
     write_sample(target, kept, end)
 
 
@@ -119,6 +133,10 @@ def _end(path: str) -> bytes | None:
     with open(path, "rb") as file:
         end = json.loads(file.readline())["end"]
     return None if end is None else bytes.fromhex(end)
+
+
+def _inverted(key: bytes) -> bytes:
+    return (~int.from_bytes(key, "big") & _ALL).to_bytes(_KEY_BYTES, "big")
 
 
 def _encoded(value: Any) -> tuple[int, bytes]:

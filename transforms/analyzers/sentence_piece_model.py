@@ -33,7 +33,8 @@ class SentencePieceModel(Analyzer):
     Args:
         vocab_size: number of pieces, the control symbols included.
         model_type: "unigram", "bpe", "word" or "char".
-        max_bytes: bytes of text to train on; unigram models take about 100 bytes of memory for each of them.
+        max_bytes: bytes of text to train on, and 64 for each text; unigram models take about 100 bytes of memory for
+            each byte of text.
         seed: of the sample.
         options: further options of `SentencePieceTrainer`, such as `{"character_coverage": 0.9995}`.
 
@@ -42,6 +43,7 @@ class SentencePieceModel(Analyzer):
     Raises `AnalysisError` where the sample is too small for so many pieces, `MissingExtraError` without the library.
     """
 
+    version = 2
     input_type = str
 
     vocab_size: int

@@ -37,7 +37,7 @@ class TokenizersModel(Analyzer):
             is not offered.
         min_frequency: pairs that occur less often are not merged.
         special_tokens: tokens with the first ids. "bpe" needs one for what is unknown: the first one.
-        max_bytes: bytes of text to train on.
+        max_bytes: bytes of text to train on, and 64 for each text.
         seed: of the sample.
 
     Training happens where accumulators are merged: on the machine that launched the build.
@@ -45,6 +45,7 @@ class TokenizersModel(Analyzer):
     Raises `MissingExtraError` without the library.
     """
 
+    version = 2
     input_type = str
 
     vocab_size: int
