@@ -11,7 +11,10 @@ import tempfile
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from beam_pipes.cache.index import index_path
 from beam_pipes.cache.shard_store import ShardStore
@@ -40,7 +43,6 @@ class LocalCopies:
         self._split = split
         self._shards = shards
         self._files = [shards.file_name(name, split, shard) for shard in range(len(shards.numbers))]
-        self._recent: deque[Any] = deque(maxlen=2)
         self._queue: deque[int] = deque()
         self._fetching = 0
         self._lock = threading.Lock()
@@ -64,23 +66,30 @@ class LocalCopies:
         return self._fetch(index_path(self._files[shard]), None, self._shards.index_crc32c[shard])
 
     def will_need(self, blocks: Any) -> None:
-        """Fetches shards in the background, in this order. A failure is raised where the shard is read.
+        """Fetches these shards in the background, in this order, and no others that are still waited for.
 
-        Raises `LoaderError` where these and those of the call before do not fit into the directory together.
+        Those that are here are the last to go. A failure is raised where the shard is read.
         """
-        self._recent.append(blocks)
-        wanted = sum(self._shards.bytes[shard] for window in self._recent for shard in window.tolist())
-        if wanted > self._store.max_bytes:
-            raise LoaderError(
-                f"two windows of shards take {wanted} bytes, and the local directory is bounded to "
-                f"{self._store.max_bytes}: choose a smaller window or raise max_bytes"
-            )
+        for shard in blocks.tolist():
+            for file in (self._files[shard], index_path(self._files[shard])):
+                self._store.touch(os.path.join(self._key, file))
         with self._lock:
-            self._queue.extend(blocks.tolist())
+            self._queue = deque(blocks.tolist())
             starting = min(_FETCHING_THREADS - self._fetching, len(self._queue))
             self._fetching += starting
         for _ in range(starting):
             threading.Thread(target=self._fetch_queued, name="beam_pipes-fetch", daemon=True).start()
+
+    def check_room(self, windows: Sequence[Any], index_bytes: Any) -> None:
+        """Raises `LoaderError` where two neighbouring windows of shards do not fit into the directory together."""
+        shard_bytes = np.asarray(self._shards.bytes, np.int64) + index_bytes
+        taken = [int(shard_bytes[window].sum()) for window in windows]
+        wanted = max(map(sum, zip(taken, [*taken[1:], 0], strict=True)), default=0)
+        if wanted > self._store.max_bytes:
+            raise LoaderError(
+                f"two windows of shards take {wanted} bytes with their indexes, and the local directory is bounded to "
+                f"{self._store.max_bytes}: choose a smaller window or raise max_bytes"
+            )
 
     def _fetch_queued(self) -> None:
         while True:

@@ -104,6 +104,11 @@ class ShardFiles:
     def num_shards(self) -> int:
         return len(self.shard_sizes)
 
+    @property
+    def index_bytes(self) -> Array:
+        """Bytes of the index of each shard."""
+        return self._positions[1]
+
     @functools.cached_property
     def data(self) -> Region:
         if self._copies is not None:

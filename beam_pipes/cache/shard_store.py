@@ -62,6 +62,10 @@ class ShardStore:
                 self._copy(remote, part, path, size, crc32c)
         return str(path)
 
+    def touch(self, name: str) -> None:
+        """Says that a file is wanted soon, if it is there: the ones that are not wanted go before it."""
+        self._touch(self.directory / name)
+
     def used_bytes(self) -> int:
         """Bytes of all files, those on their way included."""
         with self._unchanged():

@@ -282,12 +282,17 @@ class Split:
         return batch
 
     def will_need(self, blocks: Array) -> None:
-        """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile.
-
-        Raises `LoaderError` where these and those of the call before do not fit into the local directory together.
-        """
+        """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile."""
         if self._copies is not None:
             self._copies.will_need(blocks)
+
+    def check_room(self, windows: Sequence[Array]) -> None:
+        """Says which windows of shards come one after the other.
+
+        Raises `LoaderError` where a window and the next one do not fit into the local directory together.
+        """
+        if self._copies is not None:
+            self._copies.check_room(windows, self._files.index_bytes)
 
     def close(self) -> None:
         """Unmaps the files, once no view shows them. The split stays usable: the next read maps them again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,9 @@ class PackedRows:
         return {"manifest": source.manifest, "split": source.split, "rows": self.size, "plan": self._plan.digest}
 
     def will_need(self, blocks: Indices) -> None:
+        """Nothing: blocks of packed rows are not known."""
+
+    def check_room(self, windows: Sequence[Indices]) -> None:
         """Nothing: blocks of packed rows are not known."""
 
     def gather(self, rows: Indices) -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,9 @@ class PaddedRows:
         return dataclasses.asdict(Identity.of_split(self._split))
 
     def will_need(self, blocks: Indices) -> None:
+        """Nothing: the split is at hand."""
+
+    def check_room(self, windows: Sequence[Indices]) -> None:
         """Nothing: the split is at hand."""
 
     def gather(self, rows: Indices) -> Batch:

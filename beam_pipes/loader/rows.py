@@ -83,6 +83,10 @@ class Rows(Protocol):
         """Says which blocks come next, so that they can be fetched meanwhile."""
         ...
 
+    def check_room(self, windows: Sequence[Indices]) -> None:
+        """Raises `LoaderError` where there is no room for a window of blocks beside the next one."""
+        ...
+
 
 class SplitRows:
     """The records of a split."""
@@ -135,6 +139,11 @@ class SplitRows:
         will_need = getattr(self._split, "will_need", None)
         if will_need is not None:
             will_need(blocks)
+
+    def check_room(self, windows: Sequence[Indices]) -> None:
+        check_room = getattr(self._split, "check_room", None)
+        if check_room is not None:
+            check_room(windows)
 
 
 def checked_features(features: Sequence[str]) -> tuple[str, ...]:

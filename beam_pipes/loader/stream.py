@@ -145,9 +145,10 @@ class _Orders:
         window = order.window_of(position)
         if self._approached == (epoch, window):
             return
+        if self._approached is None or self._approached[0] != epoch:
+            self.rows.check_room([order.blocks_of_window(number) for number in range(order.num_windows)])
         self._approached = (epoch, window)
-        for number in range(window, min(window + 2, order.num_windows)):
-            self.rows.will_need(order.blocks_of_window(number))
+        self.rows.will_need(np.concatenate([order.blocks_of_window(window), order.blocks_of_window(window + 1)]))
 
 
 def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> Order:

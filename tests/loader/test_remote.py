@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import glob
 import multiprocessing
 import os
 import threading
@@ -13,6 +14,7 @@ from beam_pipes.cache import LocalStorage
 from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, ExampleIndexError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
+from beam_pipes.loader.block_order import BlockOrder
 
 SHARDS = 12
 
@@ -119,6 +121,33 @@ def test_a_directory_too_small_for_two_windows_is_refused(far, tmp_path):
         open_remote(path, "train", local_directory=tmp_path, max_bytes=10, storage=FarStorage())
     with pytest.raises(CacheNotFoundError, match="has no split 'test'; it has: train"):
         open_remote(path, "test", local_directory=tmp_path, max_bytes=10**6)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_directory_that_just_holds_two_windows_is_enough(far, tmp_path, workers):
+    path, local, _ = far
+    snapshot = glob.glob(f"{path}/snapshots/*")[0]
+    pairs = [  # bytes of two neighbouring windows, with their indexes
+        sum(
+            os.path.getsize(os.path.join(snapshot, f"demo-train.tfrecord-{shard:05}-of-{SHARDS:05}{suffix}"))
+            for shard in (*order.blocks_of_window(window), *order.blocks_of_window(window + 1))
+            for suffix in ("", ".index")
+        )
+        for order in [BlockOrder(local.shard_sizes, window=2, seed=3)]
+        for window in range(order.num_windows - 1)
+    ]
+    options = {"batch_size": 10, "shuffle": BlockShuffle(window=2), "seed": 3, "last": "partial", "workers": workers}
+    enough, short = (
+        open_remote(path, "train", local_directory=tmp_path / name, max_bytes=most, storage=FarStorage())
+        for name, most in (("enough", max(pairs)), ("short", max(pairs) - 1))
+    )
+
+    found = list(Loader(enough, **options))
+
+    assert all(map(same, Loader(local, **options), found)) and len(found) == 24
+    assert pairs[0] < max(pairs)  # so that only a later window does not fit, which is said before the first batch
+    with pytest.raises(LoaderError, match=f"two windows of shards take {max(pairs)} bytes with their indexes"):
+        next(iter(Loader(short, **options)))
 
 
 def test_a_global_shuffle_over_a_small_directory_is_slow_but_right(far, tmp_path):
