@@ -20,6 +20,8 @@ def main() -> None:
     require("rich", purpose="the command line")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # declarations are named as modules of the directory one works in
+    # gRPC's handlers for fork can deadlock a process that has threads, and nothing of ours goes on after a fork with it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     from runners.commands import app
 
     arguments, beam_args = split_beam_args(sys.argv[1:])

@@ -25,6 +25,7 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in _COLOURS:
         os.environ.pop(name, None)
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"  # as the command line has it
 
 
 @pytest.fixture
