@@ -26,6 +26,7 @@ from beam_pipes.errors import WorkerDiedError
 from beam_pipes.offline.guarded_job import Care, GuardedJob
 from beam_pipes.offline.process_figures import ProcessFigures
 from beam_pipes.offline.quarantine import Cause, Quarantined, remember
+from beam_pipes.offline.record_clock import RecordClock
 from beam_pipes.offline.record_limits import record_limits
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_figures import ShardFigures
@@ -95,9 +96,7 @@ class _Running:
     figures: ProcessFigures
     found: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     seen: Glimpse | None = None
-    spent_secs: float = 0.0
-    looked: float = 0.0
-    waited_secs: float = 0.0
+    clock: RecordClock | None = None
     looks: int = 0
     memory_bytes: int = 0
 
@@ -179,7 +178,10 @@ class WorkerPool:
 
     def _start(self, running: _Running, watcher: Watcher) -> None:
         worker, task = running.worker, running.task
-        running.seen, running.looked, running.waited_secs = None, time.monotonic(), 0.0
+        running.seen = None
+        running.clock = RecordClock(
+            most_secs=2 * self._look_secs, now=time.monotonic(), waited=running.figures.waiting_secs()
+        )
         self._running[worker.connection] = running
         watcher.began(task, worker.process.pid)
         if running.journal is None:
@@ -207,25 +209,21 @@ class WorkerPool:
     def _look_at(self, running: _Running, watcher: Watcher) -> None:
         if not self._limits:
             return
-        now = time.monotonic()
-        # On a machine with more to do than cores, neither that the worker has to wait for one may be held against the
-        # record, nor that the supervisor had to.
-        waited = running.figures.waiting_secs()
-        elapsed = min(now - running.looked, 2 * self._look_secs) - (waited - running.waited_secs)
-        running.looked, running.waited_secs = now, waited
+        assert running.clock is not None
+        running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         seen = running.worker.cell.look()
         if seen is None or running.seen is None or seen[:3] != running.seen[:3]:
-            running.seen, running.spent_secs, running.looks = seen, 0.0, 0
+            running.seen, running.looks = seen, 0
+            running.clock.restart()
             if seen is None:
                 return
             running.memory_bytes = running.figures.memory_bytes()
         else:
-            running.spent_secs += max(0.0, elapsed)
             running.looks += 1
         limits = self._limits.get(self._unit_names[seen.unit])
         if limits is None:
             return
-        if limits.timeout_secs is not None and running.spent_secs >= limits.timeout_secs:
+        if limits.timeout_secs is not None and running.clock.spent_secs >= limits.timeout_secs:
             self._stop(running, seen, "timeout", limits.timeout_secs, watcher)
         elif limits.memory_bytes is not None:
             memory = running.figures.memory_bytes()
@@ -254,6 +252,9 @@ class WorkerPool:
             worker.go_on()
             running.seen = None
             return
+        if cause == "timeout" and not self._is_late(running, limit):
+            worker.go_on()
+            return
         ordinals = worker.cell.ordinals(seen.num_records)
         size = os.fstat(journal.fileno()).st_size
         where = worker.where()
@@ -261,6 +262,12 @@ class WorkerPool:
         worker.process.wait()
         os.ftruncate(journal.fileno(), size)  # what it may have done since is not wanted
         self._replace(running, seen, ordinals, cause, limit, where, watcher, known=known)
+
+    def _is_late(self, running: _Running, limit: float) -> bool:
+        """Whether a worker that stands still now was at its record for so long: it waits no more, so all is known."""
+        assert running.clock is not None
+        running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
+        return running.clock.spent_secs >= limit
 
     def _crashed(self, running: _Running, watcher: Watcher) -> None:
         """A worker has ended by itself: its record goes into quarantine where that was the record's fault."""

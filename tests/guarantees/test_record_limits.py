@@ -22,6 +22,7 @@ from beam_pipes.errors import (
     WorkerDiedError,
 )
 from beam_pipes.offline.quarantine import Quarantined, quarantined_snapshot
+from beam_pipes.offline.record_clock import RecordClock
 from beam_pipes.offline.record_limits import record_limits
 from beam_pipes.offline.shard_journal import ShardJournal
 from runners import BeamOptions, LocalOptions, build
@@ -205,6 +206,31 @@ def test_a_record_in_quarantine_survives_being_stored(
     for broken in ([3, "Number", "boredom", 1], [3, "Number", cause], [3, "Number", cause, None]):
         with pytest.raises((ValueError, TypeError)):
             Quarantined.from_json(broken)
+
+
+@pytest.mark.parametrize(
+    ("looks", "spent"),
+    [
+        pytest.param([(0.02, 0.0), (0.04, 0.0), (0.06, 0.0)], 0.06, id="never_waits"),
+        pytest.param([(0.02, 0.01), (0.04, 0.02)], 0.02, id="waits_half_the_time"),
+        pytest.param([(0.02, 0.0), (0.04, 0.0), (0.06, 0.0), (0.08, 0.07)], 0.01, id="a_wait_is_told_when_it_is_over"),
+        pytest.param([(0.5, 0.0), (0.52, 0.0)], 0.06, id="the_supervisor_was_late_and_does_not_know_why"),
+        pytest.param([(0.2, 0.0), (0.4, 0.35)], 0.04, id="both_waited_and_nothing_is_taken_off_twice"),
+        pytest.param([(0.2, 0.0), (0.4, 0.35), (0.42, 0.35), (0.44, 0.38)], 0.05, id="and_it_goes_on"),
+    ],
+)
+def test_the_time_of_a_record_is_without_that_in_which_its_worker_waited_for_a_core(
+    looks: list[tuple[float, float]], spent: float
+) -> None:
+    """(what time it is, how long the worker has waited so far) at each look; at most 0.04 s count at once."""
+    clock = RecordClock(most_secs=0.04, now=0.0, waited=0.0)
+
+    for now, waited in looks:
+        clock.look(now=now, waited=waited)
+
+    assert clock.spent_secs == pytest.approx(spent)
+    clock.restart()
+    assert clock.spent_secs == 0.0
 
 
 def test_a_journal_that_was_cut_off_holds_what_was_written_in_full(tmp_path: Path) -> None:
