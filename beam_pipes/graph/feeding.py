@@ -259,7 +259,7 @@ class Feeding:
         positions = np.arange(place.first, place.first + place.size)
         primary = self.primary
         size = reader.order.shard_size
-        if reader is primary or (primary is not None and reader.order.size == primary.order.size):
+        if reader is primary or (primary is not None and reader.order.is_dealt_as(primary.order)):
             return reader.order.records(place.epoch, np.minimum(positions, size - 1))
         if primary is not None:
             positions = np.minimum(positions, primary.order.shard_size - 1) + place.epoch * primary.order.shard_size

@@ -125,6 +125,10 @@ class ShardOrder:
         """Records of this shard."""
         return self.size_of(self.shard_id)
 
+    def is_dealt_as(self, other: ShardOrder) -> bool:
+        """Whether place i of this shard's epoch is in both the same place of the whole epoch."""
+        return (self.size, self.shard_id, self.num_shards) == (other.size, other.shard_id, other.num_shards)
+
     def records(self, epoch: int, positions: Indices) -> Indices:
         """The records at places of this shard's epoch, counted from 0."""
         if not self.shuffle or not len(positions):

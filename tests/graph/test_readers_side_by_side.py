@@ -122,6 +122,31 @@ def test_readers_of_different_sizes_are_refused_before_the_job(
         build(declaration, str(tmp_path / "cache"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"num_shards": 2, "shard_id": 1}),
+        ({"num_shards": 2}, {}),
+        ({"num_shards": 2}, {"num_shards": 2, "shard_id": 1}),
+    ],
+    ids=["the second is sharded", "the first is sharded", "two shards"],
+)
+def test_a_reader_of_another_shard_goes_round_by_itself(
+    files_root: str, masks_root: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    pipe = Pipeline(batch_size=4, last="partial")
+    with pipe:
+        labels = fn.readers.file(file_root=files_root, **first)[1]
+        masks, _ = fn.readers.file(file_root=masks_root, **second)
+        pipe.set_outputs({"first": labels, "second": masks[0]})
+    iterator = GraphIterator(pipe)
+    seen = [int(one) - 100 for _ in range(2) for batch in iterator for one in batch["second"]]
+
+    own = list(range(second.get("shard_id", 0), 10, second.get("num_shards", 1)))
+    steps = 2 * (10 // first.get("num_shards", 1))
+    assert seen == (own * 4)[:steps]
+
+
 def test_a_cut_without_a_reader_is_refused() -> None:
     pipe = Pipeline(batch_size=2)
     with pipe:
