@@ -74,6 +74,9 @@ class GraphDefinition:
         A list among them (of an operator with several outputs) counts as its members; arrays and numbers become
         constants.
         """
+        from beam_pipes.graph.coverage import check_covered
+        from beam_pipes.graph.cut import ancestors
+
         where = user_frame()
         names: tuple[str, ...] = ()
         if len(outputs) == 1 and isinstance(outputs[0], Mapping):
@@ -87,6 +90,7 @@ class GraphDefinition:
         self._output_names = names
         self._outputs = tuple(flat)
         self._adopt(flat, where)
+        check_covered(ancestors(flat), flat)
 
     def _as_outputs(self, output: Any, name: str, where: UserFrame) -> list[DataNode]:
         if isinstance(output, DataNode):

@@ -19,7 +19,7 @@ from beam_pipes.graph.apply import batched_arguments, host_draws
 from beam_pipes.graph.basic.merge import Merge
 from beam_pipes.graph.basic.partial import Partial
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.host_run import Held, HostRun
+from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
 from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.plan import Plan
 from beam_pipes.graph.scope import Scope
@@ -180,8 +180,10 @@ class DeviceProgram:
                     raise GraphError(f"{node.name} holds samples of different shapes in one group")
                 arrays[node] = _OnDevice(self.backend.put(column.as_array(), exact=exact), own)
             one = arrays[node]
-            if len(one.rows) == len(rows):
+            if np.array_equal(one.rows, rows):
                 return one.array
+            if not np.isin(rows, one.rows).all():
+                raise GraphError(NO_VALUE)
             return self._pick(one.array, np.searchsorted(one.rows, rows))
 
         for node in self.outputs:

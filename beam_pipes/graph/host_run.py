@@ -21,6 +21,9 @@ from beam_pipes.graph.scope import Scope
 from beam_pipes.graph.statistics import Done
 from beam_pipes.graph.tensor_list import TensorList
 
+#: What is said where a sample went a way on which a function returns nothing.
+NO_VALUE = "a function with conditions returns nothing for some samples: return a value on all ways"
+
 Rows = npt.NDArray[np.intp]
 
 
@@ -54,11 +57,11 @@ class Held:
 
     def take(self, rows: Rows) -> TensorList:
         """The samples of some of these rows."""
-        if rows is self.rows or len(rows) == len(self.rows):
+        if rows is self.rows or np.array_equal(rows, self.rows):
             return self.column
         at = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
         if not len(self.rows) and len(rows) or not np.array_equal(self.rows[at], rows):
-            raise GraphError("a function with conditions returns nothing for some samples: return a value on all ways")
+            raise GraphError(NO_VALUE)
         return self.column.take(at)
 
 

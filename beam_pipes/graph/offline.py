@@ -17,6 +17,7 @@ from beam_pipes.graph.basic.merge import Merge
 from beam_pipes.graph.basic.partial import Partial
 from beam_pipes.graph.cut import OfflinePart
 from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.host_run import NO_VALUE
 from beam_pipes.graph.numbered_source import NumberedSource, NumberedValue
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.operator_node import OperatorNode
@@ -121,7 +122,7 @@ class OperatorStage(_Stage):
         if isinstance(self.operator, Partial):
             return {"0": [inputs[1] if bool(inputs[0]) == self.operator.branch else ABSENT]}
         if any(value is ABSENT for value in inputs):
-            raise GraphError("a function with conditions returns nothing for some samples: return a value on all ways")
+            raise GraphError(NO_VALUE)
         context = current_context()
         assert context is not None  # the engine sets it
         record_id = context.record_id

@@ -9,7 +9,8 @@ import pytest
 from graph_outputs import numbered
 
 from beam_pipes.errors import ConditionError, GraphError
-from beam_pipes.graph import Pipeline, cond, do_not_convert, pipeline_def, types
+from beam_pipes.graph import Pipeline, TensorList, cond, do_not_convert, pipeline_def, types
+from beam_pipes.graph.host_run import Held
 from transforms import fn
 
 COUNT = 8
@@ -309,17 +310,70 @@ def test_a_node_of_a_branch_stays_in_it() -> None:
             fn.cast(leaked[0], dtype=types.FLOAT)
 
 
-def test_a_way_without_a_value_is_said_when_it_is_taken() -> None:
-    def define() -> Any:
-        return sometimes(number())
+def as_an_output() -> Any:
+    return sometimes(number() + 100)
 
-    with pytest.raises(GraphError, match="returns nothing for some samples: return a value on all ways"):
-        values(define)
+
+def as_an_input() -> Any:
+    return sometimes(number()) + 1
+
+
+def as_an_input_in_a_branch() -> Any:
+    return always(sometimes(number()))
+
+
+def within_a_branch() -> Any:
+    return nested(number())
+
+
+@pytest.mark.parametrize("define", [as_an_output, as_an_input, as_an_input_in_a_branch, within_a_branch])
+def test_a_way_without_a_value_is_said_at_definition_with_its_line(define: Any) -> None:
+    words = (
+        r"returns nothing for some samples: return a value on all ways, .* on 'arithmetic.*' is True\. .*: if x > 3:"
+    )
+    with pytest.raises(ConditionError, match=words):
+        pipeline_def(batch_size=8, enable_conditionals=True)(define)()
 
 
 def sometimes(x: Any) -> Any:
     if x > 3:
         return x
+
+
+def nested(x: Any) -> Any:
+    if x > 2:
+        if x > 3:
+            return x
+    else:
+        return -x
+
+
+def always(x: Any) -> Any:
+    if x > 5 and x < 7 or x == 1:
+        return x * 10
+    y = x
+    if not x > 4:
+        y = x + 100
+    elif x == 5:
+        return x * 1000
+    if x % 2 == 0:
+        return y
+    else:
+        return -y
+
+
+def test_several_early_returns_that_cover_all_ways_are_taken() -> None:
+    def define() -> Any:
+        return always(number())
+
+    assert values(define) == [int(always(x)) for x in range(8)]
+
+
+def test_samples_without_a_value_are_never_paired_with_others() -> None:
+    held = Held(TensorList(np.array([4, 5])), np.array([2, 3]))
+    assert held.take(np.array([3])).as_array().tolist() == [5]
+    with pytest.raises(GraphError, match="returns nothing for some samples: return a value on all ways"):
+        held.take(np.array([0, 1]))
 
 
 def test_what_cannot_be_rewritten_says_what_to_do() -> None:
