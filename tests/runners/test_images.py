@@ -190,3 +190,13 @@ def test_the_workers_of_a_task_manager_lie_beside_it() -> None:
     assert f"--environment-config=localhost:{port}" in (ROOT / "docs" / "deploy.md").read_text()
     assert slots is not None
     assert slots[1] == pool["resources"]["requests"]["cpu"]
+
+
+def test_the_cluster_runs_the_flink_of_the_job_server() -> None:
+    manifest = (ROOT / "deploy/kubernetes/flink-session-cluster.yaml").read_text()
+    [minor] = re.findall(r"<flink.version>([\d.]+)</flink.version>", (ROOT / "deploy/flink/pom.xml").read_text())
+    [(version, java)] = set(re.findall(r"image: flink:([\d.]+)-java(\d+)", manifest))
+    documented = (ROOT / "docs" / "deploy.md").read_text()
+
+    assert version.startswith(f"{minor}.")
+    assert f"| Flink | {version} |\n| Java | {java} |\n" in documented
