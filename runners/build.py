@@ -6,6 +6,8 @@ import dataclasses
 import os
 import time
 
+from beam_pipes.cache.publish import published_id
+from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.account import Account
 from beam_pipes.offline.analysis.analyse import Analysed
 from beam_pipes.offline.analysis.uses import mark_finished
@@ -73,7 +75,12 @@ def build(
     reference = declaration if isinstance(declaration, str) else None
     resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
     handle = DeclarationHandle(resolved, reference)
-    with build_lock(to) as lock:
+    root = directory_path(to)
+    if isinstance(options, BeamOptions) and published_id(root) is None:
+        # There is something to run: asked for before input is read, and before anything is written.
+        options.check(Draft(path=root, declaration=resolved), handle)
+        options.require_server()
+    with build_lock(root) as lock:
         planned = plan_input(resolved, to, overwrite=overwrite)
         analysis = None
         if resolved.analyzers:
@@ -96,6 +103,8 @@ def build(
         previous = plan.previous_fingerprint()
         if previous is not None and not accept_code_change and not overwrite:
             require_new_versions(previous, plan.fingerprint, path=plan.path)
+        if isinstance(options, BeamOptions):
+            options.require_server()
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more=more)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StaleCacheError
 from beam_pipes.offline.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
 from beam_pipes.offline.declaration_fingerprint import explain_change
@@ -115,7 +115,7 @@ def cache_tasks(
         )
     results = []
     for task in matching_tasks(task_names, excluded_tasks):
-        path = os.path.join(os.fspath(cache_dir), get_task_dir_from_name(task.name))
+        path = os.path.join(directory_path(cache_dir), get_task_dir_from_name(task.name))
         reason = None if overwrite and task.supports_caching else _reason_to_skip(task, path, ignore_other_caches)
         if reason is not None:
             result = TaskCache(task=task.name, path=path, outcome="skipped", reason=reason)

@@ -385,8 +385,10 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def directory_path(path: str | os.PathLike[str]) -> str:
-    """A directory by one name: `cache/` → `cache`, `gs://bucket/cache/` → `gs://bucket/cache`."""
+    """A directory by one name: `cache/` → `cache`, `gs://bucket/cache/` → `gs://bucket/cache`; `CacheError` for ''."""
     text = os.fspath(path)
+    if not text:
+        raise CacheError("expected a directory, got ''. The directory that you work in is '.'.", path=text)
     return text.rstrip("/") if is_remote(text) else str(Path(text))
 
 

@@ -27,7 +27,7 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
         raise
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise _fails(told, error, reference) from error
+            raise user_code_failed(f"{told} fails while it is imported", error, reference) from error
         raise DeclarationError(
             f"cannot import {told}: there is no module {error.name!r} on the path "
             f"{[path or '.' for path in sys.path[:4]]}…. Run from the directory that holds it, or install it.",
@@ -40,16 +40,16 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
             reference=reference,
         ) from error
     except Exception as error:
-        raise _fails(told, error, reference) from error
+        raise user_code_failed(f"{told} fails while it is imported", error, reference) from error
 
 
-def _fails(told: str, error: Exception, reference: str | None) -> DeclarationError:
+def user_code_failed(told: str, error: Exception, reference: str | None) -> DeclarationError:
+    """The error that says where a user's code has failed; `told` is what was done with it."""
     where, message = where_raised(error), str(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         where, message = f"{error.filename}:{error.lineno}", error.msg
     return DeclarationError(
-        f"{told} fails while it is imported: {where}: {type(error).__name__}: {message}. Mend it there, or "
-        "install what it needs.",
+        f"{told}: {where}: {type(error).__name__}: {message}. Mend it there, or install what it needs.",
         reference=reference,
     )
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.analysis.result import BoundResult
-from beam_pipes.engine.user_module import import_user_module
-from beam_pipes.errors import DeclarationError
+from beam_pipes.engine.user_module import import_user_module, user_code_failed
+from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.offline.analysis.declared_analyzers import bind_results, bound_results
 from beam_pipes.offline.declaration import Declaration
 
@@ -18,7 +18,7 @@ def load_declaration(reference: str) -> Declaration:
     """Imports a declaration by its reference, such as `examples.python_source:declaration`.
 
     The name may also be a function without arguments that returns the declaration, or an object with a method
-    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where the import fails.
+    `declaration()`. Raises `DeclarationError`, naming what was looked for and what is there, or where that code fails.
     """
     module_name, colon, name = reference.partition(":")
     if not colon or not module_name or not name:
@@ -34,7 +34,12 @@ def load_declaration(reference: str) -> Declaration:
         hint = f"it holds the declarations {known}" if known else "it holds no declaration"
         did_you_mean = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DeclarationError(f"{module_name!r} has no {name!r}: {hint}{did_you_mean}", reference=reference)
-    return as_declaration(found, reference=reference)
+    try:
+        return as_declaration(found, reference=reference)
+    except BeamPipesError:
+        raise
+    except Exception as error:
+        raise user_code_failed(f"{reference!r} fails while it makes the declaration", error, reference) from error
 
 
 def as_declaration(found: Any, *, reference: str) -> Declaration:

@@ -174,6 +174,15 @@ class TestReferences:
 
         assert caught.value.__cause__ is not None
 
+    def test_a_function_that_fails_says_where(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "makes_nothing.py"
+        path.write_text("import os\n\ndef made():\n    return {}['no such key']\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        message = f"'makes_nothing:made' fails while it makes the declaration: {path}:4: KeyError: 'no such key'. Mend"
+
+        with pytest.raises(DeclarationError, match=f"^{re.escape(message)}"):
+            load_declaration("makes_nothing:made")
+
     def test_an_error_of_ours_inside_the_module_passes(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "declares_wrongly.py").write_text(
             "from beam_pipes.cache import FeatureSpec\nFeatureSpec('nothing')\n"

@@ -13,7 +13,7 @@ import pytest
 from gcs_emulator import free_port
 
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError
-from runners import FlinkOptions, PortableOptions, PrismOptions, build
+from runners import FlinkOptions, LocalOptions, PortableOptions, PrismOptions, build
 from runners.commands.runner_options import options_for
 from runners.endpoint import is_this_machine
 from runners.job_server import require_job_server
@@ -319,3 +319,34 @@ def test_java_is_asked_for_where_there_is_none(tmp_path: Path, monkeypatch: pyte
 
     with pytest.raises(BuildError, match="the job server is a program of Java, and there is no java on PATH"):
         FlinkOptions(flink_job_server_jar=str(tmp_path / "server.jar")).require_server()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(lambda path: PrismOptions(prism_location=f"{path}/prism"), "prism", id="prism"),
+        pytest.param(lambda path: FlinkOptions(flink_job_server_jar=f"{path}/s.jar"), "expected Beam's job", id="jar"),
+        pytest.param(
+            lambda _: PortableOptions(job_endpoint=f"localhost:{free_port()}"), "expected a job server", id="server"
+        ),
+    ],
+)
+def test_a_build_asks_for_its_server_before_anything_is_read_or_written(
+    options: Callable[[Path], Any], words: str, tmp_path: Path, text_input: Path
+) -> None:
+    with pytest.raises(BuildError, match=words):
+        build(REFERENCE, tmp_path / "cache", options=options(tmp_path))
+
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_build_that_has_nothing_to_do_asks_for_no_server(tmp_path: Path, text_input: Path) -> None:
+    build(REFERENCE, tmp_path / "cache", options=LocalOptions(workers=1))
+    absent = PrismOptions(prism_location=str(tmp_path / "prism"))
+
+    assert build(REFERENCE, tmp_path / "cache", options=absent).up_to_date
+    (text_input / "new.txt").write_text("more\n")
+    before = sorted((tmp_path / "cache" / "snapshots").iterdir())
+    with pytest.raises(BuildError, match="prism"):
+        build(REFERENCE, tmp_path / "cache", options=absent)
+    assert sorted((tmp_path / "cache" / "snapshots").iterdir()) == before

@@ -114,3 +114,16 @@ def test_a_place_that_cannot_be_written(
         told == f"'{path}' cannot be written: {reason}. Name a place that can be written, in a directory that is there."
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+
+
+@pytest.mark.parametrize("command", ["build", "plan"])
+def test_a_directory_without_a_name(
+    command: str, text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    told = refused(command, "sample_declarations:words", "--to", "")
+
+    assert told == "expected a directory, got ''. The directory that you work in is '.'."
+    assert list(Path().iterdir()) == []
