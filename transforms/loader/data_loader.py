@@ -97,6 +97,7 @@ class DataLoader:
         self.return_list = return_list
         self._place = Place(getattr(self.batch_sampler, "epoch", 0), 0)
         self._begun = False  # whether an iterator already goes on from self._place
+        self._seen_epochs = self._sampler_epochs()
         self._idle_pools: list[WorkerPool] = []
         self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
 
@@ -110,18 +111,26 @@ class DataLoader:
         return self._place.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next `iter` start `epoch`; one that a loaded state stands in the middle of is continued."""
+        """Makes the next `iter` start `epoch`; one that a loaded state stands in the middle of is continued.
+
+        `sampler.set_epoch(epoch)` does the same, with an epoch that is not the sampler's already.
+        """
         check_count(epoch, "epoch", "DataLoader", at_least=0)
+        self._seen_epochs = self._sampler_epochs()
         if self._begun or self._place.epoch != epoch:
             self._place, self._begun = Place(epoch, 0), False
 
     def __iter__(self) -> Iterator[Any]:
+        for epoch, seen in zip(self._sampler_epochs(), self._seen_epochs, strict=True):
+            if epoch != seen:
+                self.set_epoch(epoch)
         if self._begun:
             self._place = Place(self._place.epoch + 1, 0)
         self._begun = True
         place = self._place
         if hasattr(self.batch_sampler, "set_epoch"):
             self.batch_sampler.set_epoch(place.epoch)
+        self._seen_epochs = self._sampler_epochs()
         batches = map(_checked_batch, iter(self.batch_sampler))
         return self._iterate(place, itertools.islice(batches, place.position, None))
 
@@ -139,6 +148,7 @@ class DataLoader:
         may differ. Raises `StateMismatchError` where the order of batches would.
         """
         self._place, self._begun = load_state(state, self._order()), False
+        self._seen_epochs = self._sampler_epochs()
 
     def close(self) -> None:
         """Ends the worker processes; a later `iter` starts new ones."""
@@ -151,6 +161,13 @@ class DataLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _sampler_epochs(self) -> list[Any]:
+        """The epochs of the batch sampler, and of the sampler that it groups: where they change, someone set them."""
+        return [
+            getattr(sampler, "epoch", None)
+            for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None))
+        ]
 
     def _order(self) -> dict[str, Any]:
         return {"num_examples": len(self.dataset), **describe_sampler(self.batch_sampler)}

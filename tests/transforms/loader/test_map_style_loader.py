@@ -17,7 +17,7 @@ from loader_datasets import Numbers, Raising
 from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError
 from transforms.datasets import CacheDataset, TransformDataset
 from transforms.loader import DataLoader
-from transforms.samplers import BucketSampler, DistributedSampler, RandomSampler, WeightedRandomSampler
+from transforms.samplers import BatchSampler, BucketSampler, DistributedSampler, RandomSampler, WeightedRandomSampler
 
 WORKERS = [0, 1, 3]
 
@@ -57,6 +57,44 @@ def test_each_iteration_is_the_next_epoch(num_workers):
         loader.set_epoch(epoch)
         assert epochs[epoch] == indices(loader)
     assert sum(epochs[1], []) == list(RandomSampler(40, seed=3, epoch=1))
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["sampler", "batch_sampler"])
+def test_an_epoch_that_is_set_on_the_sampler_is_the_next_one(grouped):
+    whole = {e: indices(DataLoader(Numbers(40), 8, sampler=RandomSampler(40, epoch=e))) for e in (0, 1, 2, 5, 6, 8)}
+    sampler = RandomSampler(40)
+    loader = (
+        DataLoader(Numbers(40), batch_sampler=BatchSampler(sampler, 8))
+        if grouped
+        else DataLoader(Numbers(40), 8, sampler=sampler)
+    )
+
+    sampler.set_epoch(5)
+    assert whole[5] == indices(loader)
+    assert whole[6] == indices(loader)
+    for epoch in (0, 1, 2):  # left early, as in a loop that stops after some steps
+        sampler.set_epoch(epoch)
+        assert whole[epoch][0] == next(iter(loader))[0].tolist()
+    sampler.set_epoch(5)
+    loader.set_epoch(8)
+    assert whole[8] == indices(loader)
+
+
+def test_a_state_is_continued_where_the_loop_sets_its_epoch_on_the_sampler():
+    sampler = RandomSampler(40)
+    loader = DataLoader(Numbers(40), 8, sampler=sampler)
+    sampler.set_epoch(3)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    expected = [batch[0].tolist() for batch in iterator]
+
+    other = RandomSampler(40)
+    resumed = DataLoader(Numbers(40), 8, sampler=other)
+    resumed.load_state_dict(state)
+    other.set_epoch(3)
+
+    assert expected == indices(resumed)
 
 
 def test_leaving_an_epoch_early_starts_the_next_one():
