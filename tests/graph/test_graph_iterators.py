@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from graph_outputs import numbered, plain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import beam_pipes.graph.tfrecord as tfrec
+from beam_pipes.cache.framing import RecordWriter
+from beam_pipes.cache.messages import Example
 from beam_pipes.errors import (
     GraphError,
     LoaderError,
@@ -166,6 +171,59 @@ def test_a_state_of_another_seed_data_or_graph_is_refused(files_root: str, tmp_p
         other().restore(state)
     with pytest.raises(LoaderError, match="a loader state is one JSON object"):
         reading(files_root).restore("nonsense")
+
+
+def written(root: Path, reader: str, first: int) -> Pipeline:
+    """A reader of two records, whose sizes are the same for every `first`."""
+    root.mkdir(exist_ok=True)
+    if reader == "tfrecord":
+        with RecordWriter(root / "a.tfrecord") as writer:
+            for number in (first, first + 1):
+                example = Example()
+                example.features.feature["x"].int64_list.value.append(number)
+                writer.write(example.SerializeToString())
+    else:
+        for number in (first, first + 1):
+            path = root / f"{number - first}.npy"
+            np.save(path, np.array([number]))
+            os.utime(path, ns=(first, first))
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        if reader == "tfrecord":
+            features = {"x": tfrec.FixedLenFeature([], tfrec.int64)}
+            pipe.set_outputs(fn.readers.tfrecord(path=str(root / "a.tfrecord"), features=features))
+        elif reader == "numpy":
+            pipe.set_outputs(fn.readers.numpy(file_root=str(root)))
+        else:
+            pipe.set_outputs(*fn.readers.file(files=[str(root / "0.npy"), str(root / "1.npy")]))
+    return pipe
+
+
+@pytest.mark.parametrize("reader", ["file", "numpy", "tfrecord"])
+def test_a_state_is_refused_where_the_content_of_files_changed(reader: str, tmp_path: Path) -> None:
+    pipe = written(tmp_path / "data", reader, 1)
+    before = pipe.checkpoint()
+    pipe.run()
+    pipe.close()
+    assert pipe.checkpoint() == before.replace('"position":0', '"position":1')
+    written(tmp_path / "data", reader, 1).restore(before)
+
+    with pytest.raises(StateMismatchError, match=r"source.readers.readers.*.files: '[0-9a-f]{16}' → '[0-9a-f]{16}'"):
+        written(tmp_path / "data", reader, 5).restore(before)
+
+
+def test_a_state_is_refused_where_the_labels_of_files_changed(files_root: str, tmp_path: Path) -> None:
+    def define(label: int) -> Pipeline:
+        (tmp_path / "list.txt").write_text(f"cat/0.jpg {label}\n")
+        pipe = Pipeline(batch_size=1)
+        with pipe:
+            pipe.set_outputs(*fn.readers.file(file_root=files_root, file_list=str(tmp_path / "list.txt")))
+        return pipe
+
+    state = define(3).checkpoint()
+    define(3).restore(state)
+    with pytest.raises(StateMismatchError, match=r"source.readers.readers.file.files: "):
+        define(4).restore(state)
 
 
 def test_ragged_outputs_are_lists_padded_arrays_or_values(files_root: str) -> None:

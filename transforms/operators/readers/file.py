@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from transforms.operators.readers.classed_files import ClassedFiles
 from transforms.operators.readers.labelled_files import (
     MEDIA_FILTERS,
     Classes,
+    digest_of_files,
     escaped,
     fits,
     in_any_case,
@@ -131,7 +131,8 @@ class FileStore(RecordStore):
         return [contents, TensorList(self._labels[indices])]
 
     def identity(self) -> Mapping[str, Any]:
-        digest = hashlib.sha256()
-        for name, path in zip(self._names, self._paths, strict=True):
-            digest.update(f"{name}\0{os.path.getsize(path)}\n".encode())
-        return {"files": digest.hexdigest()[:16]}
+        return self._identity
+
+    @functools.cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        return {"files": digest_of_files(self._names, self._paths, self._labels.tobytes())}

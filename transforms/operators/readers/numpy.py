@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import io
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from beam_pipes.graph.reader import Indices, Reader, RecordStore
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.sources.files import FileContent, Files
 from beam_pipes.sources.source import Source
-from transforms.operators.readers.labelled_files import fits
+from transforms.operators.readers.labelled_files import digest_of_files, fits
 
 
 class Numpy(Reader):
@@ -93,7 +93,8 @@ class NumpyStore(RecordStore):
         return [TensorList([np.load(self._paths[index], allow_pickle=False) for index in indices])]
 
     def identity(self) -> Mapping[str, Any]:
-        digest = hashlib.sha256()
-        for name, path in zip(self._names, self._paths, strict=True):
-            digest.update(f"{name}\0{os.path.getsize(path)}\n".encode())
-        return {"files": digest.hexdigest()[:16]}
+        return self._identity
+
+    @functools.cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        return {"files": digest_of_files(self._names, self._paths)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -205,9 +206,17 @@ class TFRecordStore(RecordStore):
         self._is_checked[index] = True
 
     def identity(self) -> Mapping[str, Any]:
+        return self._identity
+
+    @functools.cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        """Places and stored checksums of all records: what changes with any byte of them."""
         digest = hashlib.sha256()
-        for name, data, first, last in zip(self._names, self._data, self._first, self._first[1:], strict=False):
+        opened = self._data or [file_bytes(path) for path in self._paths]
+        for name, data, first, last in zip(self._names, opened, self._first, self._first[1:], strict=False):
             digest.update(f"{name}\0{len(data)}\0{last - first}\n".encode())
+            ends = self._offsets[first:last] + HEADER_BYTES + self._sizes[first:last]
+            digest.update(np.asarray(data[ends[:, None] + np.arange(FOOTER_BYTES)]).tobytes())
         digest.update(np.ascontiguousarray(self._offsets).tobytes())
         return {"files": digest.hexdigest()[:16]}
 
