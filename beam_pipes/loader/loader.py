@@ -300,6 +300,19 @@ class Loader:
         return self._steps_before(self._cursor.epoch) + -(-self._cursor.position // self.batch_size)
 
     @property
+    def steps_left(self) -> int:
+        """Steps that the next `iter()` gives: to the end of the run, or all of them where it is done.
+
+        Raises `UnboundedLoaderError` where `len` does.
+        """
+        epoch, position = self._cursor
+        steps = len(self)
+        if self.epochs is None or epoch >= self.epochs:
+            return steps
+        rows = self._reader.stream.size_of(epoch) or 0
+        return self._steps.steps_of(max(0, rows - position)) + steps - self._steps_before(epoch + 1) or steps
+
+    @property
     def state(self) -> LoaderState:
         """Where the loader stands: after the last batch that was handed out, whatever was prefetched."""
         return LoaderState(

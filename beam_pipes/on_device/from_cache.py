@@ -113,7 +113,7 @@ class CacheSource:
 
     def num_batches(self) -> int:
         """Batches of an iteration that begins now; `UnboundedLoaderError` for one without end."""
-        return len(self._loader) - (0 if self.given is None else self.first_step())
+        return len(self._loader) if self.given is None else self._loader.steps_left
 
     @property
     def gives_tensors(self) -> bool:

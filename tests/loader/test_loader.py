@@ -233,6 +233,17 @@ def test_len_counts_the_whole_run_and_endless_runs_have_none(row_split):
     assert endless.epoch == 3
 
 
+@pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+def test_steps_left_counts_what_the_next_loop_gives(row_split, last):
+    other = Loader(row_split, batch_size=9, epochs=2, last=last)
+    loader = Loader(row_split, batch_size=7, epochs=2, last=last)
+    states = [other.state, *(other.state for _ in other)]
+
+    for state in states:  # most of them inside a step of this batch size
+        loader.restore(state)
+        assert loader.steps_left == len([batch["id"] for batch in loader])
+
+
 def test_a_batch_larger_than_the_split_is_one_partial_batch_or_none(row_split):
     assert len(list(Loader(row_split, batch_size=1000, last="partial"))) == 1
     assert list(Loader(row_split, batch_size=1000)) == []
