@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.graph.argument import nearest
+from beam_pipes.graph.debug import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.made_ahead import MadeAhead
@@ -67,6 +68,11 @@ class GraphIterator:
         if ragged not in RAGGED:
             raise OperatorArgumentError(
                 f"ragged should be one of {', '.join(RAGGED)}, got {ragged!r}.{nearest(ragged, RAGGED)}"
+            )
+        if isinstance(pipe, DebugPipeline):
+            raise GraphError(
+                "iterators run a graph that is fixed, and in debug mode the function makes it anew for each batch. "
+                "Call pipe.run() in a loop, until StopIteration; or leave out debug=True."
             )
         self.pipe = pipe
         self._ragged = ragged

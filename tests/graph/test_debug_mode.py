@@ -10,7 +10,8 @@ import pytest
 from graph_outputs import batches, numbered
 
 from beam_pipes.errors import GraphError, OperatorError
-from beam_pipes.graph import experimental, pipeline_def, types
+from beam_pipes.graph import GraphIterator, experimental, pipeline_def, types
+from beam_pipes.on_device import TorchGraphIterator
 from transforms import fn
 
 
@@ -116,6 +117,21 @@ def test_epochs_end_and_errors_are_those_of_the_compiled_graph() -> None:
     assert [ending.run().batch_size for _ in range(2)] == [3, 2]
     with pytest.raises(StopIteration):
         ending.run()
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, TorchGraphIterator])
+def test_iterators_refuse_a_graph_that_is_made_anew_for_each_batch(iterator: Any, files_root: str) -> None:
+    @experimental.pipeline_def(batch_size=2, debug=True)
+    def define() -> Any:
+        return fn.readers.file(file_root=files_root)
+
+    pipe = define()
+    for _ in range(2):
+        with pytest.raises(
+            GraphError, match=r"in debug mode the function makes it anew for each batch. Call pipe.run\(\)"
+        ):
+            iterator(pipe)
+        pipe.run()
 
 
 def test_sources_come_before_data_is_looked_at(files_root: str) -> None:
