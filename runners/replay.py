@@ -99,6 +99,7 @@ def replay_dead(
         resolved, reference = _repaired(resolved, repairs), None
     handle = DeclarationHandle(resolved, reference)
     target = path if to is None else to
+    Cache.open(path)  # the lock makes the directory of what is to be built, and where nothing is there is nothing to do
     with build_lock(target) as lock:
         manifest = Cache.open(path).manifest
         directory = snapshot_directory(path, manifest.snapshot)

@@ -35,7 +35,7 @@ from beam_pipes.offline.shard_job import Tell as ShardTell
 from beam_pipes.offline.shard_journal import ShardJournal
 from beam_pipes.offline.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.offline.worker_cell import Glimpse
-from beam_pipes.offline.worker_process import WorkerProcess, receive_file, worker_cell
+from beam_pipes.offline.worker_process import WorkerProcess, ended_by, receive_file, worker_cell
 from beam_pipes.sources.source import SourceShard
 
 # How often progress is told: by a worker to its parent, and while nothing arrives.
@@ -417,11 +417,9 @@ def _report(task: ShardTask, record: Quarantined, where: str) -> None:
 
 
 def _died(task: ShardTask, code: int) -> WorkerDiedError:
-    how = f"exit code {code}"
-    if code < 0:
-        how = signal.Signals(-code).name
-        if code == -signal.SIGKILL:
-            how += ", which the kernel sends when memory runs out"
+    how = ended_by(code)
+    if code == -signal.SIGKILL:
+        how += ", which the kernel sends when memory runs out"
     return WorkerDiedError(
         f"a worker died ({how}) while it built source shard {task.index} ({files_of(task)}). Finished shards are kept: "
         "run the build again to go on from there; with --workers 1 it runs in a single process.",

@@ -143,6 +143,14 @@ class WorkerProcess:
             return -signal.SIGKILL  # it is on its way: the kernel waits for a disk that does not answer
 
 
+def ended_by(code: int) -> str:
+    """How a process of this exit code has ended, in words: `exit code 3`, `SIGSEGV`, `signal 40`."""
+    if code >= 0:
+        return f"exit code {code}"
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(-code, f"signal {-code}")  # most of those of real time have no name
+
+
 def portable(error: BaseException) -> Exception:
     """`error` where it survives pickling, else a `BuildError` with its words; one too for what is no `Exception`,
     which would end the parent."""

@@ -203,8 +203,16 @@ def read_repairs(path: str | os.PathLike[str]) -> dict[str, bytes]:
     Each line is an object with `source`, `position`, and the record as `text` or `base64`. A line whose record is what
     it was when it was exported (`sha256`) repairs nothing. Raises `SourceError`, naming the line.
     """
+    try:
+        file = open(path, "rb")
+    except OSError as error:
+        raise SourceError(
+            f"expected a file of repaired records at {os.fspath(path)!r}, as `beam-pipes dead DIR --export FILE` "
+            f"writes it, and it cannot be read: {error.strerror}.",
+            file=os.fspath(path),
+        ) from error
     repairs: dict[str, bytes] = {}
-    with open(path, encoding="utf-8") as lines:
+    with file as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue

@@ -8,12 +8,13 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
 from beam_pipes.cache import Cache
 from beam_pipes.cache.dead_letters import DeadLetter
+from beam_pipes.cache.output_file import writing_to
 from runners.commands.tables import console, dead_letters_table
 
 # Of a record and of a message, as much as this is shown.
@@ -37,8 +38,9 @@ def dead_command(
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     first: dict[tuple[str, str], DeadLetter] = {}
     shown: list[DeadLetter] = []
-    with open(export, "w", encoding="utf-8") if export is not None else contextlib.nullcontext() as file:
-        for letter in _chosen(Cache.open(path), stage, error):
+    cache = Cache.open(path)
+    with _export_file(export) as file:
+        for letter in _chosen(cache, stage, error):
             kind = letter.stage, letter.error_type
             counts[kind] += 1
             first.setdefault(kind, letter)
@@ -65,6 +67,15 @@ def dead_command(
             f"{path} DECLARATION --repairs {export}",
             markup=False,
         )
+
+
+@contextlib.contextmanager
+def _export_file(path: str | None) -> Iterator[IO[str] | None]:
+    if path is None:
+        yield None
+        return
+    with writing_to(path), open(path, "w", encoding="utf-8") as file:
+        yield file
 
 
 def exported(letter: DeadLetter) -> dict[str, Any]:

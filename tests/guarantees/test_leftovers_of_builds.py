@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -16,7 +17,14 @@ import worker_tasks
 from built_files import built_files
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import BuildError, CacheBusyError, CacheNotFoundError, DeclarationError, StageError
+from beam_pipes.errors import (
+    BuildError,
+    CacheBusyError,
+    CacheNotFoundError,
+    DeclarationError,
+    StageError,
+    WorkerDiedError,
+)
 from beam_pipes.offline.leftovers import collect
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.shard_task import ShardTask
@@ -64,6 +72,9 @@ def test_the_next_build_removes_every_temporary_file_wherever_a_dead_one_left_it
 def test_an_exception_at_any_record_leaves_no_file_and_no_process(
     text_input: Path, tmp_path: Path, workers: int
 ) -> None:
+    worker = WorkerProcess()
+    assert children() == [worker.process.pid]
+    worker.close()
     cache = tmp_path / "cache"
     large = text_input / "large.txt"
     lines = large.read_text().splitlines()
@@ -83,11 +94,23 @@ def test_an_exception_at_any_record_leaves_no_file_and_no_process(
 
 
 def children() -> list[int]:
-    """The processes that this one has started and that still run."""
+    """The worker processes that this one has started and that still run."""
     found = []
-    for task in os.listdir("/proc/self/task"):
-        found += [int(pid) for pid in Path(f"/proc/self/task/{task}/children").read_text().split()]
-    return [pid for pid in found if b"runners" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+            is_ours = f"\nPPid:\t{os.getpid()}\n" in status.read_text()
+            if is_ours and b"worker_process import main" in status.with_name("cmdline").read_bytes():
+                found.append(int(status.parent.name))
+    return found
+
+
+def test_a_worker_that_ends_by_a_signal_without_a_name_is_reported(
+    text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(sample_declarations.DEADLY_SIGNAL_VARIABLE, "40")
+
+    with pytest.raises(WorkerDiedError, match=r"a worker died \(signal 40\) while it built source shard \d+ \("):
+        build("sample_declarations:kills_itself", tmp_path / "cache", options=LocalOptions(workers=2))
 
 
 def test_a_worker_whose_parent_hangs_up_in_the_middle_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import replay_declarations
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import SourceError
+from beam_pipes.errors import CacheNotFoundError, OutputError, SourceError
 from beam_pipes.sources.repaired import read_repairs
 from runners import LocalOptions, build
 from runners.commands import app
@@ -59,3 +59,31 @@ def test_a_line_of_repairs_that_is_none_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(SourceError, match=r"letters.jsonl, line 2: expected an object with source, position, and text"):
         read_repairs(tmp_path / "letters.jsonl")
+    (tmp_path / "letters.jsonl").write_bytes(b'{"source": "\xff"}\n')
+    with pytest.raises(SourceError, match=r"letters.jsonl, line 1: expected an object .* UnicodeDecodeError"):
+        read_repairs(tmp_path / "letters.jsonl")
+
+
+def test_repairs_that_are_not_there_are_named(cache: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        SourceError, match=r"expected a file of repaired records at '.*gone', .* cannot be read: No such"
+    ):
+        beam_pipes("replay-dead", cache, REFERENCE, "--repairs", str(tmp_path / "gone"))
+
+
+def test_letters_are_not_exported_to_where_nothing_can_be_written(cache: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="'.*letters' cannot be written: No such file or directory. Name a place"):
+        beam_pipes("dead", cache, "--export", str(tmp_path / "gone" / "letters"))
+    with pytest.raises(CacheNotFoundError):
+        beam_pipes("dead", str(tmp_path / "typo"), "--export", str(tmp_path / "letters"))
+    assert not (tmp_path / "letters").exists()
+
+
+def test_a_replay_of_a_cache_that_is_not_there_makes_no_directory(cache: str, tmp_path: Path) -> None:
+    with pytest.raises(CacheNotFoundError, match="typo"):
+        beam_pipes("replay-dead", str(tmp_path / "typo"), REFERENCE)
+    with pytest.raises(CacheNotFoundError, match="typo"):
+        beam_pipes("replay-dead", str(tmp_path / "typo"), REFERENCE, "--to", str(tmp_path / "other"))
+
+    assert not (tmp_path / "typo").exists()
+    assert not (tmp_path / "other").exists()

@@ -19,6 +19,7 @@ from beam_pipes.sources import JSONLines, TextLines
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline, RandomPartition
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
+DEADLY_SIGNAL_VARIABLE = "BEAM_PIPES_TEST_DEADLY_SIGNAL"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,7 +149,7 @@ class _Deadly(Pipeline):
 
     def transform(self, line: str) -> list[dict[str, Any]]:
         if len(line) > 40:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), int(os.environ.get(DEADLY_SIGNAL_VARIABLE, signal.SIGKILL)))
         return [{"text": line}]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from beam_pipes.offline.analysis.analysis_job import AnalysisJob
 from beam_pipes.offline.analysis.analysis_task import AnalysisReport, AnalysisTask
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.worker_pool import files_of
-from beam_pipes.offline.worker_process import WorkerProcess
+from beam_pipes.offline.worker_process import WorkerProcess, ended_by
 
 TELL_EVERY_SECS = 0.2
 
@@ -94,9 +93,8 @@ def _run_task(send: Callable[[Any], None], handle: DeclarationHandle, root: str,
 
 
 def _died(task: AnalysisTask, code: int) -> WorkerDiedError:
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return WorkerDiedError(
-        f"a worker died ({how}) while it analysed source shard {task.index} ({files_of(task)}) for "
+        f"a worker died ({ended_by(code)}) while it analysed source shard {task.index} ({files_of(task)}) for "
         f"{', '.join(map(repr, task.places))}. Finished accumulators are kept: run the build again to go on from "
         "there; with --workers 1 it runs in a single process.",
         shard=task.index,
