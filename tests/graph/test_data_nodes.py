@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.errors import ConditionError, GraphError, InferenceError
-from beam_pipes.graph import Pipeline, TensorList
+from beam_pipes.graph import GraphIterator, Pipeline, TensorList
+from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
 from transforms import fn
 
 BINARY = [
@@ -97,8 +98,38 @@ def test_numbers_that_do_not_fit_are_refused_at_definition_with_the_line() -> No
         with pipe:
             fn.external_source(lambda: 0, dtype="int8", ndim=1) + np.zeros(3)
             np.zeros(2) + (np.zeros(3) + fn.external_source(lambda: 0, dtype="int8", ndim=0))
-    with pytest.raises(InferenceError, match=r"`\+` combines data nodes, arrays and numbers, got str: 'x'"):
+    words = r"`\+` combines data nodes, arrays and numbers, got str: 'x'. \(test_data_nodes.py:\d+ in .*\+ \"x\"\)"
+    with pytest.raises(InferenceError, match=words):
         fn.random.coin_flip() + "x"
+
+
+def test_python_booleans_are_numpys() -> None:
+    mask = [np.array([True, False])] * 2
+    assert run(mask, lambda n: n & True)[0].as_array().tolist() == [[True, False]] * 2
+    assert run(mask, lambda n: False | n)[0].as_array().tolist() == [[True, False]] * 2
+    assert run(mask, lambda n: n == True)[1].dtype == bool  # noqa: E712 - over samples
+    assert run([np.array([1, 2], np.uint8)], lambda n: n * True + False)[1].dtype == np.uint8
+    with pytest.raises(InferenceError, match="`-` does not take bool and True"):
+        run(mask, lambda n: n - True)
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, JaxGraphIterator, TorchGraphIterator])
+@pytest.mark.parametrize("number", [300, -1, 1 << 40])
+def test_comparisons_take_numbers_that_the_samples_cannot_be(iterator: Any, number: int) -> None:
+    samples = np.array([[0, 7], [255, 3]], np.uint8)
+    pipe = Pipeline(batch_size=2)
+    with pipe:
+        n = fn.external_source([samples], dtype="uint8", ndim=1)
+        n = n if iterator is GraphIterator else n.gpu()
+        pipe.set_outputs(n < number, n >= number, n == number, n != number, number > n)
+    found = next(iter(iterator(pipe)))
+    expected = [samples < number, samples >= number, samples == number, samples != number, number > samples]
+    assert [np.asarray(one).tolist() for one in found.values()] == [one.tolist() for one in expected]
+
+
+def test_not_a_number_is_weak_as_other_floats_are() -> None:
+    batch, node = run([np.array([1.5], np.float32)], lambda n: n + float("nan"))
+    assert batch[0].dtype == node.dtype == np.float32 and np.isnan(batch[0]).all()
 
 
 def test_scalars_broadcast_over_samples_of_a_dense_batch() -> None:
@@ -148,7 +179,9 @@ def test_indices_that_cannot_be_are_refused_at_definition() -> None:
             InferenceError, match=r"an index should be an integer scalar for each sample, got float64\[·\]"
         ):
             node[node]
-        with pytest.raises(InferenceError, match=r"a data node is indexed by integers, slices, .* got 'a'"):
+        with pytest.raises(
+            InferenceError, match=r"a data node is indexed by integers, slices, .* got 'a'. \(test_data_nodes.py:\d+"
+        ):
             node["a"]
         with pytest.raises(InferenceError, match=r"the index 3 lies outside axis 0"):
             node.shape()[3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from beam_pipes.graph.argument import Constant
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.user_frame import user_frame
 
 _SYMBOLS = {
     "add": "+",
@@ -37,6 +37,8 @@ _SYMBOLS = {
     "absolute": "abs",
     "invert": "~",
 }
+
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 # Names in the array API, which JAX has and `array_api_compat` gives torch.
 _ARRAY_API = {"true_divide": "divide", "absolute": "abs", "power": "pow"} | {
@@ -67,11 +69,12 @@ class Arithmetic(Operator):
         """The dtype that operands are computed in, and that of the result."""
         ufunc = getattr(np, self.ufunc)
         operands = [one if isinstance(one, (bool, int, float)) else np.zeros((), one) for one in dtypes]
-        weak = [type(one) if isinstance(one, (bool, int, float)) else one.dtype for one in operands]
+        # A Python boolean is a boolean of NumPy; integers and floats are weak.
+        weak = [type(one) if type(one) in (int, float) else np.asarray(one).dtype for one in operands]
         try:
             resolved = ufunc.resolve_dtypes((*weak, None))
             for one in operands:
-                if isinstance(one, int) and resolved[0].kind in "iu":
+                if type(one) is int and resolved[0].kind in "iu" and self.ufunc not in _COMPARISONS:
                     resolved[0].type(one)  # refuses integers that do not fit
         except (TypeError, OverflowError) as error:
             shown = " and ".join(str(one) for one in dtypes)
@@ -99,6 +102,11 @@ class Arithmetic(Operator):
         if xp is np:
             return getattr(np, self.ufunc)(*operands)
         compute, result = self._dtypes([_numpy_dtype(one) for one in operands])
+        if any(type(one) is int and compute.kind in "iu" and not _holds(compute, one) for one in operands):
+            # A comparison with a number that no sample can be: all samples compare alike.
+            zeros = [one if isinstance(one, int) else np.zeros((), compute) for one in operands]
+            alike = xp.astype(xp.zeros_like(wide[0]), getattr(xp, result.name))
+            return ~alike if getattr(np, self.ufunc)(*zeros) else alike
         if self.ufunc != "true_divide" or compute.kind == "f":
             dtype = getattr(xp, compute.name)
             operands = [
@@ -108,6 +116,11 @@ class Arithmetic(Operator):
         name = _ARRAY_API.get(self.ufunc, self.ufunc)
         made = getattr(xp, name)(*operands)
         return xp.astype(made, getattr(xp, result.name))
+
+
+def _holds(dtype: Any, value: int) -> bool:
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= value <= int(limits.max)
 
 
 def _numpy_dtype(value: Any) -> Any:
@@ -132,23 +145,22 @@ def _broadcast(shapes: list[Any], operator: Operator) -> tuple[int | None, ...] 
 
 def arithmetic(ufunc: str, *operands: Any) -> DataNode:
     """The data node of an expression."""
-    from beam_pipes.graph.trace import call
+    from beam_pipes.graph.trace import call, located
 
     keywords: dict[str, Any] = {"ufunc": ufunc}
     nodes = []
     for side, value in zip(("left", "right"), operands, strict=False):
         if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
-            if isinstance(value, float) and math.isnan(value):
-                value = np.float64(value)
-                nodes.append(value)
-                continue
             keywords[side] = value
         else:
             nodes.append(value)
     for value in nodes:
         if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
-            raise InferenceError(
-                f"`{_SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {type(value).__name__}: "
-                f"{value!r:.60}."
+            raise located(
+                InferenceError(
+                    f"`{_SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {type(value).__name__}: "
+                    f"{value!r:.60}."
+                ),
+                user_frame(),
             )
     return call(Arithmetic, nodes, keywords)  # type: ignore[no-any-return]

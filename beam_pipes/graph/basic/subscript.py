@@ -12,6 +12,7 @@ from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.user_frame import user_frame
 
 # An item of a key: ("int", 3), ("slice", start, stop, step), ("newaxis",), ("ellipsis",). A number that is a data node
 # is written ("node", k): the k-th of the operator's inputs behind the data.
@@ -131,7 +132,7 @@ class Subscript(Operator):
 
 def subscript(node: DataNode, key: Any) -> DataNode:
     """The data node of `node[key]`."""
-    from beam_pipes.graph.trace import call
+    from beam_pipes.graph.trace import call, located
 
     bounds: list[DataNode] = []
 
@@ -141,8 +142,12 @@ def subscript(node: DataNode, key: Any) -> DataNode:
             return ("node", len(bounds) - 1)
         if value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))):
             return None if value is None else int(value)
-        raise InferenceError(
-            f"a data node is indexed by integers, slices, `...`, None and data nodes of integers, got {value!r:.60}."
+        raise located(
+            InferenceError(
+                "a data node is indexed by integers, slices, `...`, None and data nodes of integers, got "
+                f"{value!r:.60}."
+            ),
+            user_frame(),
         )
 
     items: list[Item] = []
@@ -157,6 +162,6 @@ def subscript(node: DataNode, key: Any) -> DataNode:
             found = number(one)
             items.append(found if isinstance(found, tuple) else ("int", found))
     if sum(item[0] == "ellipsis" for item in items) > 1:
-        raise InferenceError("an index holds `...` once at most.")
+        raise located(InferenceError("an index holds `...` once at most."), user_frame())
     made: DataNode = call(Subscript, (node, *bounds), {"items": items})
     return made
