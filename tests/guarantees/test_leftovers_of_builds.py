@@ -73,6 +73,8 @@ def test_an_exception_at_any_record_leaves_no_file_and_no_process(
     text_input: Path, tmp_path: Path, workers: int
 ) -> None:
     worker = WorkerProcess()
+    worker.send((worker_tasks.fail, ()))
+    assert worker.connection.recv()[0] == "error"  # it runs: before that it has no command line
     assert children() == [worker.process.pid]
     worker.close()
     cache = tmp_path / "cache"
