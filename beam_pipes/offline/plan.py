@@ -145,6 +145,7 @@ def make_plan(
     *,
     overwrite: bool = False,
     planned_input: PlannedInput | None = None,
+    require_results: bool = True,
 ) -> BuildPlan:
     """Plans a build of `declaration` in the directory `to`; reads input only to digest it and, where features are not
     declared, to infer them. Writes nothing but the digests of input files, so that the next plan need not read them.
@@ -153,7 +154,8 @@ def make_plan(
     published snapshot bears and that enters into all fingerprints. What is published stays until it is replaced.
 
     Where the declaration has analyzers, their results have to be there (`analyse`): what a stage that holds one gives
-    depends on it. `planned_input` is what `plan_input` gave, where the caller has it.
+    depends on it. `planned_input` is what `plan_input` gave, where the caller has it. Without `require_results` they
+    may be missing where no stage holds one: everything is planned then but the snapshot's id, of which they are a part.
 
     Raises `SourceError`, `DeclarationError` or `SpecError`: everything that can be known before the build starts; and
     `AnalysisError` where a result is missing.
@@ -161,7 +163,8 @@ def make_plan(
     given = planned_input if planned_input is not None else plan_input(declaration, to, overwrite=overwrite)
     root, source, manifest, generation = given.root, given.source, given.manifest, given.generation
     analysis = plan_analysis(declaration, root, source, generation=generation)
-    analysis.require_done()
+    if require_results:
+        analysis.require_done()
     specs = _specs(declaration, source)
     found = fingerprint_declaration(declaration, specs)
     digest = digest_of([found.digest, generation]) if generation else found.digest

@@ -106,7 +106,9 @@ class _How(NamedTuple):
 def _show(declaration: Declaration, to: str, how: _How) -> None:
     planned = plan_input(declaration, to)
     if declaration.analyzers:
-        if not show_analysis(declaration, planned, explain=how.explain, as_json=how.as_json, save=how.save):
+        if not show_analysis(
+            declaration, planned, explain=how.explain, as_json=how.as_json, save=how.save, forecast=how.forecast
+        ):
             return
     plan = make_plan(declaration, to, planned_input=planned)
     done = len(find_completions(plan.header, plan.tasks))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from beam_pipes.cache.publish import snapshot_directory
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.offline.analysis.analysis_explanation import explain_analysis, to_json
 from beam_pipes.offline.analysis.analysis_plan import plan_analysis
 from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.plan import PlannedInput
+from beam_pipes.offline.declaration_fingerprint import fingerprint_declaration
+from beam_pipes.offline.forecast import forecast_build, require_room
+from beam_pipes.offline.plan import PlannedInput, make_plan
 from runners.commands.tables import console
 
 
 def show_analysis(
-    declaration: Declaration, planned: PlannedInput, *, explain: bool, as_json: bool, save: str | None
+    declaration: Declaration, planned: PlannedInput, *, explain: bool, as_json: bool, save: str | None, forecast: bool
 ) -> bool:
     """Prints what an analysis would do; whether it has run, so that the rest of the build can be planned.
 
+    Where it has not run and no stage holds a result that is missing, the pipeline is tried and forecast all the same.
     In JSON only where it has not run: the plan of the rest has it otherwise.
     """
     plan = plan_analysis(declaration, planned.root, planned.source, generation=planned.generation)
@@ -26,13 +30,20 @@ def show_analysis(
     verdicts = explain_analysis(plan, previous)
     if not plan.done and save is not None:
         raise DeclarationError(
-            f"the plan of {declaration.name!r} cannot be saved: what its pipeline makes depends on the results of "
+            f"the plan of {declaration.name!r} cannot be saved: its snapshot depends on the results of "
             f"{', '.join(verdict.name for verdict in verdicts if not verdict.hit)}, which are not there yet. Build it; "
             "a plan can be saved once the analysis has run over its input."
         )
+    pipeline = None
+    if not plan.done and _is_independent(declaration):
+        pipeline = make_plan(declaration, planned.root, planned_input=planned, require_results=False)
+    expected = None if pipeline is None or not forecast else forecast_build(pipeline)
+    if pipeline is not None and expected is not None:
+        require_room(pipeline, expected)
     if as_json:
         if not plan.done:
-            told = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
+            told: dict[str, Any] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
+            told |= {} if expected is None else {"forecast": expected.to_json()}
             console.print_json(json.dumps({**told, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done
     if explain or not plan.done:
@@ -41,7 +52,22 @@ def show_analysis(
     if not plan.done:
         console.print(
             f"{declaration.name}: {plan.source.num_files:,} files, {plan.source.num_bytes:,} bytes → "
-            f"{len(plan.source.shards)} source shards, {len(plan.tasks())} of them to be analysed first. Which of them "
-            "the pipeline has to build is known once that has run."
+            f"{len(plan.source.shards)} source shards, {len(plan.tasks())} of them to be analysed first. "
+            + (
+                "Which of them the pipeline has to build is known once that has run."
+                if pipeline is None
+                else f"No stage holds a missing result: the pipeline has {len(pipeline.tasks_left())} of them to build."
+            )
         )
+    for line in expected.lines() if expected is not None else ():
+        console.print(line, markup=False)
     return plan.done
+
+
+def _is_independent(declaration: Declaration) -> bool:
+    """Whether no stage holds a result that is missing."""
+    try:
+        fingerprint_declaration(declaration, {})
+    except AnalysisError:
+        return False
+    return True

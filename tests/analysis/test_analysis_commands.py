@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import AnalysisError, DeclarationError
+from beam_pipes.errors import AnalysisError, DeclarationError, StageError
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.trace import trace_record
 from beam_pipes.report import report_html
@@ -86,8 +86,39 @@ def test_a_plan_names_what_changed_of_an_analyzer(text_input: Path, tmp_path: Pa
 def test_a_plan_cannot_be_saved_before_the_analysis_has_run(text_input: Path, tmp_path: Path) -> None:
     arguments = ["plan", REFERENCE, "--to", str(tmp_path / "cache"), "--save", str(tmp_path / "plan.json")]
 
-    with pytest.raises(DeclarationError, match="cannot be saved: what its pipeline makes depends on the results of"):
+    with pytest.raises(DeclarationError, match="cannot be saved: its snapshot depends on the results of"):
         CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
+
+
+def test_a_pipeline_that_holds_no_result_is_forecast_before_the_analysis(text_input: Path, tmp_path: Path) -> None:
+    reference, cache = "analysis_declarations:analysed_lengths_only", str(tmp_path / "cache")
+
+    first = beam_pipes("plan", reference, "--to", cache)
+    as_json = json.loads(beam_pipes("plan", reference, "--to", cache, "--json"))
+    plain = beam_pipes("plan", reference, "--to", cache, "--no-forecast")
+    built = build(reference, cache, options=LocalOptions(workers=1))
+
+    assert "MISS analyzer lengths" in first
+    assert f"No stage holds a missing result: the pipeline has {built.num_shards} of them to build." in first
+    assert "forecast from" in first and "left to do: " in first and "forecast from" not in plain
+    assert as_json["snapshot"] is None
+    assert as_json["forecast"]["records"]["train"]["value"] == pytest.approx(built.account.written, rel=0.5)
+
+
+def test_a_plan_finds_what_fails_in_a_pipeline_that_holds_no_result(
+    text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "failing_beside_analysis.py"
+    module.write_text(
+        "import dataclasses\n"
+        "from analysis_declarations import analysed_lengths_only\n"
+        "from test_analysis_commands import Refuses\n"
+        "declaration = dataclasses.replace(analysed_lengths_only(), pipeline=Refuses())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(StageError, match="stage 'Refuses' failed"):
+        beam_pipes("plan", "failing_beside_analysis:declaration", "--to", str(tmp_path / "cache"))
 
 
 def test_inspect_lists_results_and_gc_tells_what_it_removes(text_input: Path, tmp_path: Path) -> None:
