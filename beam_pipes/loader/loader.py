@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result
+from beam_pipes.loader.block_order import BlockShuffle
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.reader import VALID, BatchReader
+from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
@@ -107,6 +108,8 @@ class Loader:
         _check_integer("prefetch", prefetch, 1)
         if epochs is not None:
             _check_integer("epochs", epochs, 1)
+        if not isinstance(shuffle, (bool, BlockShuffle)):
+            raise LoaderError(f"shuffle should be True, False or BlockShuffle(window=…), got {shuffle!r}")
         options = GatherOptions(
             features=None if features is None else checked_features(features),
             ragged=ragged,
@@ -138,7 +141,7 @@ class Loader:
         if transform is not None or cu_seqlens:
             no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
             if transform is not None:
-                no_rows = transform(no_rows)
+                no_rows = checked_result(transform(no_rows), 0)
                 self._features = tuple(no_rows)
             if cu_seqlens:
                 cu_seqlens_of(no_rows)  # refuses rows that have none
@@ -146,6 +149,8 @@ class Loader:
             checked_name(VALID, self._features)
             if transform is not None:
                 self._fills = fills_of_result(no_rows, self._fills, pad_value)
+        _check_names("pad_to", pad_to, stream.all_features)
+        _check_names("pad_value", pad_value, {*stream.all_features, *self._features})
         self._reader = self._new_reader(stream)
         if stream.size is None and epochs is not None:
             raise LoaderError(
@@ -427,6 +432,15 @@ class Loader:
     def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
         return BatchReader(
             stream, self._steps, fills=self._fills, transform=self._transform, cu_seqlens=self._cu_seqlens
+        )
+
+
+def _check_names(option: str, value: Any, known: Collection[str]) -> None:
+    unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else []
+    if unknown:
+        raise LoaderError(
+            f"{option} names {unknown[0]!r}, which is no feature; there are: {', '.join(sorted(known))}",
+            feature=unknown[0],
         )
 
 

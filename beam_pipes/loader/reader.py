@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from beam_pipes.loader.batches import Batch, Fills, pad_rows
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.batches import LENGTHS, Batch, Fills, pad_rows
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.steps import StepOptions, Steps
 from beam_pipes.loader.stream import MixtureStream, Places, RowStream
@@ -21,6 +23,20 @@ _KEPT_WINDOWS = 4
 # 1, 4, 8, 16 and 32 such batches reach 0.48, 0.72, 0.80, 0.84 and 0.78 of its speed; the largest leave the caches.
 _GROUP_BYTES = 2 << 20
 _MAX_GROUP = 64
+
+
+def checked_result(result: Any, rows: int) -> Batch:
+    """What a transform made of so many rows; raises `LoaderError` unless it is arrays of them."""
+    if not isinstance(result, Mapping):
+        raise LoaderError(f"transform should return a dict of arrays, got {type(result).__name__}")
+    for name, array in result.items():
+        if np.shape(array)[:1] != (rows,) and name + LENGTHS not in result:
+            raise LoaderError(
+                f"transform should keep the rows of a batch as the first axis of every array: {name!r} has the shape "
+                f"{np.shape(array)} for {rows} rows. Leave out records when the cache is built.",
+                feature=name,
+            )
+    return result  # type: ignore[return-value]
 
 
 class BatchReader:
@@ -62,8 +78,7 @@ class BatchReader:
 
     def finished(self, whole: Batch, steps: Steps) -> list[Batch]:
         """What `gathered` gave, transformed and cut into batches."""
-        if self._transform is not None:
-            whole = self._transform(whole)
+        whole = self._transformed(whole, steps)
         if steps.length == 1:
             batches = [whole]
         else:
@@ -77,11 +92,15 @@ class BatchReader:
         batches = self.read(steps) if self._adds_columns or steps.length == 1 else None
         if batches is not None:
             return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
-        whole = self.gathered(steps)
-        if self._transform is not None:
-            whole = self._transform(whole)
+        whole = self._transformed(self.gathered(steps), steps)
         shape = (steps.length, self.host_rows)
         return {name: array.reshape(*shape, *array.shape[1:]) for name, array in whole.items()}
+
+    def _transformed(self, whole: Batch, steps: Steps) -> Batch:
+        if self._transform is None:
+            return whole
+        first, last = self._steps.host_slice(steps.rows)
+        return checked_result(self._transform(whole), steps.length * max(0, min(last, steps.rows) - first))
 
     def _finish(self, batch: Batch, rows: int) -> Batch:
         if self._steps.last == "pad":

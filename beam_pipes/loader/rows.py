@@ -37,6 +37,10 @@ class GatherOptions:
             raise LoaderError(f"ragged should be 'pad' or 'values', got {self.ragged!r}")
         if self.ragged == "values" and self.pad_to is not None:
             raise LoaderError("pad_to has no meaning with ragged='values'; leave one of them out")
+        for width in self.pad_to.values() if isinstance(self.pad_to, Mapping) else [self.pad_to]:
+            is_integer = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
+            if width is not None and not (is_integer and width >= 0):
+                raise LoaderError(f"pad_to should be a width, or a width for each name, got {self.pad_to!r}")
 
 
 class Rows(Protocol):

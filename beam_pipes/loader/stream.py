@@ -57,6 +57,11 @@ class Stream(Protocol):
     def features(self) -> tuple[str, ...]: ...
 
     @property
+    def all_features(self) -> frozenset[str]:
+        """The features that there are, whether read or not."""
+        ...
+
+    @property
     def fills(self) -> Fills:
         """What fills each feature."""
         ...
@@ -169,6 +174,7 @@ class RowStream:
         self._orders = _Orders(self._rows, seed, shuffle, 0)
         self.size = self._rows.size
         self.features = self._rows.features
+        self.all_features = frozenset(self._rows.split.spec)
         self.fills = self._rows.fills
         self.row_bytes = self._rows.row_bytes
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
@@ -243,6 +249,7 @@ class MixtureStream:
         )
         self.size = self._schedules(self._whole).size
         self.features = self._orders[0].rows.features
+        self.all_features = frozenset().union(*(orders.rows.split.spec for orders in self._orders))
         self.fills = self._orders[0].rows.fills
         sizes = [orders.rows.row_bytes for orders in self._orders]
         self.row_bytes = None if None in sizes else max(size for size in sizes if size is not None)

@@ -251,6 +251,10 @@ def _opened(source: Any, batch_size: int | None, options: dict[str, Any]) -> Cac
     if spec is None:
         raise LoaderError("only the records of a split can be read one by one; pass batch_size.")
     refused = sorted({"last", "pad_to", "pad_value", "ragged", "cu_seqlens"} & set(options))
+    if options.get("transform") is not None:
+        raise LoaderError(
+            "transform= makes batches of batches, and records are read one by one: use .map, or batch_size."
+        )
     if refused:
         raise LoaderError(f"{', '.join(refused)} describe batches, and records are read one by one; pass batch_size.")
     rows = max(1, min(RECORDS_AT_ONCE, len(source)))

@@ -291,12 +291,69 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         ),
         pytest.param({"batch_size": 4, "ragged": "cut"}, "ragged should be 'pad' or 'values', got 'cut'", id="ragged"),
         pytest.param({"batch_size": 4, "ragged": "values", "pad_to": 4}, "pad_to has no meaning", id="pad_to"),
+        pytest.param(
+            {"batch_size": 4, "shuffle": "blocks"},
+            r"shuffle should be True, False or BlockShuffle\(window=…\), got 'blocks'",
+            id="shuffle_text",
+        ),
+        pytest.param({"batch_size": 4, "shuffle": 1000}, "shuffle should be True, False or .*, got 1000", id="shuffle"),
+        pytest.param({"batch_size": 4, "pad_to": "a"}, "pad_to should be a width, .*, got 'a'", id="pad_to_text"),
+        pytest.param({"batch_size": 4, "pad_to": -1}, "pad_to should be a width, .*, got -1", id="pad_to_negative"),
+        pytest.param({"batch_size": 4, "pad_to": {"x": 0.5}}, "pad_to should be a width, .*0.5", id="pad_to_float"),
+        pytest.param(
+            {"batch_size": 4, "pad_to": {"tok": 4}},
+            "pad_to names 'tok', which is no feature; there are: flag, id, x",
+            id="pad_to_typo",
+        ),
+        pytest.param(
+            {"batch_size": 4, "pad_value": {"tok": 4}, "features": ["x"]},
+            "pad_value names 'tok', which is no feature; there are: flag, id, x",
+            id="pad_value_typo",
+        ),
+        pytest.param(
+            {"batch_size": 4, "transform": lambda batch: [batch["x"]]},
+            "transform should return a dict of arrays, got list",
+            id="transform_list",
+        ),
+        pytest.param(
+            {"batch_size": 4, "transform": lambda batch: {"sum": batch["x"].sum()}},
+            r"as the first axis of every array: 'sum' has the shape \(\) for 0 rows",
+            id="transform_scalar",
+        ),
         pytest.param({"batch_size": 4, "cu_seqlens": True}, "cu_seqlens needs rows packed", id="cu_seqlens"),
     ],
 )
 def test_options_out_of_range_are_refused_at_construction(row_split, options, words):
     with pytest.raises(LoaderError, match=words):
         Loader(row_split, **options)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [list, lambda loader: loader.batch_at(1), lambda loader: loader.batches_at(1, 2)],
+    ids=["iter", "batch_at", "batches_at"],
+)
+def test_a_transform_that_drops_rows_is_refused_where_it_drops_the_first(row_split, read):
+    loader = Loader(row_split, batch_size=4, shuffle=False, transform=lambda batch: {"id": batch["id"][::2]})
+
+    with pytest.raises(
+        LoaderError, match=r"'id' has the shape \([24],\) for [48] rows. Leave out records when the cache"
+    ):
+        read(loader)
+
+
+@pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+def test_a_transform_gets_the_rows_of_its_host(row_split, last):
+    hosts = [
+        Loader(row_split, batch_size=30, last=last, host_index=host, host_count=7, transform=lambda batch: dict(batch))
+        for host in range(7)
+    ]
+
+    steps = list(zip(*hosts, strict=True))
+
+    expected = list(Loader(row_split, batch_size=30, last=last))
+    for batches, whole in zip(steps, expected, strict=True):
+        assert [row for batch in batches for row in batch["id"].tolist()] == whole["id"].tolist()
 
 
 def test_what_is_not_a_split_is_refused():

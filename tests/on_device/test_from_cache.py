@@ -356,6 +356,8 @@ def test_wrong_use_is_named(fixed, texts_path, texts):
         DataLoader.from_cache(fixed, batch_size=200)
     with pytest.raises(LoaderError, match="last, pad_to describe batches, and records are read one by one"):
         DataLoader.from_cache(texts, last="pad", pad_to=4)
+    with pytest.raises(LoaderError, match="transform= makes batches of batches, .*: use .map, or batch_size"):
+        DataLoader.from_cache(fixed, transform=lambda batch: {"y": batch["x"] * 2})
     with pytest.raises(LoaderError, match="only the records of a split can be read one by one; pass batch_size"):
         DataLoader.from_cache(Mixture([(fixed, 1)]))
 
