@@ -16,7 +16,7 @@ from transforms.dedup import cache_duplicates
 def duplicates_command(
     path: Annotated[str, typer.Argument(help="directory of a cache")],
     name: Annotated[str | None, typer.Option(help="one analyzer [all]")] = None,
-    count: Annotated[int, typer.Option("-n", "--num-records", help="removed records to show of each")] = 3,
+    count: Annotated[int, typer.Option("-n", "--num-records", min=0, help="removed records to show of each")] = 3,
     tsv: Annotated[str | None, typer.Option(help="write all removed records of the analyzer to this table")] = None,
 ) -> None:
     """Show which records were found to be duplicates, and of which records that stay.

@@ -18,8 +18,8 @@ from runners.commands.task_options import MODULES_HELP
 def inspect_command(
     path: Annotated[str | None, typer.Argument(help="directory of a cache")] = None,
     split: Annotated[str | None, typer.Option(help="one split [all; of a task the first]")] = None,
-    count: Annotated[int, typer.Option("-n", "--num-examples", help="examples of each split")] = 3,
-    start: Annotated[int, typer.Option(help="index of the first example")] = 0,
+    count: Annotated[int, typer.Option("-n", "--num-examples", min=0, help="examples of each split")] = 3,
+    start: Annotated[int, typer.Option(min=0, help="index of the first example")] = 0,
     task: Annotated[str | None, typer.Option("--task", help="a registered task instead of a cache")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
     sequence_length: Annotated[
@@ -50,6 +50,12 @@ def inspect_command(
             html=html,
         )
         return
+    of_tasks = {"--sequence-length": sequence_length, "--html": html, "--converter": converter}
+    if given := [name for name, value in of_tasks.items() if value not in (None, "auto")]:
+        raise DeclarationError(
+            f"{', '.join(given)} belong to --task NAME, and {path!r} is a cache, whose examples are shown as they are. "
+            f"`beam-pipes report {path}` writes a page about it."
+        )
     cache = Cache.open(path)
     if split is None:
         for entry in cache.manifest.assets:

@@ -127,3 +127,29 @@ def test_a_directory_without_a_name(
 
     assert told == "expected a directory, got ''. The directory that you work in is '.'."
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        pytest.param(("--html", "page.html"), "--html", id="html"),
+        pytest.param(("--converter", "lm", "--sequence-length", "x=1"), "--sequence-length, --converter", id="both"),
+    ],
+)
+def test_options_of_tasks_are_not_ignored_for_a_cache(options: tuple[str, ...], given: str, cache: Path) -> None:
+    told = refused("inspect", cache, *options)
+
+    assert told.startswith(f"{given} belong to --task NAME, and '{cache}' is a cache, whose examples are shown as they")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("inspect", "-n", "-1"), ("inspect", "--start", "-1"), ("duplicates", "-n", "-1")], ids=" ".join
+)
+def test_numbers_of_examples_are_not_negative(
+    arguments: tuple[str, ...], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = CliRunner().invoke(app, [arguments[0], str(cache), *arguments[1:]], catch_exceptions=False)
+
+    assert result.exit_code == 2
+    assert "greater than or equal to 0" in result.output
