@@ -69,6 +69,8 @@ def _library() -> Any:
                     and_=lambda first, second: logical("and", first(), second),
                     or_=lambda first, second: logical("or", first(), second),
                     not_=negation,
+                    while_stmt=lambda test, *rest: original.while_stmt(_decided(test), *rest),
+                    for_stmt=lambda over, test, *rest: original.for_stmt(over, test and _decided(test), *rest),
                     converted_call=_converted_call,
                 )
                 self._ours = {"ag__": module}
@@ -100,11 +102,16 @@ def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
         context = library.converter.ProgramContext(options=library.options)
         made, module, source_map = library.transpiler.transform(function, context)
     except Exception as error:
-        raise GraphError(
+        why = str(error).partition("\n")[0].removesuffix(" The matching definitions were:").rstrip(".")
+        refused = GraphError(
             f"{function.__qualname__} ({function.__code__.co_filename}:{function.__code__.co_firstlineno}) cannot be "
-            f"rewritten for conditions: {error}. Define it in a file, use cond(predicate, then, orelse), or mark it "
-            "with do_not_convert."
-        ) from error
+            f"rewritten for conditions: {why}. Define it in a file, a lambda on a line of its own; use "
+            "cond(predicate, then, orelse); or mark it with do_not_convert."
+        )
+        if function.__name__ != "<lambda>":
+            raise refused from error
+        made = _converted[function] = _unconditional(function, refused)
+        return made
     lines = {
         place.lineno: UserFrame(origin.loc.filename, origin.loc.lineno, origin.function_name or function.__name__)
         for place, origin in source_map.items()
@@ -113,6 +120,20 @@ def _rewritten(function: types.FunctionType) -> Callable[..., Any]:
     GENERATED[module.__file__] = lambda line: lines.get(line, fallback)
     _converted[function] = made
     return made  # type: ignore[no-any-return]
+
+
+def _unconditional(function: Callable[..., Any], refused: GraphError) -> Callable[..., Any]:
+    """A lambda as it is, which most are: `refused` is raised only where it has a condition on data."""
+
+    def as_it_is(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except ConditionError as error:
+            if "node" in error.attributes:
+                raise refused from error
+            raise
+
+    return as_it_is
 
 
 def _is_users(function: types.FunctionType) -> bool:
@@ -140,7 +161,29 @@ def _converted_call(
     elif isinstance(function, types.FunctionType):
         if _is_users(function):
             return _rewritten(function)(*args, **keywords)
+    elif not isinstance(function, type) and not getattr(function, _NOT_CONVERTED, False):
+        method = inspect.getattr_static(type(function), "__call__", None)
+        if isinstance(method, types.FunctionType) and _is_users(method):
+            return _rewritten(method)(function, *args, **keywords)
     return function(*args, **keywords)
+
+
+def _decided(test: Callable[[], Any]) -> Callable[[], Any]:
+    """What says whether a loop goes on: known at definition, for all samples alike."""
+
+    def decided() -> Any:
+        value = test()
+        if isinstance(value, DataNode):
+            raise ConditionError(
+                "a loop goes on or ends for all samples alike, when the graph is defined: this one depends on the data "
+                f"node {value.name!r}, by `while`, or by `break` or `return` under a condition. Loop a fixed number of "
+                f"times, with the condition around what is to change. ({user_frame()})",
+                node=value.name,
+                where=user_frame(),
+            )
+        return value
+
+    return decided
 
 
 def _if_expression(predicate: Any, then: Callable[[], Any], orelse: Callable[[], Any], text: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import ConditionError, GraphError
 from beam_pipes.graph.tensor_spec import UNKNOWN, TensorSpec
+from beam_pipes.graph.user_frame import user_frame
 
 if TYPE_CHECKING:
     from beam_pipes.graph.operator_node import OperatorNode
@@ -120,8 +121,10 @@ class DataNode:
         raise ConditionError(
             f"the truth of the data node {self.name!r} is not known while the graph is defined. For `if`, `and`, `or` "
             "and `not` over samples, define the graph with @pipeline_def(enable_conditionals=True), or use "
-            "cond(predicate, then, orelse); combine booleans with & | ^ (a & b).",
+            "cond(predicate, then, orelse); combine booleans with & | ^ (a & b). `assert` and `in` take no data nodes. "
+            f"({user_frame()})",
             node=self.name,
+            where=user_frame(),
         )
 
     def __iter__(self) -> Any:

@@ -376,6 +376,102 @@ def test_samples_without_a_value_are_never_paired_with_others() -> None:
         held.take(np.array([0, 1]))
 
 
+class Halved:
+    """A helper that keeps a number."""
+
+    def __init__(self, over: int) -> None:
+        self.over = over
+
+    def __call__(self, x: Any) -> Any:
+        if x > self.over:
+            return x // 2
+        return x
+
+
+def test_objects_that_are_called_are_converted_unless_they_are_marked() -> None:
+    def define() -> Any:
+        return Halved(3)(number())
+
+    def marked() -> Any:
+        return do_not_convert(Halved(3))(number())
+
+    assert values(define) == [0, 1, 2, 3, 2, 2, 3, 3]
+    with pytest.raises(
+        ConditionError, match=r"the truth of the data node .* \(test_conditionals.py:\d+ in __call__: if x"
+    ):
+        values(marked)
+
+
+def test_lambdas_that_share_a_line_are_taken_as_they_are_unless_they_hold_a_condition() -> None:
+    plus, minus = lambda x: x + 1, lambda x: x - 1
+    up, down = lambda x: x + 1 if x > 3 else x, lambda x: x - 1 if x > 3 else x
+
+    def define() -> Any:
+        return minus(plus(plus(number())))
+
+    def with_conditions() -> Any:
+        return down(up(number()))
+
+    assert values(define) == [1, 2, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(
+        GraphError, match="cannot be rewritten for conditions: .* a lambda on a line of its own; use cond"
+    ):
+        values(with_conditions)
+
+
+def test_loops_go_on_for_all_samples_alike() -> None:
+    def while_data() -> Any:
+        x = number()
+        while x > 3:
+            x = x - 1
+        return x
+
+    def broken() -> Any:
+        x = number()
+        for _ in range(3):
+            if x > 4:
+                break
+            x = x + 1
+        return x
+
+    def returned() -> Any:
+        x = number()
+        for _ in range(3):
+            if x > 4:
+                return x * 100
+            x = x + 1
+        return x
+
+    def counted() -> Any:
+        x = number()
+        rounds = 0
+        while rounds < 3:
+            if x < 4:
+                x = x + 1
+            rounds += 1
+            if rounds == 2:
+                break
+        return x
+
+    for define, line in ((while_data, "while x > 3:"), (broken, "for _ in"), (returned, "for _ in")):
+        words = (
+            rf"a loop goes on or ends for all samples alike, .*\(test_conditionals.py:\d+ in {define.__name__}: {line}"
+        )
+        with pytest.raises(ConditionError, match=words):
+            values(define)
+    assert values(counted) == [2, 3, 4, 4, 4, 5, 6, 7]
+
+
+def test_asserting_data_names_its_line() -> None:
+    def define() -> Any:
+        x = number()
+        assert x > 3
+        return x
+
+    with pytest.raises(ConditionError, match=r"`assert` and `in` take no data nodes. \(.* in define: assert x > 3\)"):
+        values(define)
+
+
 def test_what_cannot_be_rewritten_says_what_to_do() -> None:
     namespace: dict[str, Any] = {"number": number}
     exec("def define():\n    return number()", namespace)
