@@ -245,13 +245,16 @@ class ColumnReader:
         return made
 
     def _fill(self, feature: str, value: Any) -> Any:
-        """The padding value, exact in the feature's dtype: −1 in a uint8 would be 255."""
+        """The padding value in the feature's dtype: rounded to a float, exact in all others (−1 in uint8 is 255)."""
         spec = self.spec(feature)
         if spec.is_text:
             empty: Any = b"" if spec.dtype == dtypes.BYTES else ""
             return value if isinstance(value, type(empty)) else empty
-        cast = np.asarray(value).astype(spec.numpy_dtype)
-        if not np.array_equal(cast.astype(np.float64), np.asarray(value, np.float64), equal_nan=True):
+        with np.errstate(over="ignore"):
+            cast = np.asarray(value).astype(spec.numpy_dtype)
+        found, wanted = cast.astype(np.float64), np.asarray(value, np.float64)
+        rounded = spec.dtype in dtypes.FLOATS and np.array_equal(np.isfinite(found), np.isfinite(wanted))
+        if not rounded and not np.array_equal(found, wanted, equal_nan=True):
             raise SpecError(
                 f"feature {feature!r}: expected a pad_value that is exact in {spec.dtype}, got {value!r}",
                 feature=feature,

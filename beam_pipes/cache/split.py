@@ -259,7 +259,7 @@ class Split:
 
         Raises:
             ExampleIndexError: an index lies outside the split.
-            SpecError: a record is longer than `pad_to`, or the pad value is not exact in the dtype.
+            SpecError: a record is longer than `pad_to`, or the dtype does not hold the pad value (floats round it).
         """
         if ragged not in ("pad", "values"):
             raise SpecError(f'ragged should be "pad" or "values", got {ragged!r}')

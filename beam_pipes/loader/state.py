@@ -1,7 +1,9 @@
 """The state of a loader: where it stands, and everything that determines what comes next.
 
-One JSON of less than a kilobyte, the same on every host. It does not hold the batch size, the number of hosts, workers
-or epochs, nor the choice of features: those may change between saving and restoring, the order of the rows may not.
+One JSON of less than a kilobyte, the same on every host; longer only where the rates of a mixture of more than some 30
+sources were changed on the way, as it then holds the place of each. It does not hold the batch size, the number of
+hosts, workers or epochs, nor the choice of features: those may change between saving and restoring, the order of the
+rows may not.
 """
 
 from __future__ import annotations

@@ -259,6 +259,18 @@ def test_pad_to_and_pad_value_are_checked(mixed: tuple[Split, list[dict[str, Any
         split.gather([2], features=["nothing"])
 
 
+def test_a_pad_value_is_rounded_to_a_float_and_stays_in_its_range(tmp_path: Path) -> None:
+    examples = [{"mel": np.zeros(length, np.float32)} for length in (1, 2)]
+    spec = ExampleSpec({"mel": FeatureSpec("float32", shape=(None,))})
+    split = Cache.open(build(tmp_path, spec, [examples]))["train"]
+
+    padded = split.gather([0, 1], pad_value=-11.512925464970229)
+
+    assert padded["mel"][0].tolist() == [0.0, float(np.float32(-11.512925464970229))]
+    with pytest.raises(SpecError, match=r"'mel': expected a pad_value that is exact in float32, got 1e\+39"):
+        split.gather([0, 1], pad_value=1e39)
+
+
 def test_a_pickled_split_reads_the_same_snapshot(written: tuple[Split, list[dict[str, Any]]]) -> None:
     split, examples = written
     split.gather([0])

@@ -67,9 +67,12 @@ def cast_exactly(owner: str, array: Array, dtype: np.dtype[Any], index: int) -> 
         cast = array.astype(dtype)
         wrong = (array < np.iinfo(dtype).min) | (array > np.iinfo(dtype).max)
     elif kinds in ("if", "uf"):
-        cast = array.astype(dtype)
-        exact_up_to = 2 ** (np.finfo(dtype).nmant + 1)  # float32 holds every integer up to 2^24
-        wrong = (array > exact_up_to) | (array < -exact_up_to)
+        limits = np.iinfo(array.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(dtype)
+            # Of the integers beyond 2^24, float32 holds some. A float beyond the integers has no way back.
+            wide = cast.astype(np.result_type(dtype, np.float64))
+            wrong = (wide < float(limits.min)) | (wide >= float(limits.max) + 1) | (cast.astype(array.dtype) != array)
     else:
         raise DatasetError(
             f"{owner} makes a batch of dtype {dtype}, but example {index} has dtype {array.dtype}; pass another dtype, "

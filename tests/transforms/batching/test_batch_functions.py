@@ -49,6 +49,15 @@ def test_waves_keep_their_channels():
     assert same(np.array([[[1, 1, 1]] * 2, [[1, 0, 0]] * 2], np.float32), stereo)
 
 
+def test_integers_that_a_float_holds_are_taken_however_large():
+    values = [1000 << 16, -2000 << 16, -(2**31)]
+
+    assert same(np.array([values], np.float32), batch_wav([np.array(values, np.int32)]))
+    for value, dtype in ((2**31 - 1, np.int32), (2**64 - 1, np.uint64), (2**63 - 1, np.int64)):
+        with pytest.raises(DatasetError, match=rf"example 0 holds {value} .*, which dtype float32 cannot hold"):
+            batch_wav([np.array([value], dtype)])
+
+
 def test_spectrograms_are_padded_along_time_wherever_that_is():
     long, short = np.ones((2, 3)), np.full((2, 1), 5.0)
 
