@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -18,9 +19,11 @@ def main() -> None:
     """The entry point `beam-pipes`. Exits with 1 and one message where a `BeamPipesError` says what went wrong."""
     require("typer", purpose="the command line")
     require("rich", purpose="the command line")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without arrows (latin-1) still shows the rest
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # declarations are named as modules of the directory one works in
-    # gRPC's handlers for fork can deadlock a process that has threads, and nothing of ours goes on after a fork with it.
+    # gRPC's handlers for fork can deadlock a process that has threads, and nothing of ours uses it after a fork.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     from runners.commands import app
 

@@ -59,6 +59,13 @@ def deliveries(loader: Loader, step: int) -> list[Delivery]:
     Raises `LoaderError` for a step outside the run, `CacheNotFoundError` for a cache that was built without lineage.
     """
     steps = loader._next_step(loader._cursor_at(step))
+    if steps is None and loader.steps_per_epoch == 0:
+        raise LoaderError(
+            f"there is no step {step}: expected batches of at most {loader.rows_per_epoch} rows, which is what an "
+            f"epoch has, got batch_size={loader.batch_size}, and last='drop' gives no smaller ones. Give a smaller "
+            "batch size, or last='pad' or 'partial'.",
+            step=step,
+        )
     if steps is None or (loader.epochs is not None and loader.steps_per_epoch and step >= len(loader)):
         raise LoaderError(f"step {step} is outside the run of {len(loader)} steps", step=step)
     stream = loader._reader.stream

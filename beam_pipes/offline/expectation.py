@@ -62,7 +62,7 @@ def expect(text: str) -> Expectation:
 
     Raises `DeclarationError` where the text is none of these.
     """
-    match = _GRAMMAR.fullmatch(text.strip())
+    match = _GRAMMAR.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise DeclarationError(
             f"cannot read the expectation {text!r}. Expected SUBJECT [pNN | mean | max | records], then 'within N% of "
@@ -71,6 +71,14 @@ def expect(text: str) -> Expectation:
         )
     limit = match["limit"]
     low, high = match["low"], match["high"]
+    if low is not None and float(low) > float(high):
+        raise DeclarationError(
+            f"the expectation {text!r} cannot hold: {low} is above {high}. Expected 'between LOW and HIGH'."
+        )
+    if match["within"] is not None and float(match["within"]) < 0:
+        raise DeclarationError(
+            f"the expectation {text!r} cannot hold: 'within N%' is a distance, up or down. Expected N of at least 0."
+        )
     if limit is not None:
         low, high = (limit, None) if match["comparison"] == ">=" else (None, limit)
     return Expectation(

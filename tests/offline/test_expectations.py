@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,22 @@ def test_quantiles_of_a_histogram() -> None:
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(DeclarationError, match="cannot read the expectation .* Expected SUBJECT"):
+        expect(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "written within -20% of last snapshot",
+            "cannot hold: 'within N%' is a distance, up or down. Expected N of at",
+        ),
+        ("written between 100 and 5", "cannot hold: 100 is above 5. Expected 'between LOW and HIGH'"),
+        (3, "cannot read the expectation 3. Expected SUBJECT"),
+    ],
+)
+def test_expectations_that_cannot_hold_are_refused(text: Any, words: str) -> None:
+    with pytest.raises(DeclarationError, match=words):
         expect(text)
 
 

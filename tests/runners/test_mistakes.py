@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +156,22 @@ def test_numbers_of_examples_are_not_negative(
 
     assert result.exit_code == 2
     assert "greater than or equal to 0" in result.output
+
+
+def test_a_batch_that_is_larger_than_an_epoch_has_no_steps(cache: Path) -> None:
+    told = refused("who", cache, "--split", "words", "--step", "3", "--batch-size", "99999")
+
+    expected = (
+        "there is no step 3: expected batches of at most 6 rows, which is what an epoch has, got batch_size=99999"
+    )
+    assert told.startswith(expected)
+
+
+def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, text_input: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "runners", "plan", "sample_declarations:words", "--to", str(cache.parent / "new")]
+
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"bytes \u2192 " in done.stdout
