@@ -28,6 +28,8 @@ modules = {type(part).__module__ for part in (declaration.source, *(unit.stage f
 print(json.dumps({name: sys.modules[name].__file__ for name in sorted(modules) if name in sys.modules}))
 """
 
+_NO_BEAM_PIPES = "ModuleNotFoundError: No module named 'beam_pipes'"
+
 
 class WorkerEnvironment:
     """A worker's Python in a directory; made by `make_worker_environment`."""
@@ -70,6 +72,11 @@ class WorkerEnvironment:
         Raises `WorkerEnvironmentError` where it cannot be imported, naming the module that is missing.
         """
         done = self.run(_LOAD, reference)
+        if done.returncode and _NO_BEAM_PIPES in done.stderr:
+            raise WorkerEnvironmentError(
+                f"a worker cannot import {reference!r}: it has no beam_pipes, which reads the declaration there. Give "
+                "--extra-package with the sdist or the wheel of beam-pipes, as the job is given it (extra_packages)."
+            )
         if done.returncode:
             raise WorkerEnvironmentError(
                 f"a worker cannot import {reference!r}: {_last_lines(done.stderr)}. Put what is missing into the "
@@ -86,6 +93,9 @@ def make_worker_environment(
 
     Beam has the version that it has here. Raises `WorkerEnvironmentError` where something cannot be built or installed.
     """
+    for option, file in (("setup_file", setup_file), *(("an extra package", package) for package in extra_packages)):
+        if file is not None and not Path(file).is_file():
+            raise WorkerEnvironmentError(f"{option}: expected a file at {file!r}, and there is none.")
     venv.create(directory, with_pip=importlib.util.find_spec("uv") is None)
     environment = WorkerEnvironment(directory)
     beam = importlib.metadata.version("apache-beam")

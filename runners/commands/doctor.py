@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from beam_pipes.offline.reference import load_declaration
 from runners.commands.tables import console
 from runners.worker_environment import make_worker_environment
 
@@ -21,6 +22,7 @@ def doctor_command(
 
     Example: beam-pipes doctor my_package.job:declaration --setup-file setup.py --extra-package beam_pipes.tar.gz
     """
+    load_declaration(declaration)  # what cannot be imported here is said at once
     with tempfile.TemporaryDirectory(prefix="beam-pipes-doctor-") as directory:
         console.print("Installing what a worker would have…")
         environment = make_worker_environment(

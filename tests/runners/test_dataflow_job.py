@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,13 @@ def test_the_doctor_finds_what_workers_would_miss(worker: WorkerEnvironment, pac
 
     assert set(files) == {"cloud_words", "beam_pipes.sources.text_lines"}
     assert all(str(worker.directory) in file for file in files.values())
+
+
+def test_the_doctor_asks_for_beam_pipes_itself(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare")
+
+    with pytest.raises(WorkerEnvironmentError, match=r"it has no beam_pipes, .* Give --extra-package with the sdist"):
+        WorkerEnvironment(tmp_path / "bare").load("cloud_words:declaration")
 
 
 def test_a_setup_file_that_makes_no_package_is_an_error(tmp_path: Path) -> None:

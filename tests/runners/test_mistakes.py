@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,30 @@ def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, te
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"bytes \u2192 " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(("no_such_job:d",), "cannot import 'no_such_job' of 'no_such_job:d': there is no", id="module"),
+        pytest.param(
+            ("sample_declarations:words", "--setup-file", "none.py"),
+            "setup_file: expected a file at 'none.py', and there is none.",
+            id="setup_file",
+        ),
+        pytest.param(
+            ("sample_declarations:words", "--extra-package", "none.tar.gz"),
+            "an extra package: expected a file at 'none.tar.gz', and there is none.",
+            id="extra_package",
+        ),
+    ],
+)
+def test_the_doctor_sees_what_is_missing_here_first(
+    arguments: tuple[str, ...], words: str, text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+    assert refused("doctor", *arguments).startswith(words)
+    assert list((tmp_path / "tmp").iterdir()) == []
