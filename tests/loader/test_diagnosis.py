@@ -29,6 +29,9 @@ def slowly(batch: Any) -> Any:
 
 
 class SlowStorage(LocalStorage):
+    def local_path(self, path: str) -> str | None:
+        return None  # nothing is read in place
+
     def open_read(self, path: str) -> Any:
         time.sleep(DELAY_SECS)
         return super().open_read(path)
