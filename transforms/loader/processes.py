@@ -11,9 +11,10 @@ import contextlib
 import itertools
 import multiprocessing
 import pickle
-import signal
+import time
 from collections import deque
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -22,6 +23,7 @@ from beam_pipes.errors import ExampleError, LoaderWorkerError
 from beam_pipes.loader.waiting import LOOK_SECS, Waiting
 from transforms.datasets.base import MapStyle
 from transforms.loader.fetching import short
+from transforms.loader.interrupts import children_deaf_to_interrupts, interrupts_held_back
 from transforms.loader.threads import Loaded
 from transforms.loader.transport import encode, receive, send
 from transforms.loader.worker import Failure, serve
@@ -43,6 +45,7 @@ class WorkerPool:
     """
 
     def __init__(self, dataset: MapStyle, num_workers: int) -> None:
+        self._workers: list[tuple[SpawnProcess, Connection]] = []
         try:
             packed = pickle.dumps(dataset, protocol=5)
         except Exception as error:
@@ -51,18 +54,10 @@ class WorkerPool:
                 f"{type(error).__name__}: {error}. Define its classes and functions at the top of a module, or use "
                 "worker_type='thread'"
             ) from error
-        context = multiprocessing.get_context("spawn")
-        self._workers: list[tuple[SpawnProcess, Connection]] = []
         try:
             for number in range(num_workers):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=serve, args=(theirs,), name=f"transforms-loader-{number}", daemon=True)
-                try:
-                    with _interrupts_held_back():
-                        process.start()
-                finally:
-                    theirs.close()
-                self._workers.append((process, ours))
+                with interrupts_held_back():
+                    self._start(number)
             for _, connection in self._workers:
                 with contextlib.suppress(ConnectionError):
                     connection.send_bytes(packed)
@@ -92,16 +87,34 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends every worker: by closing its pipe, by force where that does not help within seconds."""
-        for _, connection in self._workers:
-            connection.close()
-        for process, _ in self._workers:
-            process.join(JOIN_SECS)
-            if process.is_alive():
-                process.kill()
-                process.join(JOIN_SECS)
-            if not process.is_alive():  # SIGKILL waits for the kernel, as for a disk that does not answer
-                process.close()
-        self._workers.clear()
+        with interrupts_held_back():
+            for _, connection in self._workers:
+                connection.close()
+            deadline = time.monotonic() + JOIN_SECS
+            for process, _ in self._workers:
+                process.join(max(0.0, deadline - time.monotonic()))
+                if process.is_alive():
+                    process.kill()
+                    process.join(JOIN_SECS)
+                if not process.is_alive():  # SIGKILL waits for the kernel, as for a disk that does not answer
+                    process.close()
+            self._workers.clear()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_workers"):  # an interrupt may have come before anyone held the pool, or it held anything
+            self.close()
+
+    def _start(self, number: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs,), name=f"transforms-loader-{number}", daemon=True)
+        resource_tracker.ensure_running()  # a start that finds it gone unblocks Ctrl-C again
+        try:
+            with children_deaf_to_interrupts():
+                process.start()
+        finally:
+            theirs.close()
+        self._workers.append((process, ours))
 
     def _request(self, number: int, epoch: int, indices: list[int]) -> tuple[int, list[int]]:
         connection = self._workers[number][1]
@@ -145,16 +158,6 @@ class WorkerPool:
             exit_code=process.exitcode,
             indices=indices,
         )
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C waits, here for a moment and in a process that is started until it has decided not to hear it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _rebuilt(failure: Failure, number: int) -> ExampleError:
