@@ -9,6 +9,7 @@ from beam_pipes.loader.packing import ALGORITHMS, lower_bound
 from beam_pipes.loader.packing.best_fit import best_fit
 from beam_pipes.loader.packing.first_fit import first_fit
 from beam_pipes.loader.packing.next_fit import next_fit
+from beam_pipes.loader.packing.stable_order import stable_order
 from beam_pipes.loader.packing.vector_fit import vector_fit
 
 
@@ -31,6 +32,14 @@ def test_no_bin_overflows_and_bins_are_numbered_without_gaps(name, problem):
     assert sorted(set(bins.tolist())) == list(range(len(set(bins.tolist()))))
     assert np.bincount(bins, weights=lengths, minlength=1).max() <= capacity
     assert lower_bound(lengths, capacity) <= len(set(bins.tolist()))
+
+
+@given(st.data(), st.sampled_from([1, 2, 3, 1 << 16, (1 << 16) + 1, 1 << 20, 1 << 32, (1 << 40) + 7]))
+def test_the_stable_order_is_that_of_numpy(data, below):
+    some = data.draw(st.lists(st.integers(0, below - 1), min_size=1, max_size=5))
+    keys = np.array(data.draw(st.lists(st.sampled_from([*some, 0, below - 1]), max_size=60)), np.int64)
+
+    assert stable_order(keys, below).tolist() == np.argsort(keys, kind="stable").tolist()
 
 
 @given(problems())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.loader.packing.stable_order import stable_order
+
 Int64 = npt.NDArray[np.int64]
 
 
@@ -18,13 +20,14 @@ def best_fit(lengths: Int64, capacity: int) -> Int64:
     lengths: bins of equal space are interchangeable, so all items of one length go into all bins of one space at once.
     Time is that of sorting the lengths, plus one step for each pair (length, space) that meets.
     """
-    order = np.argsort(-lengths, kind="stable")
+    order = stable_order(capacity - lengths, capacity)
     bins = np.empty(len(lengths), np.int64)
-    values, firsts = np.unique(-lengths[order], return_index=True)
+    sorted_lengths = lengths[order]
+    firsts = np.flatnonzero(np.diff(sorted_lengths, prepend=capacity + 1))
     lasts = np.append(firsts, len(lengths))[1:]
     open_bins = _OpenBins()
     num_bins = 0
-    for value, first, last in zip((-values).tolist(), firsts.tolist(), lasts.tolist(), strict=True):
+    for value, first, last in zip(sorted_lengths[firsts].tolist(), firsts.tolist(), lasts.tolist(), strict=True):
         while first < last:
             space = open_bins.tightest(value)
             per_bin = (space or capacity) // value
@@ -36,7 +39,7 @@ def best_fit(lengths: Int64, capacity: int) -> Int64:
             else:
                 taken = open_bins.take(space, wanted)
             placed = min(last - first, per_bin * len(taken))
-            bins[order[first : first + placed]] = np.repeat(taken, per_bin)[:placed]
+            bins[order[first : first + placed]] = taken.repeat(per_bin)[:placed] if per_bin > 1 else taken
             first += placed
             full, in_last = divmod(placed, per_bin)
             open_bins.put(space - per_bin * value, taken[:full])

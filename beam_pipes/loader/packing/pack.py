@@ -15,6 +15,7 @@ from beam_pipes.loader.packing.first_fit import first_fit
 from beam_pipes.loader.packing.lower_bound import lower_bound
 from beam_pipes.loader.packing.next_fit import next_fit
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan
+from beam_pipes.loader.packing.stable_order import stable_order
 from beam_pipes.loader.packing.vector_fit import vector_fit
 
 Int64 = npt.NDArray[np.int64]
@@ -85,8 +86,8 @@ def pack(
         bins = ALGORITHMS[algorithm](lengths[:, 0], int(capacities[0]))
     else:
         bins = vector_fit(lengths, tuple(capacities.tolist()))
-    order = np.argsort(bins, kind="stable")
     num_bins = int(bins.max()) + 1 if len(bins) else 0
+    order = stable_order(bins, num_bins)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(bins, minlength=num_bins)))) if num_bins else np.zeros(1)
     totals = {}
     for index, (name, limit) in enumerate(limits.items()):
