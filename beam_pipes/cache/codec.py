@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache import dtypes
+from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.decode_fields import decoder_of, own_array
 from beam_pipes.cache.encode_fields import Headers, converter_of
 from beam_pipes.cache.fields import (
@@ -20,7 +20,6 @@ from beam_pipes.cache.fields import (
 )
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.layout import FixedLayout
-from beam_pipes.cache.messages import Example as ExampleMessage
 from beam_pipes.cache.own_records import OwnRecords
 from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
 from beam_pipes.cache.wire import FILLER
@@ -169,7 +168,7 @@ class ExampleCodec:
             if ours is not None:
                 return ours
         try:
-            features = ExampleMessage.FromString(payload).features.feature
+            features = messages.Example.FromString(payload).features.feature
         except DecodeError as error:
             raise CorruptRecordError(
                 f"expected a serialized Example, got {len(payload)} bytes that do not parse: {error}. Is the record of "

@@ -10,10 +10,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from beam_pipes.cache import messages
 from beam_pipes.cache.decode_fields import bytes_decoder_of, decoder_of
 from beam_pipes.cache.encode_fields import Headers
 from beam_pipes.cache.fields import Field
-from beam_pipes.cache.messages import Example as ExampleMessage
 from beam_pipes.cache.spec import ExampleSpec
 
 _FILLER_TAG = 0x7A
@@ -81,7 +81,7 @@ class OwnRecords:
                 found[field.feature] = direct(payload[start:end], shapes.get(field.feature))
             elif parsed is not None:
                 try:
-                    message = ExampleMessage.FromString(payload[chunk:end]).features.feature[field.name]
+                    message = messages.Example.FromString(payload[chunk:end]).features.feature[field.name]
                 except DecodeError:
                     return None  # numbers that do not parse: the general way says so
                 found[field.feature] = parsed(message, shapes.get(field.feature))

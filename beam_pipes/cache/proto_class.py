@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf import descriptor_pool, message_factory
-
 from beam_pipes.cache import messages
 from beam_pipes.cache.codec import BytesCodec, ExampleCodec, ProtoCodec, RecordCodec, RecordKind
 from beam_pipes.cache.split_manifest import SplitManifest
@@ -46,6 +44,8 @@ def find_message_class(full_name: str) -> Any:
     package, _, name = full_name.rpartition(".")
     if package == "beam_pipes" and hasattr(messages, name):
         return getattr(messages, name)
+    from google.protobuf import descriptor_pool, message_factory
+
     try:
         return message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(full_name))
     except KeyError:

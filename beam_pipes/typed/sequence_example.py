@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from numbers import Number
 from typing import Any
 
-from beam_pipes.cache.messages import SequenceExample
+from beam_pipes.cache import messages
 
 
-def make_sequence_example(inputs: Iterable[Sequence[float]], labels: Iterable[int | Sequence[int]]) -> SequenceExample:
+def make_sequence_example(
+    inputs: Iterable[Sequence[float]], labels: Iterable[int | Sequence[int]]
+) -> messages.SequenceExample:
     """A `SequenceExample` with the feature lists `inputs` (float, one vector a step) and `labels` (int64, one a step,
     or several).
 
@@ -20,7 +22,7 @@ def make_sequence_example(inputs: Iterable[Sequence[float]], labels: Iterable[in
 
     Source: Magenta, `make_sequence_example`.
     """
-    example = SequenceExample()
+    example = messages.SequenceExample()
     lists = example.feature_lists.feature_list
     features = lists["inputs"].feature  # naming a list creates it: an empty one is there too
     for vector in inputs:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache.messages import Example
+from beam_pipes.cache import messages
 
 # The feature under which an example is kept that is a single value and no mapping.
 _WHOLE = "value"
@@ -20,7 +20,7 @@ def raw_bytes(example: Any) -> bytes:
     """
     if isinstance(example, bytes):
         return example
-    message = Example()
+    message = messages.Example()
     for name, value in (example if isinstance(example, Mapping) else {_WHOLE: example}).items():
         fill_feature(message.features.feature[str(name)], value)
     serialized: bytes = message.SerializeToString(deterministic=True)
@@ -45,7 +45,7 @@ def fill_feature(feature: Any, value: Any) -> None:
 
 def example_of(raw: bytes) -> Any:
     """The example of `raw_bytes`, its numbers as int64 and float32."""
-    features = Example.FromString(raw).features.feature
+    features = messages.Example.FromString(raw).features.feature
     values = {name: _value(feature) for name, feature in features.items()}
     return values[_WHOLE] if values.keys() == {_WHOLE} else values
 

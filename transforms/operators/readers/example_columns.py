@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from beam_pipes.cache import messages
 from beam_pipes.cache.gather import overlapping_rows, take_runs
-from beam_pipes.cache.messages import Example as ExampleMessage
 from beam_pipes.graph.tfrecord import LISTS, TFRecordFeature, float32, string
 from transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
 
@@ -40,7 +40,7 @@ class ExampleColumns:
     def parse(self, payload: bytes, outputs: Collection[int]) -> list[Any]:
         """The samples of one record, None for features that are not asked for; `ValueError` says what is wrong."""
         try:
-            found = ExampleMessage.FromString(payload).features.feature
+            found = messages.Example.FromString(payload).features.feature
         except DecodeError as error:
             raise ValueError(f"the record is not a serialized Example ({len(payload)} bytes): {error}") from error
         return [
