@@ -20,11 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf import descriptor_pb2
-
 from beam_pipes.engine.canonical import Canonicalizer, qualified_name
 from beam_pipes.engine.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
-from beam_pipes.engine.source_code import assignments, class_node, function_node
+from beam_pipes.engine.source_code import assignments, class_node, function_node, functions_of
 from beam_pipes.errors import DeclarationError
 
 FRAMEWORK = frozenset({"beam_pipes", "transforms", "runners"})
@@ -142,7 +140,7 @@ class CodeClosure:
         module = _module_of(thing)
         self._home = module
         if isinstance(thing, type):
-            env = {name: cell for f in _methods(thing) for name, cell in _cells(f).items()}
+            env = {name: cell for f in functions_of(thing) for name, cell in _cells(f).items()}
             scope = getattr(sys.modules.get(module), "__dict__", {})
             for base in thing.__mro__[1:]:
                 if in_scope(_module_of(base), module):
@@ -358,6 +356,8 @@ def _code_of_function(function: types.FunctionType) -> _Code:
 def _code_of_class(cls: type) -> _Code:
     def parse() -> _Code:
         if hasattr(cls, "DESCRIPTOR") and hasattr(cls, "SerializeToString"):
+            from google.protobuf import descriptor_pb2
+
             # A proto message is what its descriptor says; the class differs from version to version of the runtime.
             descriptor = descriptor_pb2.DescriptorProto()
             cls.DESCRIPTOR.CopyToProto(descriptor)
@@ -368,7 +368,7 @@ def _code_of_class(cls: type) -> _Code:
         node = class_node(cls)
         if node is not None:
             return _Code([node], code_facts(node))
-        methods = sorted(_methods(cls), key=lambda f: f.__qualname__)
+        methods = sorted(functions_of(cls), key=lambda f: f.__qualname__)
         values = [
             [name, repr(value)]
             for name, value in sorted(vars(cls).items())
@@ -403,19 +403,6 @@ def _bytecode(code: types.CodeType, doc: str | None) -> list[Any]:
     ]
     shape = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0x2FF]
     return [shape, code.co_code.hex(), constants, list(code.co_names), len(code.co_freevars)]
-
-
-def _methods(cls: type) -> list[types.FunctionType]:
-    found = []
-    for member in vars(cls).values():
-        parts = [member.fget, member.fset, member.fdel] if isinstance(member, property) else [member]
-        for part in parts:
-            function = getattr(part, "__func__", getattr(part, "func", part))
-            if callable(function):
-                function = inspect.unwrap(function)
-            if isinstance(function, types.FunctionType):
-                found.append(function)
-    return found
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def function_node(function: FunctionType) -> FunctionNode | None:
 def class_node(cls: type) -> ast.ClassDef | None:
     """The definition of a class; None where its source is not available."""
     module = sys.modules.get(cls.__module__)
-    codes = [function.__code__ for member in vars(cls).values() for function in _functions(member)]
+    codes = [function.__code__ for function in functions_of(cls)]
     # At a prompt or in a notebook the module has no file, but methods know theirs; those that a dataclass made do not.
     written = [code.co_filename for code in codes if code.co_filename != "<string>"]
     path = getattr(module, "__file__", None) or (written[0] if written else None)
@@ -95,11 +95,14 @@ def class_node(cls: type) -> ast.ClassDef | None:
     return None
 
 
-def _functions(member: object) -> list[FunctionType]:
-    """The functions that a member of a class is made of: a method's, a property's, a class or static method's."""
-    parts = [getattr(member, name, None) for name in ("fget", "fset", "fdel", "__func__", "func")]
-    found = [inspect.unwrap(part) for part in (member, *parts) if callable(part)]
-    return [part for part in found if isinstance(part, FunctionType)]
+def functions_of(cls: type) -> list[FunctionType]:
+    """The functions that a class's own members are made of, without their decorators: of methods, properties, class and
+    static methods, each once."""
+    found = []
+    for member in vars(cls).values():
+        parts = [getattr(member, name, None) for name in ("fget", "fset", "fdel", "__func__", "func")]
+        found += [inspect.unwrap(part) for part in (member, *parts) if callable(part)]
+    return list(dict.fromkeys(function for function in found if isinstance(function, FunctionType)))
 
 
 def assignments(module_globals: dict[str, object], name: str) -> list[ast.stmt]:
