@@ -17,7 +17,9 @@ packed_read_to_tfdata          tokens per second of language-model rows: `get_lo
 packed_read_to_reference       the same against seqio's `get_dataset` over its own cache; null without it
 density                        share of tokens in the rows of `get_loader`; `density_online` is that of online packing
 enc_dec_rows_to_next_fit       encoder-decoder rows of the plan over rows of online packing, for some lengths of
-                               inputs/targets: the fewer examples a row takes, the more next-fit wastes
+                               inputs/targets: the fewer examples a row takes, the more next-fit wastes. `corpus` is the
+                               task's, whose targets are a quarter of each paragraph, so that both run full together;
+                               `documented_code` is the code of the standard library → its docstrings
 mixture_of_300                 seconds to the first batch of 300 cached tasks, and threads begun
 """
 
@@ -31,13 +33,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.harness import parser, ratio, report
-from benchmarks.text_to_text import CORPUS_VARIABLE, PAIR_LENGTHS, ROW_LENGTH, TASK
+from benchmarks.text_to_text import (
+    CODE_LENGTHS,
+    CORPUS_VARIABLE,
+    PAIR_LENGTHS,
+    ROW_LENGTH,
+    TASK,
+    documented_code,
+    vocabulary_of,
+)
 
 BUILDS = ("bare", "one_core", "all_cores")
 BATCH_SIZE = 32
@@ -47,7 +59,7 @@ def build_bare(corpus: str, to: str) -> dict[str, Any]:
     """What one writes by hand."""
     import tensorflow as tf
 
-    from benchmarks.text_to_text import encoded, raw_lines, split_columns, vocabulary_of
+    from benchmarks.text_to_text import encoded, raw_lines, split_columns
 
     vocabulary = vocabulary_of(corpus)
     vocabulary.encode("loaded")
@@ -154,11 +166,32 @@ def densities(cached: str) -> dict[str, Any]:
     return {
         "density": 1 - (lm.waste or 0.0),
         "density_online": lm_tokens / (lm_rows * ROW_LENGTH),
-        "enc_dec_rows_to_next_fit": {
-            f"{lengths['inputs']}/{lengths['targets']}": planned / packed
+        "rows_to_next_fit": {
+            _slashed(lengths): planned / packed
             for lengths, planned, packed in zip(PAIR_LENGTHS, pairs, pairs_online, strict=True)
         },
     }
+
+
+def rows_of(texts: Iterable[Mapping[str, str]], vocabulary: Any) -> dict[str, float]:
+    """Planned rows of pairs of texts over rows of online packing."""
+    from beam_pipes.loader.packing.vector_fit import vector_fit
+    from transforms.converters import EncDecFeatureConverter
+
+    pairs = [{name: np.asarray(vocabulary.encode(text), np.int32) for name, text in pair.items()} for pair in texts]
+    ratios = {}
+    for lengths in CODE_LENGTHS:
+        trimmed = [{name: pair[name][:length] for name, length in lengths.items()} for pair in pairs]
+        counted = np.array([[len(pair[name]) for name in lengths] for pair in trimmed])
+        planned = int(vector_fit(counted, tuple(lengths.values())).max()) + 1
+        ratios[_slashed(lengths)] = planned / sum(
+            1 for _ in EncDecFeatureConverter().convert_examples(trimmed, lengths)
+        )
+    return ratios
+
+
+def _slashed(lengths: Mapping[str, int]) -> str:
+    return "/".join(map(str, lengths.values()))
 
 
 def many_tasks(cached: str, to: str, count: int) -> dict[str, Any]:
@@ -201,6 +234,8 @@ def child(mode: str, corpus: str, path: str, extra: str) -> None:
         result = build_ours(corpus, path, None, seqio_files=True)
     elif mode == "densities":
         result = densities(path)
+    elif mode == "code":
+        result = rows_of(documented_code(), vocabulary_of(corpus))
     elif mode == "many":
         result = many_tasks(path, extra, 300)
     else:
@@ -351,6 +386,10 @@ def _reading(python: Path | None, corpus: Path, work: Path, secs: float, repeats
         figures = run_seqio(python, "read", work / "part", work / "theirs", secs) or {}
         results["packed_read_to_reference"] = results["tokens_per_sec"] / (figures["tokens"] / figures["secs"])
     results |= run("densities", corpus, work / "raw")
+    results["enc_dec_rows_to_next_fit"] = {
+        "corpus": results.pop("rows_to_next_fit"),
+        "documented_code": run("code", corpus, work / "raw"),
+    }
     many = work / "many"
     many.mkdir()
     results["mixture_of_300"] = run("many", work / "part", _small_cache(work), many)

@@ -5,8 +5,10 @@ Imported by workers of builds, which need the task registered: the corpus stands
 
 from __future__ import annotations
 
+import ast
 import glob
 import os
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from beam_pipes import tasks
 CORPUS_VARIABLE = "BEAM_PIPES_BENCHMARK_PAIRS"
 TASK = "text_to_text"
 PAIR_LENGTHS = [{"inputs": 512, "targets": 128}, {"inputs": 96, "targets": 32}, {"inputs": 64, "targets": 24}]
+CODE_LENGTHS = [{"inputs": 2048, "targets": 512}, {"inputs": 1024, "targets": 256}, {"inputs": 512, "targets": 128}]
 ROW_LENGTH = 1024
 
 _LONGEST_WORDS = 400
@@ -39,6 +42,22 @@ def write_pairs(directory: Path, num_bytes: int) -> None:
                     out.write(f"{' '.join(words[:cut])}\t{' '.join(words[cut:])}\n")
         path.unlink()
     paragraphs.rmdir()
+
+
+def documented_code() -> Iterator[dict[str, str]]:
+    """The functions and classes of this Python's standard library that have a docstring: the code as inputs, what is
+    said of it as targets. How long the one is says little about the other."""
+    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
+        if "site-packages" in path.parts:
+            continue
+        try:
+            source = path.read_text(encoding="utf-8")
+            tree = ast.parse(source)
+        except (UnicodeDecodeError, SyntaxError):  # not every file is meant to be parsed
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and (said := ast.get_docstring(node)):
+                yield {"inputs": ast.get_source_segment(source, node) or "", "targets": said}
 
 
 def train_vocabulary(directory: Path, vocab_size: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -36,8 +39,17 @@ def test_the_benchmark_builds_reads_and_mixes(corpus: Path, tmp_path: Path) -> N
     assert built["targets_tokens"] == sum(len(example["targets"]) for example in made)
     assert read["tokens"] > 0 and read["rows"] > 0
     assert 0.5 < density["density"] <= 1 and density["density_online"] <= density["density"]
-    assert all(0.5 < ratio <= 1 for ratio in density["enc_dec_rows_to_next_fit"].values())
+    assert all(0.5 < ratio <= 1 for ratio in density["rows_to_next_fit"].values())
     assert many["threads"] < 64 and many["tasks"] == 5
+
+
+def test_code_and_its_docstrings_are_packed_too(corpus: Path) -> None:
+    pairs = list(itertools.islice(text_to_text.documented_code(), 100))
+
+    rows = benchmark.rows_of(pairs, text_to_text.vocabulary_of(str(corpus)))
+
+    assert all(ast.parse(textwrap.dedent(pair["inputs"])) and pair["targets"] for pair in pairs)
+    assert list(rows) == ["2048/512", "1024/256", "512/128"] and all(0.5 < ratio <= 1 for ratio in rows.values())
 
 
 def test_a_part_of_the_corpus_is_its_beginning(corpus: Path, tmp_path: Path) -> None:
