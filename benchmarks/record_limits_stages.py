@@ -1,4 +1,4 @@
-"""What `benchmarks.record_limits` builds; a module of its own, for a spare worker imports it while the others work."""
+"""What `benchmarks.record_limits` builds; a module of its own, which workers import."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
 
 INPUT_VARIABLE = "RECORD_LIMITS_INPUT"
+WAIT_SECS_VARIABLE = "RECORD_LIMITS_WAIT_SECS"
 ROUNDS_VARIABLE = "RECORD_LIMITS_ROUNDS"
 
 TIMEOUT_SECS = 0.5
@@ -35,11 +36,12 @@ class Work(Pipeline):
             taken = []
             while True:
                 taken.append(b"x" * (4 << 20))
-        work(int(os.environ[ROUNDS_VARIABLE]))
+        time.sleep(float(os.environ[WAIT_SECS_VARIABLE]))
+        hash_rounds(int(os.environ[ROUNDS_VARIABLE]))
         return [{"number": int(number)}]
 
 
-def work(rounds: int) -> None:
+def hash_rounds(rounds: int) -> None:
     """Hashes a kilobyte that often."""
     block = bytes(1024)
     for _ in range(rounds):
@@ -47,14 +49,14 @@ def work(rounds: int) -> None:
 
 
 def unlimited() -> Declaration:
-    """Lines → numbers; a source shard has about 100 of them, so that workers end together."""
+    """Lines → numbers; a source shard has about 30 of them, so that workers end together."""
     return Declaration(
         name="limits",
         source=TextLines(os.environ[INPUT_VARIABLE], pattern="*.txt"),
         pipeline=Work(),
         features={"number": FeatureSpec("int64")},
         on_error="dead_letter",
-        target_shard_bytes=1_000,
+        target_shard_bytes=300,
     )
 
 

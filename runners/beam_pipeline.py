@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_pipes.errors import BeamPipesError, BuildError
 from beam_pipes.extras import require
-from beam_pipes.offline.worker_process import python_path
+from beam_pipes.offline.interpreter import python_path
 from runners.error_in_words import error_in_words
 from runners.options import BeamOptions
 

@@ -48,6 +48,7 @@ class GuardedJob:
         self._runner: GraphRunner = graph_runner(declaration)
         for unit in self._runner.units:
             unit.show_index_in(cell.index_cell)
+        self._piece_records = 1  # as many as the last piece had shown to be right, of whatever source shard
 
     def run(self, task: ShardTask, *, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
         """Reads, transforms and writes one source shard, and commits it; a committed one is left as it is.
@@ -68,7 +69,6 @@ class GuardedJob:
         if done is None:
             output = task_output(self._declaration, self._header, task)
             try:
-                size = 1
                 for records in task_records(self._declaration, task):
                     replayed += 1
                     at, end = records.first_ordinal, records.first_ordinal + records.num_records
@@ -79,14 +79,14 @@ class GuardedJob:
                         else:
                             clock.mark(READ)
                             began = time.perf_counter()
-                            stop = _stop(at, end, size, journal, care)
+                            stop = _stop(at, end, min(self._piece_records, care.most_records), journal, care)
                             count = stop - at
                             batch = source_batch(self._declaration, records.cut(at, stop))
                             self._run_units(batch, task, clock)
                             part = output.encode(batch, output.next_sequence)
                             secs = time.perf_counter() - began
                             journal.add(part, first_ordinal=at, num_records=count, secs=secs)
-                            size = _next_size(size, count, secs, care)
+                            self._piece_records = _next_piece(self._piece_records, count, secs)
                         output.write(part)
                         clock.mark(WRITE)
                         tell(part.account, clock.lap())
@@ -123,9 +123,7 @@ def _stop(at: int, end: int, size: int, journal: ShardJournal, care: Care) -> in
     return min([stop, *(known for known in journal.parts if at < known < stop)])
 
 
-def _next_size(size: int, count: int, secs: float, care: Care) -> int:
-    if count == size and secs < PIECE_SECS / 2:
-        size *= 2
-    elif secs > 2 * PIECE_SECS:
-        size = max(1, size // 2)
-    return min(size, care.most_records)
+def _next_piece(records: int, count: int, secs: float) -> int:
+    if count == records and secs < PIECE_SECS / 2:
+        return min(2 * records, MOST_RECORDS)
+    return max(1, records // 2) if secs > 2 * PIECE_SECS else records

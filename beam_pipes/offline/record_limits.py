@@ -17,7 +17,7 @@ from beam_pipes.errors import DeclarationError
 if TYPE_CHECKING:
     from beam_pipes.offline.declaration import Declaration
 
-# A process is looked at every few milliseconds; what is shorter than some of them cannot be told apart.
+# A process is looked at ten times within its timeout or more often, but every 2 ms at most.
 SHORTEST_TIMEOUT_SECS = 0.02
 
 

@@ -1,8 +1,10 @@
 """A pool of worker processes that run shard tasks; where records have limits, they are supervised.
 
-The supervisor is whoever called: it looks at each worker's cell and memory every few milliseconds. A worker that is at
-the same record of the same stage for too long, or has grown too much meanwhile, is killed; the record goes into
-quarantine, and another worker, which was started before it was needed, goes on with the source shard from its journal.
+The supervisor is whoever called: ten times a second or more it looks at each worker's cell and memory. A worker that is
+at the same record of the same stage for too long, or has grown too much meanwhile, is killed; the record goes into
+quarantine, and another worker goes on with the source shard from its journal. That one is started when a worker is half
+way to a limit, so that it is there when it is needed, and a build without such records pays nothing for it.
+
 No signal and no exception reaches the stage, so nothing of it can be caught, swallowed or left half done: it works the
 same for a Python loop, a regular expression, `time.sleep` and a C call that never returns, and inside of Beam.
 """
@@ -12,17 +14,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import selectors
 import signal
 import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import wait
 from typing import IO, Any, Protocol
 
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import WorkerDiedError
+from beam_pipes.offline.fork_server import fork_server
 from beam_pipes.offline.guarded_job import Care, GuardedJob
 from beam_pipes.offline.process_figures import ProcessFigures
 from beam_pipes.offline.quarantine import Cause, Quarantined, remember
@@ -41,10 +44,11 @@ from beam_pipes.sources.source import SourceShard
 # How often progress is told: by a worker to its parent, and while nothing arrives.
 TELL_EVERY_SECS = 0.2
 
-# How often workers are looked at: a look costs 15 µs. A record may take memory at 10 GB a second.
-_LOOKS_A_TIMEOUT = 20
+# How often workers are looked at. A look takes 15 µs, or ten times that on a core that has done other things meanwhile.
+# What a record takes between two looks comes on top of its limit.
+_LOOKS_A_TIMEOUT = 10
 _LONGEST_LOOK_SECS = 0.1
-_MEMORY_LOOK_SECS = 0.02
+_MEMORY_LOOK_SECS = 0.05
 # A batch that has grown too much, and stays at one record without growing: for as many looks it may be about to go on.
 _LOOKS_OF_DOUBT = 5
 
@@ -114,24 +118,30 @@ class WorkerPool:
         self._limits = record_limits(handle.get())
         self._unit_names = [unit.name for unit in handle.get().graph.units]
         self._look_secs = _look_secs(self._limits.values())
-        self._idle = [WorkerProcess() for _ in range(workers)]
         self._spare: WorkerProcess | None = None
         self._running: dict[Any, _Running] = {}
+        self._selector = selectors.DefaultSelector()
+        self._server = fork_server(__name__)
+        self._idle: list[WorkerProcess] = []
+        try:
+            for _ in range(workers):
+                self._idle.append(WorkerProcess(self._server))
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, tasks: Sequence[ShardTask], watcher: Watcher) -> list[ShardReport]:
         """Runs all tasks; reports come in the order in which shards finish.
 
         Raises what a shard job raised, or `WorkerDiedError` naming the shard a process died on.
         """
-        left = deque(tasks)
+        left = deque(sorted(tasks, key=lambda task: -task.shard.num_bytes))  # a large one at the end is waited for
         reports: list[ShardReport] = []
         while left and self._idle:
             self._begin(self._idle.pop(), left.popleft(), watcher)
-        if self._limits and self._spare is None:
-            self._spare = self._new_spare()
         while self._running:
-            for ready in wait(list(self._running), timeout=self._look_secs):
-                running = self._running[ready]
+            for ready, _ in self._selector.select(timeout=self._look_secs):
+                running = self._running[ready.fileobj]
                 try:
                     kind, value = running.worker.connection.recv()
                 except (EOFError, ConnectionResetError):
@@ -162,6 +172,9 @@ class WorkerPool:
         for worker in [*self._idle, *filter(None, [self._spare])]:
             worker.close()
         self._idle, self._spare = [], None
+        self._selector.close()
+        if self._server is not None:
+            self._server.close()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -183,6 +196,7 @@ class WorkerPool:
             most_secs=2 * self._look_secs, now=time.monotonic(), waited=running.figures.waiting_secs()
         )
         self._running[worker.connection] = running
+        self._selector.register(worker.connection, selectors.EVENT_READ)
         watcher.began(task, worker.process.pid)
         if running.journal is None:
             worker.send((_run_task, (self._handle, self._header, task)))
@@ -190,9 +204,13 @@ class WorkerPool:
             worker.send((_run_guarded_task, (self._handle, self._header, task, running.care)))
             worker.send_file(running.journal.fileno())
 
-    def _end(self, running: _Running) -> None:
+    def _leave(self, running: _Running) -> None:
+        self._selector.unregister(running.worker.connection)
         del self._running[running.worker.connection]
         running.figures.close()
+
+    def _end(self, running: _Running) -> None:
+        self._leave(running)
         if running.journal is not None:
             running.journal.close()
 
@@ -201,10 +219,11 @@ class WorkerPool:
         place = self._header.directory if os.path.isdir(self._header.directory) else None
         return tempfile.TemporaryFile(dir=place)
 
-    def _new_spare(self) -> WorkerProcess:
-        spare = WorkerProcess()
-        spare.send((_prepare, (self._handle, self._header)))
-        return spare
+    def _start_spare(self) -> WorkerProcess:
+        if self._spare is None:
+            self._spare = WorkerProcess(self._server)
+            self._spare.send((_prepare, (self._handle, self._header)))
+        return self._spare
 
     def _look_at(self, running: _Running, watcher: Watcher) -> None:
         if not self._limits:
@@ -223,10 +242,14 @@ class WorkerPool:
         limits = self._limits.get(self._unit_names[seen.unit])
         if limits is None:
             return
+        if limits.timeout_secs is not None and running.clock.spent_secs >= limits.timeout_secs / 2:
+            self._start_spare()
         if limits.timeout_secs is not None and running.clock.spent_secs >= limits.timeout_secs:
             self._stop(running, seen, "timeout", limits.timeout_secs, watcher)
         elif limits.memory_bytes is not None:
             memory = running.figures.memory_bytes()
+            if memory - seen.memory_bytes > limits.memory_bytes / 2:
+                self._start_spare()
             # Known for sure is what it took while it was looked at, or since its batch began if it is alone there.
             known = memory - running.memory_bytes > limits.memory_bytes
             grown = memory - seen.memory_bytes > limits.memory_bytes
@@ -307,13 +330,11 @@ class WorkerPool:
 
     def _restart(self, running: _Running, watcher: Watcher) -> None:
         """Goes on with a task on another worker."""
-        del self._running[running.worker.connection]
-        running.figures.close()
+        self._leave(running)
         running.worker.kill()
-        running.worker = self._spare if self._spare is not None else self._new_spare()
+        running.worker, self._spare = self._start_spare(), None
         running.figures = ProcessFigures(running.worker.process.pid)
         self._start(running, watcher)
-        self._spare = self._new_spare()
 
 
 def _look_secs(limits: Any) -> float:

@@ -1,8 +1,8 @@
-"""A worker process: a fresh interpreter, told over a socket which shard jobs to run.
+"""A worker process: an interpreter, fresh or forked from a fresh one, told over a socket which shard jobs to run.
 
 Not `multiprocessing`: its spawned children import the parent's `__main__`, which a script without a guard does not
 survive, and its forked children deadlock with tokenizers and frameworks that have threads. A worker here imports the
-declaration by its reference and nothing else, so it starts in about 0.3 s and needs no Beam.
+declaration by its reference and nothing else, and needs no Beam.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import BuildError
+from beam_pipes.offline.interpreter import start_interpreter
 from beam_pipes.offline.process_figures import ProcessFigures
 from beam_pipes.offline.user_exit import exit_as_error
 from beam_pipes.offline.worker_cell import WorkerCell, new_cell
+
+if TYPE_CHECKING:
+    from beam_pipes.offline.fork_server import ForkedProcess, ForkServer
 
 # Where the interpreter writes where it is when the process gets the signal, also in the middle of a C call.
 _WHERE_SIGNAL = signal.SIGUSR1
@@ -35,35 +39,32 @@ _WHERE_SECS = 0.5
 # From this file on down, a traceback tells nothing about a stage.
 _CALLER = "/beam_pipes/engine/execute.py"
 
-# Not `-m`: the package may have imported this module before it would be run.
 _START = "from beam_pipes.offline.worker_process import main; main()"
 
 # How long a killed process is waited for.
 _KILLED_SECS = 60.0
 
 
-def python_path() -> str:
-    """This process's import path, for the environment of workers, so that they find what is found here."""
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
-
-
 class WorkerProcess:
-    """The parent's end. Messages are pickled; `connection` can be waited for together with others."""
+    """The parent's end. Messages are pickled; `connection` can be waited for together with others.
 
-    def __init__(self) -> None:
+    With `server` the worker is forked from that, else it is an interpreter of its own.
+    """
+
+    def __init__(self, server: ForkServer | None = None) -> None:
         self.cell, cell = new_cell()
         self._where = tempfile.TemporaryFile()
         ours, theirs = socket.socketpair()
         # The child sees the end of this pipe when we die, however we die, and then ends itself.
         lifeline_read, lifeline_write = os.pipe()
         passed = (theirs.fileno(), lifeline_read, cell, self._where.fileno())
+        self.process: subprocess.Popen[bytes] | ForkedProcess
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, *map(str, passed)],
-                pass_fds=passed,
-                env={**os.environ, "PYTHONPATH": python_path()},
-                stdin=subprocess.DEVNULL,
-            )
+            self.process = server.start(passed) if server is not None else start_interpreter(_START, files=passed)
+        except BaseException:
+            ours.close()
+            os.close(lifeline_write)
+            raise
         finally:
             theirs.close()
             os.close(lifeline_read)
@@ -189,6 +190,8 @@ def _serve(connection: Connection) -> None:
             result = "result", function(connection.send, *arguments)
         except BaseException as error:
             result = "error", portable(error)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()  # what a stage has printed: the process does not end in an orderly way
         try:
             connection.send(result)
         except (BrokenPipeError, ConnectionResetError):
@@ -201,10 +204,16 @@ def _follow(lifeline: int) -> None:
 
 
 def main() -> None:
-    """The child's end."""
+    """The child's end in an interpreter of its own."""
+    serve(*map(int, sys.argv[1:]))
+
+
+def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
+    """The child's end: does what it is told until nobody is there any more."""
     global _connection, _cell
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    connection, lifeline, cell, where = map(int, sys.argv[1:])
+    for file in (connection, lifeline, cell, where):
+        os.set_inheritable(file, False)  # a program that a stage starts may live longer than the worker
     threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
     # All threads: the signal may reach one that is none of Python's.
     faulthandler.register(_WHERE_SIGNAL, file=where, all_threads=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +14,7 @@ import pytest
 import sample_declarations
 import worker_tasks
 from built_files import built_files
+from running_jobs import command_of
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
@@ -25,11 +25,13 @@ from beam_pipes.errors import (
     StageError,
     WorkerDiedError,
 )
+from beam_pipes.offline.fork_server import ForkServer
 from beam_pipes.offline.leftovers import collect
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.shard_task import ShardTask
 from beam_pipes.offline.worker_process import WorkerProcess
 from beam_pipes.sources.source import Slice, SourceShard
+from benchmarks.harness import process_tree
 from runners.build import build
 from runners.options import LocalOptions
 from runners.stall_watch import StallWatch
@@ -72,11 +74,11 @@ def test_the_next_build_removes_every_temporary_file_wherever_a_dead_one_left_it
 def test_an_exception_at_any_record_leaves_no_file_and_no_process(
     text_input: Path, tmp_path: Path, workers: int
 ) -> None:
-    worker = WorkerProcess()
-    worker.send((worker_tasks.fail, ()))
-    assert worker.connection.recv()[0] == "error"  # it runs: before that it has no command line
-    assert children() == [worker.process.pid]
+    server = ForkServer()
+    worker = WorkerProcess(server)
+    assert children() == [server.process.pid, worker.process.pid]
     worker.close()
+    server.close()
     cache = tmp_path / "cache"
     large = text_input / "large.txt"
     lines = large.read_text().splitlines()
@@ -96,14 +98,8 @@ def test_an_exception_at_any_record_leaves_no_file_and_no_process(
 
 
 def children() -> list[int]:
-    """The worker processes that this one has started and that still run."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
-            is_ours = f"\nPPid:\t{os.getpid()}\n" in status.read_text()
-            if is_ours and b"worker_process import main" in status.with_name("cmdline").read_bytes():
-                found.append(int(status.parent.name))
-    return found
+    """The processes for builds that this one has started, and they, and that still run."""
+    return [pid for pid in process_tree(os.getpid()) if any("beam_pipes.offline." in word for word in command_of(pid))]
 
 
 def test_a_worker_that_ends_by_a_signal_without_a_name_is_reported(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,3 +28,29 @@ def leave(send: Callable[[Any], None], kind: str) -> None:
     if kind == "SystemExit":
         sys.exit(0)
     raise KeyboardInterrupt if kind == "KeyboardInterrupt" else GeneratorExit
+
+
+def draw(send: Callable[[Any], None]) -> list[float]:
+    """Draws from the generators that a stage may use without a thought."""
+    import random
+
+    import numpy as np
+
+    return [random.random(), float(np.random.random())]
+
+
+def end(send: Callable[[Any], None], code: int) -> None:
+    """Ends the process with an exit code, or with a signal (negative)."""
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def say(send: Callable[[Any], None], words: str) -> None:
+    """Prints, as a stage may."""
+    print(words)
+
+
+def start_sleeper(send: Callable[[Any], None]) -> int:
+    """Starts a program that inherits what it can, and does not wait for it."""
+    return subprocess.Popen(["sleep", "60"], close_fds=False).pid

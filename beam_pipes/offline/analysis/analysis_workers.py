@@ -1,4 +1,4 @@
-"""Worker processes that run analysis tasks: the same fresh interpreters that build shards."""
+"""Worker processes that run analysis tasks: the same that build shards."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from beam_pipes.errors import WorkerDiedError
 from beam_pipes.offline.analysis.analysis_job import AnalysisJob
 from beam_pipes.offline.analysis.analysis_task import AnalysisReport, AnalysisTask
+from beam_pipes.offline.fork_server import fork_server
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.worker_pool import files_of
 from beam_pipes.offline.worker_process import WorkerProcess, ended_by
@@ -35,7 +36,8 @@ def run_in_processes(
     Raises what a task raised, or `WorkerDiedError` naming the shard that a process died on.
     """
     handle.require_portable()
-    left = deque(tasks)
+    server = fork_server(__name__)
+    left = deque(sorted(tasks, key=lambda task: -task.shard.num_bytes))  # a large one at the end is waited for
     processes: list[WorkerProcess] = []
     running: dict[Any, tuple[WorkerProcess, AnalysisTask]] = {}
 
@@ -47,7 +49,7 @@ def run_in_processes(
 
     try:
         for _ in range(min(workers, len(tasks))):
-            processes.append(WorkerProcess())
+            processes.append(WorkerProcess(server))
             begin(processes[-1])
         while running:
             for ready in wait(list(running), timeout=TELL_EVERY_SECS):
@@ -67,6 +69,8 @@ def run_in_processes(
     finally:
         for worker in processes:
             worker.close()
+        if server is not None:
+            server.close()
 
 
 # What the worker process keeps between its tasks: resolving a declaration imports the user's modules.
