@@ -226,7 +226,7 @@ _NOTHING = {"digest": None, "error": None, "words": "", "descriptors": 0, "threa
 def _child(order: Mapping[str, Any], words: int) -> None:
     """Loads, and tells what is left behind; then ends as a script does, its `atexit` functions run."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that comes before the pass begins ends nothing
     told = dict(_NOTHING)
     end = time.monotonic() + order["after_secs"] if order["ending"] == "exception" else float("inf")
     # Python's own, one a process: it is there as long as the process is.
@@ -234,6 +234,7 @@ def _child(order: Mapping[str, Any], words: int) -> None:
     before = _descriptors()
     try:
         try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             digest = hashlib.sha256()
             batches = load(order["way"], Path(order["cache"]), Path(order["store"]))
             for batch in batches:
