@@ -55,7 +55,7 @@ def converter_of(field: Field, spec: FeatureSpec) -> Converter:
     if field.kind == "shape":
         return lambda value: (np.asarray(_shape_of(name, spec, value), "<i8").tobytes(), 0)
     if field.kind == "text":
-        return lambda value: _with_length(_text(name, spec, value))
+        return _text_converter(name, spec)
     if field.kind == "texts":
         return lambda value: _texts(name, spec, value)
     if field.kind == "ints":
@@ -86,13 +86,22 @@ def _array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], np.ndarray
 
 def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
     to_array, storage, rank = _array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
-    same = spec.numpy_dtype == storage
+    declared = spec.numpy_dtype
+    same = declared == storage
 
     def convert(value: Any) -> tuple[bytes, int]:
         array = to_array(value)
         return (array if same else array.astype(storage)).tobytes(), len(array) if rank else 1
 
-    return convert
+    if not same or spec.shape != (None,) or spec.minimum is not None or spec.maximum is not None:
+        return convert
+
+    def convert_vector(value: Any) -> tuple[bytes, int]:
+        if type(value) is np.ndarray and value.dtype is declared and value.ndim == 1:  # tokens, mostly: nothing to check
+            return value.tobytes(), len(value)
+        return convert(value)
+
+    return convert_vector
 
 
 def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
@@ -136,8 +145,14 @@ def _shape_of(name: str, spec: FeatureSpec, value: Any) -> tuple[int, ...]:
     return shape
 
 
-def _with_length(value: bytes) -> tuple[bytes, int]:
-    return value, len(value)
+def _text_converter(name: str, spec: FeatureSpec) -> Converter:
+    is_bytes = spec.dtype == dtypes.BYTES
+
+    def convert(value: Any) -> tuple[bytes, int]:
+        payload = value if is_bytes and type(value) is bytes else _text(name, spec, value)
+        return payload, len(payload)
+
+    return convert
 
 
 def _text(name: str, spec: FeatureSpec, value: Any) -> bytes:

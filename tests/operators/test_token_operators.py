@@ -13,7 +13,7 @@ from operator_runs import run
 
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
-from beam_pipes.tasks.vocabularies import ByteVocabulary, PassThroughVocabulary
+from beam_pipes.tasks.vocabularies import ByteVocabulary, PassThroughVocabulary, TokenizersVocabulary
 from transforms import fn
 
 
@@ -40,6 +40,17 @@ def test_tokenize_with_a_file(tmp_path: Path) -> None:
     words.save(str(path))
     found = run(lambda x: fn.tokenize(x, vocabulary=str(path), dtype="uint16"), text("b a", "a x b"))
     assert [one.tolist() for one in found] == [[1, 0], [0, 2, 1]] and found[0].dtype == np.uint16
+
+
+def test_tokenize_follows_a_class_that_encodes_otherwise(tmp_path: Path) -> None:
+    class Backwards(TokenizersVocabulary):
+        def encode(self, s: object) -> list[int]:
+            return super().encode(s)[::-1]
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    found = run(lambda x: fn.tokenize(x, vocabulary=Backwards(words)), text("b a", "a x b"))
+    assert [one.tolist() for one in found] == [[0, 1], [1, 2, 0]]
 
 
 def test_tokenize_says_what_is_wrong() -> None:

@@ -229,6 +229,25 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
     assert printed.strip() == ByteVocabulary(extra_ids=2).fingerprint()
 
 
+def test_many_texts_are_encoded_as_each_of_them_is_whatever_a_subclass_changes(sentencepiece_model: str) -> None:
+    class Lower(SentencePieceVocabulary):
+        def _encode(self, s):
+            return super()._encode(s.lower())
+
+    class Counted(Lower):
+        def encode_batch(self, texts, *, threads=1):
+            return [[len(text)] for text in texts]
+
+    class Longer(Counted):
+        pass
+
+    lower = Lower(sentencepiece_model)
+    assert lower.encode_batch(["THIS", "is"]) == [lower.encode("this"), lower.encode("is")]
+    assert lower.encode("this") != SentencePieceVocabulary(sentencepiece_model).encode("THIS")
+    assert Longer(sentencepiece_model).encode_batch(["THIS"]) == [[4]]
+    assert ByteVocabulary().encode_batch(["a", "bc"]) == [[100], [101, 102]]
+
+
 def test_an_own_vocabulary_needs_five_members() -> None:
     class Even(Vocabulary):
         eos_id = None

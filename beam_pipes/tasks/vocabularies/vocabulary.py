@@ -26,6 +26,11 @@ class Vocabulary(abc.ABC):
     They are picklable; what cannot be pickled is made again from the content.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "encode_batch" not in vars(cls) and {"encode", "_encode"} & vars(cls).keys():
+            cls.encode_batch = Vocabulary.encode_batch  # type: ignore[method-assign]  # an inherited one knows neither
+
     def __init__(self, extra_ids: int = 0) -> None:
         self._extra_ids = extra_ids or 0
 
@@ -72,6 +77,14 @@ class Vocabulary(abc.ABC):
     def encode(self, s: Any) -> Sequence[Any]:
         """Text to a list of ids, without EOS. `bytes` are taken as UTF-8."""
         return self._encode(s)
+
+    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> Sequence[Sequence[Any]]:
+        """`encode` of many texts. Vocabularies over a library that takes many at once override it.
+
+        Args:
+            threads: how many the library may use, where it asks; 1, as workers already share the cores.
+        """
+        return [self.encode(text) for text in texts]
 
     def decode(self, ids: Iterable[Any]) -> Any:
         """Ids to text. Unknown ids become `unk_id`; everything after the first EOS is dropped."""

@@ -69,9 +69,7 @@ class Tokenize(Operator):
         return TensorSpec(self.dtype, (None,))
 
     def run_batch(self, samples: Samples, text: TensorList) -> TensorList:
-        decoded = [self._decoded(one) for one in text]
-        encode_batch = getattr(self._vocabulary, "encode_batch", None)
-        many = encode_batch(decoded) if encode_batch is not None else [self._vocabulary.encode(one) for one in decoded]
+        many = self._vocabulary.encode_batch([self._decoded(one) for one in text])
         return TensorList([self._finished(ids) for ids in many])
 
     def _decoded(self, data: Any) -> str:
