@@ -119,6 +119,25 @@ class Silent:
         pass
 
 
+class WhileItCan:
+    """Shows progress elsewhere, until that fails: a terminal or a pipe that has gone ends no build."""
+
+    def __init__(self, shown: Progress) -> None:
+        self.shown = shown
+
+    def update(self, counts: Counts) -> None:
+        try:
+            self.shown.update(counts)
+        except OSError:
+            self.shown = Silent()
+
+    def close(self, counts: Counts) -> None:
+        try:
+            self.shown.close(counts)
+        except OSError:
+            self.shown = Silent()
+
+
 class TerminalLine:
     """One line that is rewritten in place."""
 
@@ -184,7 +203,7 @@ KINDS: dict[str, Callable[[TextIO], Progress]] = {
 }
 
 
-def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Progress:
+def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> WhileItCan:
     """What shows a build's progress: `build(declaration, "cache", progress=progress_for())`.
 
     By default what suits the surroundings: a table of stages in a notebook, and where `stream` (standard error, if none
@@ -195,7 +214,7 @@ def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Pr
     chosen = _suitable_kind(stream) if kind is None else kind
     if chosen not in KINDS:
         raise DeclarationError(f"unknown kind of progress {kind!r}; choose one of: {', '.join(KINDS)}.")
-    return KINDS[chosen](stream)
+    return WhileItCan(KINDS[chosen](stream))
 
 
 def _suitable_kind(stream: TextIO) -> str:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.padding import Padding
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runners.progress import Counts
+from runners.terminal import Terminal
 
 # Drawing costs about 3 ms, so 1.5 % of a core.
 DRAW_EVERY_SECS = 0.2
@@ -32,7 +33,7 @@ class StagesView:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = Console(file=stream, highlight=False, emoji=False)
+        self._console = Terminal(file=stream, highlight=False, emoji=False)
         self._live: Live | None = None
         self._shown = 0.0
 

@@ -7,7 +7,7 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from beam_pipes.offline.status import Status, read_status
 from runners.commands.tables import account_table, console
+from runners.terminal import Terminal
 
 
 def status_command(
@@ -33,7 +34,7 @@ def status_command(
     elif not watch:
         console.print(status_view(status))
     else:
-        wrapping = Console(highlight=False, emoji=False)  # what is drawn anew has to know its own height
+        wrapping = Terminal(highlight=False, emoji=False)  # what is drawn anew has to know its own height
         with Live(status_view(status), console=wrapping, auto_refresh=False) as live:
             while status.builder is not None:
                 time.sleep(every_secs)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistic import Statistic
+from runners.terminal import Terminal
 
-console = Console(highlight=False, soft_wrap=True, emoji=False)
+console = Terminal(highlight=False, soft_wrap=True, emoji=False)
 
 
 def account_table(account: Account) -> Table:

@@ -182,6 +182,35 @@ def test_code_of_the_user_that_ends_the_process_does_not_look_like_success(
     assert not Path("cache", "manifest.json").exists()
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(text_input: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    beam_pipes("build", "sample_declarations:words", "--to", cache)
+
+    for arguments in (["inspect", cache, "--split", "train", "-n", "50"], ["stats", cache], ["stats", cache, "--json"]):
+        with without_reader(*arguments, closed="stdout") as command:
+            assert command.stderr is not None
+            assert (command.stderr.read(), command.wait(60)) == (b"", 1)
+
+
+def test_a_build_goes_on_when_nobody_reads_its_progress(text_input: Path, tmp_path: Path) -> None:
+    arguments = ["build", "sample_declarations:words", "--to", str(tmp_path / "cache"), "--workers", "2"]
+    for kind in ("json", "line", "stages"):
+        with without_reader(*arguments, "--progress", kind, "--overwrite", closed="stderr") as command:
+            assert command.stdout is not None
+            assert b"496 records read" in command.stdout.read()
+            assert command.wait(60) == 0
+
+
+def without_reader(*arguments: str, closed: str) -> subprocess.Popen[bytes]:
+    """A command whose `closed` stream nobody reads."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+    command = subprocess.Popen(
+        [sys.executable, "-m", "runners", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    getattr(command, closed).close()
+    return command
+
+
 def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_path: Path) -> None:
     (text_input / "slow.txt").write_text("slow\n" * 2_000)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

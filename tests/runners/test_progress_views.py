@@ -226,8 +226,8 @@ def test_what_suits_a_terminal(term: str, kind: type[Progress], monkeypatch: pyt
     monkeypatch.setenv("TERM", term)
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stream:
-        assert type(progress_for(stream)) is kind
-        assert type(progress_for(stream, kind="line")) is TerminalLine
+        assert type(progress_for(stream).shown) is kind
+        assert type(progress_for(stream, kind="line").shown) is TerminalLine
     os.close(ours)
     assert {"stages", "line", "notebook", "json", "none"} == KINDS.keys()
 
