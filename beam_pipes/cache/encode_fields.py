@@ -97,7 +97,9 @@ def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
         return convert
 
     def convert_vector(value: Any) -> tuple[bytes, int]:
-        if type(value) is np.ndarray and value.dtype is declared and value.ndim == 1:  # tokens, mostly: nothing to check
+        if (
+            type(value) is np.ndarray and value.dtype is declared and value.ndim == 1
+        ):  # tokens, mostly: nothing to check
             return value.tobytes(), len(value)
         return convert(value)
 

@@ -104,20 +104,20 @@ def encode_index(columns: Mapping[str, Array]) -> bytes:
     return body + _TRAILER.pack(google_crc32c.value(body), END_MAGIC)
 
 
-def decode_index(data: bytes, *, path: str) -> dict[str, Array]:
-    """The columns of an index as views of `data`.
+def decode_index(data: bytes | Array, *, path: str) -> dict[str, Array]:
+    """The columns of an index as views of `data`, bytes or an array of them.
 
     Raises:
         CorruptIndexError: the bytes are not what was written.
         UnsupportedFormatError: the index has a version that this library does not know.
     """
-    if len(data) < _PREFIX.size + _TRAILER.size or data[: len(MAGIC)] != MAGIC:
+    if len(data) < _PREFIX.size + _TRAILER.size or bytes(data[: len(MAGIC)]) != MAGIC:
         raise corrupt_index(
             path, f"expected it to start with {MAGIC!r}, found {bytes(data[:8])!r} in {len(data)} bytes"
         )
-    _, version, header_bytes = _PREFIX.unpack_from(data)
-    stored, end = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
-    computed = google_crc32c.value(bytes(data[: -_TRAILER.size]))
+    _, version, header_bytes = _PREFIX.unpack(bytes(data[: _PREFIX.size]))
+    stored, end = _TRAILER.unpack(bytes(data[-_TRAILER.size :]))
+    computed = google_crc32c.value(np.frombuffer(data, np.uint8)[: -_TRAILER.size])
     if end != END_MAGIC or stored != computed:
         raise corrupt_index(
             path, f"expected checksum {computed:#010x} and {END_MAGIC!r}, found {stored:#010x} and {end!r}"
@@ -139,7 +139,7 @@ def decode_index(data: bytes, *, path: str) -> dict[str, Array]:
             path, f"{len(data)} bytes cannot hold {records!r:.40} records of the columns {names!r:.200}"
         )
     layout = index_layout(names, records)
-    if layout.size != len(data) or data[: len(layout.prefix)] != layout.prefix:
+    if layout.size != len(data) or bytes(data[: len(layout.prefix)]) != layout.prefix:
         raise corrupt_index(path, f"expected {layout.size} bytes for {layout.records} records, found {len(data)}")
     return {
         name: np.frombuffer(data, column_dtype(name), layout.records, offset) for name, offset in layout.offsets.items()

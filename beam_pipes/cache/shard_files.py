@@ -140,7 +140,7 @@ class ShardFiles:
         found = google_crc32c.value(data)
         if found != expected:
             raise corrupt_index(path, f"expected checksum {expected:#010x}, as the manifest says, found {found:#010x}")
-        columns = tuple(decode_index(data.tobytes(), path=path))
+        columns = tuple(decode_index(data, path=path))
         if columns != self.columns:
             raise corrupt_index(path, f"expected the columns {list(self.columns)}, found {list(columns)}")
 

@@ -119,7 +119,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def config(self) -> dict[str, Any]:
         return {
-            "model_sha256": hashlib.sha256(self.sp_model).hexdigest(),
+            "model_sha256": _sha256(self.sp_model),
             "extra_ids": self.extra_ids,
             "reverse_extra_ids": self._reverse_extra_ids,
         }
@@ -127,6 +127,11 @@ class SentencePieceVocabulary(Vocabulary):
     def __repr__(self) -> str:
         digest = hashlib.md5(self.sp_model, usedforsecurity=False).hexdigest()
         return f"SentencePieceVocabulary(file={self._path}, extra_ids={self.extra_ids}, spm_md5={digest})"
+
+
+@functools.lru_cache(maxsize=64)
+def _sha256(model: bytes) -> str:
+    return hashlib.sha256(model).hexdigest()
 
 
 @functools.lru_cache(maxsize=64)
