@@ -15,9 +15,10 @@ import pytest
 from cached_tasks import FEATURES, VOCABULARY, build_caches, fresh_registries, pair_task, pairs, some_lengths
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loading_tasks import LENGTHS, SIZES, cached_tasks_to_load, global_rows, text
 
 from beam_pipes import tasks
-from beam_pipes.errors import LoaderError, StateMismatchError, TaskError, WrongConverterError
+from beam_pipes.errors import TaskError
 from transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
@@ -27,79 +28,15 @@ from transforms.converters import (
     LMFeatureConverter,
     PassThroughFeatureConverter,
     PrefixLMFeatureConverter,
-    PrefixSuffixLMFeatureConverter,
     PrePackedEncDecFeatureConverter,
     PrePackedLMFeatureConverter,
 )
 
-LENGTHS = {"inputs": 40, "targets": 32}
-SIZES = {"a": 90, "b": 37, "c": 160}
-
-
-@tasks.python_map
-def doubled(example):
-    return {**example, "targets": [*example["targets"], *example["targets"]]}
-
-
-@tasks.python_map
-def in_two_or_none(example):
-    """An example with long targets becomes two, one without targets none."""
-    targets = example["targets"]
-    if not len(targets):
-        return None
-    parts = [targets[:10], targets[10:]] if len(targets) > 10 else [targets]
-    return [{**example, "targets": part} for part in parts]
-
-
-@tasks.python_map
-def noisy(example, rng):
-    return {**example, "inputs": rng.integers(2, 50_000, size=5, dtype=np.int32)}
-
-
-def filtered(dataset):
-    return dataset.filter(lambda example: True)
-
 
 @pytest.fixture(scope="module")
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("caches")
-    with fresh_registries(directory):
-        for identity, (name, count) in enumerate(SIZES.items()):
-            pair_task(name, pairs(identity, some_lengths(identity, count)))
-        eos = tasks.preprocessors.append_eos
-        pair_task("doubled", pairs(4, some_lengths(4, 30)), [doubled, eos])
-        pair_task("divided", pairs(5, some_lengths(5, 50)), [in_two_or_none])
-        pair_task("noisy", pairs(6, some_lengths(6, 40)), [noisy])
-        pair_task("in_tensorflow", pairs(7, some_lengths(7, 3)), [filtered])
-        pair_task("long", pairs(8, some_lengths(8, 60, (90, 90))))
-        aligned = [(size, size) for size, _ in some_lengths(9, 60)]
-        pair_task("aligned", pairs(9, aligned), [])
-        pair_task("empty", {"train": [], "validation": pairs(10, some_lengths(10, 3))}, [])
-        tasks.MixtureRegistry.add("abc", [("a", 1), ("b", 1), ("c", 3)])
-        tasks.MixtureRegistry.add("ab", [("a", 0.7), ("b", 0.3)])
-        tasks.MixtureRegistry.add("even", [("a", 1), ("b", 1)])
-        build_caches(directory)
+    with cached_tasks_to_load(tmp_path_factory.mktemp("caches")) as directory:
         yield directory
-
-
-def text(batch: Mapping[str, np.ndarray]) -> list[str]:
-    """Each row of a batch, as text that compares."""
-    names = sorted(batch)
-    rows = len(batch[names[0]])
-    return [json.dumps({name: batch[name][row].tolist() for name in names}) for row in range(rows)]
-
-
-def global_rows(loaders: list[Any], steps: int | None = None) -> list[list[str]]:
-    """The global batches that hosts have together, as text."""
-    iterators = [iter(loader) for loader in loaders]
-    found: list[list[str]] = []
-    while steps is None or len(found) < steps:
-        parts = [next(iterator, None) for iterator in iterators]
-        assert len({part is None for part in parts}) == 1, "hosts took other numbers of steps"
-        if parts[0] is None:
-            break
-        found.append([row for part in parts if part is not None for row in text(part)])
-    return found
 
 
 def examples_of(name: str) -> Counter[str]:
@@ -437,167 +374,6 @@ def test_steps_that_change_the_number_of_examples_can_be_packed(caches) -> None:
 
     assert plan.tasks[0].examples == sum(examples_of("divided").values()) != 50
     assert max(map(len, (json.loads(example)[1] for example in examples_of("divided")))) <= 10
-
-
-class TensorflowOnly(FeatureConverter):
-    TASK_FEATURES = {"targets": FeatureSpec(np.int32)}
-    MODEL_FEATURES = {"targets": FeatureSpec(np.int32)}
-    PACKING_FEATURE_DTYPES = {}
-
-    def _convert_features(self, ds, task_feature_lengths):
-        return ds
-
-
-@pytest.mark.parametrize(
-    ("name", "converter", "error", "words"),
-    [
-        (
-            "in_tensorflow",
-            EncDecFeatureConverter(),
-            TaskError,
-            "step 'filtered' of task 'in_tensorflow' stands after the CacheDatasetPlaceholder and is a function of a "
-            "tf.data.Dataset.*Move it before the cut and build again, write it as a python_map",
-        ),
-        ("noisy", EncDecFeatureConverter(), TaskError, "step 'noisy' of task 'noisy' draws random numbers after the"),
-        (
-            "empty",
-            EncDecFeatureConverter(),
-            TaskError,
-            "the caches of 'empty' have no examples with tokens in split 'tr",
-        ),
-        ("a", TensorflowOnly(), TaskError, "TensorflowOnly overrides _convert_features, which works on tf.data only"),
-        ("a", "lm", WrongConverterError, "feature_converter should be an instance of FeatureConverter. Got 'lm'"),
-        (
-            "a",
-            EncoderFeatureConverter(9),
-            TaskError,
-            "should be aligned, but .* records have different lengths, record",
-        ),
-        ("a", PrefixSuffixLMFeatureConverter(), TaskError, "missing expected output feature after preprocessing: suff"),
-    ],
-)
-def test_what_cannot_be_loaded_is_refused(caches, name, converter, error, words: str) -> None:
-    lengths = {"targets": 32} if isinstance(converter, TensorflowOnly) else {"inputs": 32, "targets": 32}
-    if isinstance(converter, PrefixSuffixLMFeatureConverter):
-        lengths |= {"suffixes": 4}
-
-    with pytest.raises(error, match=words):
-        tasks.plan_loading(name, lengths, converter)
-
-
-class OnDatasets:
-    """A converter that knows tf.data alone."""
-
-    def __call__(self, dataset, task_feature_lengths):
-        return dataset
-
-    def get_model_feature_lengths(self, task_feature_lengths):
-        return task_feature_lengths
-
-
-def test_a_converter_of_datasets_alone_is_told_where_it_belongs(caches) -> None:
-    with pytest.raises(WrongConverterError, match="a loader needs a feature converter that converts rows"):
-        tasks.plan_loading("a", LENGTHS, OnDatasets())
-
-
-def test_rows_of_an_encoder_have_to_be_aligned() -> None:
-    rows = {f"{name}{part}": np.ones((1, 2), np.int32) for name in ("inputs", "targets") for part in ("", "_positions")}
-    ids = {"inputs_segment_ids": np.array([[1, 0]]), "targets_segment_ids": np.array([[1, 1]])}
-
-    with pytest.raises(TaskError, match="but rows have other segment ids for inputs than for targets"):
-        EncoderFeatureConverter(9).convert_rows({**rows, **ids})
-
-
-def test_steps_that_make_other_numbers_of_examples_cannot_be_padded_one_by_one(caches) -> None:
-    loader = tasks.get_loader("divided", LENGTHS, EncDecFeatureConverter(pack=False), batch_size=5, shuffle=False)
-
-    with pytest.raises(
-        TaskError, match=r"'in_two_or_none' of task 'divided'.* made 2 examples of record \d+\. Rows that"
-    ):
-        list(loader)
-
-
-def test_pipelines_that_draw_are_found_when_rows_are_planned(tmp_path: Path) -> None:
-    from stages_that_draw import Drawing
-
-    with fresh_registries(tmp_path):
-        pair_task("drawing", pairs(1, some_lengths(1, 5)), [Drawing()])
-        build_caches(tmp_path)
-
-        with pytest.raises(
-            TaskError, match="random numbers cannot be drawn after the CacheDatasetPlaceholder where rows"
-        ):
-            tasks.plan_loading("drawing", LENGTHS, EncDecFeatureConverter())
-        rows = global_rows(
-            [tasks.get_loader("drawing", LENGTHS, EncDecFeatureConverter(pack=False), batch_size=5, num_epochs=2)]
-        )
-        assert len({row for batch in rows for row in batch}) == 10
-
-
-def test_steps_that_change_their_mind_are_found(tmp_path: Path) -> None:
-    calls: list[int] = []
-
-    @tasks.python_map
-    def moody(example):
-        calls.append(1)
-        return {**example, "targets": [7] * (3 if len(calls) <= 5 else 4)}
-
-    with fresh_registries(tmp_path):
-        pair_task("moody", pairs(1, some_lengths(1, 4)), [moody])
-        build_caches(tmp_path)
-        with pytest.raises(
-            TaskError, match="gave 4 entries of 'targets' of record . now, and something else when rows"
-        ):
-            list(tasks.get_loader("moody", LENGTHS, EncDecFeatureConverter(), batch_size=1))
-
-
-def test_tasks_without_a_cut_or_with_a_sample_function_are_refused(caches) -> None:
-    uncut = tasks.Task("uncut", tasks.TaskRegistry.get("a").source, FEATURES, [])
-    sampled = tasks.Mixture("sampled", [("a", 1)], sample_fn=lambda datasets, rates, seed: datasets[0])
-
-    with pytest.raises(TaskError, match="task 'uncut' has no CacheDatasetPlaceholder, so it has no cache to load"):
-        tasks.plan_loading(uncut, LENGTHS, EncDecFeatureConverter())
-    with pytest.raises(TaskError, match="mixture 'sampled' has a sample_fn, which mixes tf.data.Datasets"):
-        tasks.plan_loading(sampled, LENGTHS, EncDecFeatureConverter())
-
-
-def test_empty_tasks_are_left_out_or_refused(caches) -> None:
-    mixture = tasks.Mixture("with_empty", [("a", 1), ("empty", 1)])
-
-    plan = tasks.plan_loading(mixture, LENGTHS, EncDecFeatureConverter())
-
-    assert [rows.task for rows in plan.tasks] == ["a"]
-    with pytest.raises(
-        TaskError, match="have no examples with tokens in split 'train', so they cannot keep their rates"
-    ):
-        tasks.plan_loading(mixture, LENGTHS, EncDecFeatureConverter(), exhaustion="stop")
-
-
-def test_a_rate_too_small_beside_the_others_names_its_task(caches) -> None:
-    mixture = tasks.Mixture("uneven", [("a", 1.0000001), ("b", 1e-9)])
-
-    with pytest.raises(LoaderError, match=r"mixture 'uneven' \(source 1 is task 'b'\).*Cap the rates of large tasks"):
-        tasks.get_loader(mixture, LENGTHS, EncDecFeatureConverter(), batch_size=1)
-
-
-def test_a_state_of_other_lengths_is_refused(caches) -> None:
-    state = tasks.get_loader("a", LENGTHS, EncDecFeatureConverter(pack=False), batch_size=2).get_state()
-
-    with pytest.raises(StateMismatchError, match="manifest"):
-        other = {"inputs": 40, "targets": 16}
-        tasks.get_loader("a", other, EncDecFeatureConverter(pack=False), batch_size=2).set_state(state)
-
-
-def test_an_example_that_is_too_long_is_an_error_or_cut_by_the_converter(caches) -> None:
-    lengths = {"inputs": 10, "targets": 10}
-    with pytest.raises(LoaderError, match="more than a row takes"):
-        tasks.plan_loading("long", lengths, EncDecFeatureConverter(), trim_output_features=False)
-
-    plan = tasks.plan_loading(
-        "long", lengths, EncDecFeatureConverter(apply_length_check=False), trim_output_features=False
-    )
-
-    assert plan.truncated_tokens
 
 
 def test_passed_through_and_stored_rows(tmp_path: Path) -> None:
