@@ -10,6 +10,7 @@ build_to_bare                  `cache_tasks` on all cores, per core, against a b
 build_to_bare_on_each_core     the same against bare loops on all cores at once, which take from each other what a
                                machine's cores share
 build_one_core_to_bare         the same with one worker, against one bare loop
+..._cpu                        each of these in CPU seconds of all processes, which others on the machine disturb less
 examples_per_sec_to_reference  `cache_tasks` on all cores against the cache job of seqio, on `--reference-bytes` of the
                                corpus; null without an environment that has seqio (`--seqio-python`)
 packed_read_to_tfdata          tokens per second of language-model rows: `get_loader` against TFRecordDataset, parsing,
@@ -63,7 +64,7 @@ def build_bare(corpus: str, to: str) -> dict[str, Any]:
 
     vocabulary = vocabulary_of(corpus)
     vocabulary.encode("loaded")
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), _cpu_secs()
     examples = tokens = 0
     with tf.io.TFRecordWriter(f"{to}/bare.tfrecord") as writer:
         for line in raw_lines(corpus):
@@ -77,7 +78,13 @@ def build_bare(corpus: str, to: str) -> dict[str, Any]:
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
             examples += 1
             tokens += len(made["targets"])
-    return {"secs": time.perf_counter() - started, "examples": examples, "targets_tokens": tokens}
+    secs, cpu_secs = time.perf_counter() - started, _cpu_secs() - cpu_started
+    return {"secs": secs, "cpu_secs": cpu_secs, "examples": examples, "targets_tokens": tokens}
+
+
+def _cpu_secs() -> float:
+    """Of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = False) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = Fa
     from runners.cache_tasks import cache_tasks
     from runners.options import LocalOptions
 
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), _cpu_secs()
     cache_tasks(
         TASK,
         to,
@@ -95,9 +102,10 @@ def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = Fa
         options=LocalOptions(workers=workers),
         seqio_files=seqio_files,
     )
-    secs = time.perf_counter() - started
+    secs, cpu_secs = time.perf_counter() - started, _cpu_secs() - cpu_started
     stats = split_statistics(Cache.open(f"{to}/{TASK}")["train"])
-    return {"secs": secs, "examples": stats["examples"], "targets_tokens": stats["targets_tokens"]}
+    counts = {name: stats[name] for name in ("examples", "targets_tokens")}
+    return {"secs": secs, "cpu_secs": cpu_secs, **counts}
 
 
 def read_ours(cached: str, secs: float) -> dict[str, Any]:
@@ -327,12 +335,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any] | None:
         write_pairs(corpus, options.bytes)
         train_vocabulary(corpus, options.vocab_size)
         secs: dict[str, list[float]] = {mode: [] for mode in (*BUILDS, "bare_on_each_core")}
+        cpu_secs: dict[str, list[float]] = {mode: [] for mode in secs}
         counted = set()
         for _ in range(options.repeats):
             for mode in secs:
                 each_core = mode == "bare_on_each_core"
                 figures = run_bare_on_each_core(corpus, work / mode) if each_core else run(mode, corpus, work / mode)
                 secs[mode].append(figures["secs"])
+                cpu_secs[mode].append(figures["cpu_secs"])
                 counted.add((figures["examples"], figures["targets_tokens"]))
                 shutil.rmtree(work / mode)
         if len(counted) != 1:
@@ -343,6 +353,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any] | None:
             "build_to_bare": ratio(secs, "all_cores", "bare") * cores,
             "build_to_bare_on_each_core": ratio(secs, "all_cores", "bare_on_each_core") * cores,
             "build_one_core_to_bare": ratio(secs, "one_core", "bare"),
+            "build_to_bare_cpu": ratio(cpu_secs, "all_cores", "bare"),
+            "build_to_bare_on_each_core_cpu": ratio(cpu_secs, "all_cores", "bare_on_each_core"),
+            "build_one_core_to_bare_cpu": ratio(cpu_secs, "one_core", "bare"),
             "examples_per_sec": examples / statistics.median(secs["all_cores"]),
             **_against_the_reference(seqio_python, corpus, work, options.reference_bytes),
         }

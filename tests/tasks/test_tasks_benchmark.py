@@ -36,6 +36,7 @@ def test_the_benchmark_builds_reads_and_mixes(corpus: Path, tmp_path: Path) -> N
 
     made = [text_to_text.encoded(vocabulary, text_to_text.split_columns(line)) for line in lines]
     assert built["examples"] == len(lines) > 100
+    assert 0 < built["cpu_secs"]
     assert built["targets_tokens"] == sum(len(example["targets"]) for example in made)
     assert read["tokens"] > 0 and read["rows"] > 0
     assert 0.5 < density["density"] <= 1 and density["density_online"] <= density["density"]
