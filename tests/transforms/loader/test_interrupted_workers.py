@@ -1,4 +1,4 @@
-"""Ctrl-C at every line that starts, uses and ends worker processes: no descriptor of theirs is left, nor a process."""
+"""Ctrl-C at every line that starts or ends worker processes: no descriptor of theirs is left, nor a process."""
 
 from __future__ import annotations
 
