@@ -19,6 +19,7 @@ from beam_pipes.offline.declaration_fingerprint import (
     DECLARATION,
     SOURCE,
     DeclarationFingerprint,
+    content_changes,
     explain_change,
     read_fingerprint,
 )
@@ -79,8 +80,9 @@ def replay_dead(
         to: the directory in which to publish; `path` itself by default. What is kept is linked, or copied.
         repairs: record id (`file@position`) → the bytes that should have stood there: the source becomes a
             `RepairedSource`. Give the declaration the same one, and the next `build` finds the result up to date.
-        accept_code_change: has to be set where stages have changed. It says that the change concerns nothing but the
-            dead letters: all other records keep what they gave before.
+        accept_code_change: has to be set where the code or the options of stages have changed. It says that the change
+            concerns nothing but the dead letters: all other records keep what they gave before. It never accepts other
+            content of what stages read: a vocabulary file, the result of an analyzer.
         options: how many workers.
 
     A source shard is built anew as a whole where its dead letters alone do not tell what it would be: a stage in front
@@ -88,7 +90,8 @@ def replay_dead(
 
     Raises:
         CodeChangedError: stages have changed, and `accept_code_change` is not set.
-        ReplayError: something else has changed: build instead.
+        ReplayError: something else has changed, the content of an asset or the result of an analyzer included: build
+            instead.
     """
     started = time.monotonic()
     options = options if options is not None else LocalOptions()
@@ -174,6 +177,15 @@ def _changed_units(
         raise ReplayError(
             f"the dead letters of {path!r} cannot be replayed: more than stages has changed since it was built: "
             f"{listed}. All records would come out differently: build again.",
+            path=path,
+        )
+    contents = content_changes(before, now)
+    if contents:
+        listed = "; ".join(f"stage {name!r} ({', '.join(lines)})" for name, lines in contents.items())
+        raise ReplayError(
+            f"the dead letters of {path!r} cannot be replayed: files or results of analyzers that stages read have "
+            f"other content than when it was built: {listed}. Records that are kept would stay as the old content made "
+            "them, whatever is accepted: build again.",
             path=path,
         )
     if changed and not accepted:

@@ -66,6 +66,36 @@ def explain(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[
     return sorted(lines)
 
 
+def content_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
+    """The lines of `explain` about content that a fingerprint knows by its digest alone, so that nobody can judge them.
+
+    That is the content of assets (files, results of analyzers), of vocabularies and of long configuration values:
+
+        content_changes({"asset:words": "3f9a…", "Ids.code": "106b…"}, {"asset:words": "81c2…", "Ids.code": "77aa…"})
+            → ["asset:words: 3f9a… → 81c2…"]
+
+    Content that only has another name, or that stands in another field, has not changed.
+    """
+    lines = explain(old_parts, new_parts)
+    if _contents(old_parts) == _contents(new_parts):
+        return []
+    return [line for line in lines if _CONTENT.search(line)]
+
+
+# How content shows in a line of `explain`. Long constants of a module are part of its code, long options are not.
+_CONTENT = re.compile(r'^asset:|\{"\$(?:asset|fingerprint)":|^[^:]*\.config\b.*\bsha256:')
+
+
+def _contents(parts: Mapping[str, str]) -> list[str]:
+    """The digests of all content that parts tell of, sorted."""
+    found = [value for key, value in parts.items() if key.startswith("asset:")]
+    for key, value in parts.items():
+        found += re.findall(r'\{"\$(?:asset|fingerprint)":[^}]*\}', value)
+        if ".config" in key and value.startswith("sha256:"):
+            found.append(value)
+    return sorted(found)
+
+
 def _is_same(old_key: str, old: str, new_key: str, new: str) -> bool:
     kind, _, name = old_key.rpartition(":")
     new_kind, _, new_name = new_key.rpartition(":")

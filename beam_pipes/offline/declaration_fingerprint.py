@@ -14,6 +14,7 @@ from typing import Any
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.fingerprint import Fingerprint, explain, fingerprint
+from beam_pipes.engine.fingerprint import content_changes as contents_of_stage
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import CacheNotFoundError, CodeChangedError
 from beam_pipes.offline.canonical_digest import canonical_text, digest_of
@@ -123,6 +124,15 @@ def code_changes(old: DeclarationFingerprint, new: DeclarationFingerprint) -> di
         if code:
             changed[name] = code
     return changed
+
+
+def content_changes(old: DeclarationFingerprint, new: DeclarationFingerprint) -> dict[str, list[str]]:
+    """The stages in which files, results of analyzers or vocabularies have other content: stage → the parts."""
+    return {
+        name: lines
+        for name, stage in new.stages.items()
+        if (before := old.stages.get(name)) is not None and (lines := contents_of_stage(before.parts, stage.parts))
+    }
 
 
 def require_new_versions(old: DeclarationFingerprint, new: DeclarationFingerprint, *, path: str) -> None:

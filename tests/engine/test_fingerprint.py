@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from beam_pipes.cache.messages import Example, SequenceExample
-from beam_pipes.engine.fingerprint import Asset, Fingerprint, explain, fingerprint
+from beam_pipes.engine.fingerprint import Asset, Fingerprint, content_changes, explain, fingerprint
 from beam_pipes.errors import DeclarationError
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
 
@@ -394,6 +394,32 @@ def test_an_asset_counts_by_content_and_not_by_place(tmp_path):
     assert before.digest == moved.digest == touched.digest
     assert changed.digest != before.digest
     assert any(line.startswith("asset:vocab.model: ") for line in explain(before.parts, changed.parts))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        pytest.param({"asset:a": "1f"}, {"asset:a": "2e"}, ["asset:a: 1f → 2e"], id="a_file"),
+        pytest.param({"asset:a": "1f"}, {"asset:b": "1f"}, [], id="the_same_file_under_another_name"),
+        pytest.param({"S.code": "1f", "asset:a": "1f"}, {"S.code": "2e", "asset:a": "1f"}, [], id="code"),
+        pytest.param({"S.config.n": "1"}, {"S.config.n": "2"}, [], id="an_option"),
+        pytest.param(
+            {"S.config.v": '{"$fingerprint":["V","1f"]}', "S.config.n": "1"},
+            {"S.config.v": '{"$fingerprint":["V","2e"]}', "S.config.n": "2"},
+            ['S.config.v: {"$fingerprint":["V","1f"]} → {"$fingerprint":["V","2e"]}'],
+            id="a_vocabulary",
+        ),
+        pytest.param(
+            {"S.config.list": "sha256:1f", "const:m.LIST": "sha256:1f"},
+            {"S.config.list": "sha256:2e", "const:m.LIST": "sha256:2e"},
+            ["S.config.list: sha256:1f → sha256:2e"],
+            id="a_long_option_and_a_long_constant",
+        ),
+        pytest.param({}, {"asset:a": "1f"}, ["asset:a: added (1f)"], id="a_file_that_was_not_read"),
+    ],
+)
+def test_content_that_only_its_digest_tells_of_is_told_from_code_and_options(old, new, changed):
+    assert content_changes(old, new) == changed
 
 
 def test_an_asset_directory_counts_names_and_contents(tmp_path):

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import replay_declarations
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import CodeChangedError, ReplayError, SourceError
+from beam_pipes.offline import Declaration
 from beam_pipes.offline.plan import make_plan
 from beam_pipes.sources import RepairedSource
 from runners import LocalOptions, build, replay_dead
@@ -192,6 +194,72 @@ def test_a_change_that_concerns_all_records_is_refused(one_bad_word: Path, tmp_p
     (tmp_path / "cache" / "snapshots" / Cache.open(tmp_path / "cache").manifest.snapshot / "fingerprint.json").unlink()
     with pytest.raises(ReplayError, match="does not say what it was built with .*Build it again"):
         replay_dead(replay_declarations.rows(seed=1), tmp_path / "cache", options=ONE)
+
+
+@pytest.fixture
+def looked_up(write_input: Callable[[list[bytes]], Path], tmp_path: Path) -> Path:
+    """A cache of 60 rows as ids of a learned vocabulary, with row 7 as a dead letter."""
+    lines = [line_of(number, "good", ["Door", WORDS[number % 5]]) for number in range(60)]
+    lines[7] = line_of(7, "good", ["Door", "poison"])
+    write_input(lines)
+    (tmp_path / "offset.txt").write_text("0")
+    build(replay_declarations.looked_up(tmp_path / "offset.txt"), tmp_path / "cache", options=ONE)
+    return tmp_path / "cache"
+
+
+def assert_refused_and_as_it_was(cache: Path, mended: Declaration, message: str, **options: Any) -> None:
+    before = published(cache)
+
+    with pytest.raises(ReplayError, match=message):
+        replay_dead(mended, cache, accept_code_change=True, options=ONE, **options)
+
+    assert published(cache) == before
+
+
+def test_a_result_of_an_analyzer_that_changed_is_never_accepted(looked_up: Path, tmp_path: Path) -> None:
+    mended = replay_declarations.looked_up(tmp_path / "offset.txt", lower=True, mended=True)
+
+    assert_refused_and_as_it_was(
+        looked_up,
+        mended,
+        r"files or results of analyzers that stages read have other content than when it was built: stage 'WordIds' "
+        r"\(.*asset:words: [0-9a-f]{8} → [0-9a-f]{8}\). Records that are kept would stay as the old content made them, "
+        "whatever is accepted: build again",
+    )
+
+    assert not build(mended, looked_up, options=ONE).up_to_date
+    cold = build(mended, tmp_path / "cold", options=ONE)
+    assert published(looked_up) == published(tmp_path / "cold")
+    assert cold.account.dead == 0
+
+
+def test_repairs_that_change_what_an_analyzer_finds_are_refused(looked_up: Path, tmp_path: Path) -> None:
+    [letter] = Cache.open(looked_up).dead_letters()
+    repairs = {letter.record_id: line_of(7, "good", ["a", "new", "word"])}
+
+    same = replay_declarations.looked_up(tmp_path / "offset.txt")
+
+    assert_refused_and_as_it_was(
+        looked_up, same, "other content than when it was built: .*asset:words", repairs=repairs
+    )
+
+
+def test_a_file_that_changed_is_never_accepted(looked_up: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("1000")
+    mended = replay_declarations.looked_up(tmp_path / "other.txt", mended=True)
+
+    assert_refused_and_as_it_was(looked_up, mended, r"stage 'WordIds' \(.*WordIds.config.offset.*build again")
+
+
+def test_a_mended_stage_replays_where_what_it_reads_is_what_it_was(looked_up: Path, tmp_path: Path) -> None:
+    (tmp_path / "renamed.txt").write_text("0")
+    mended = replay_declarations.looked_up(tmp_path / "renamed.txt", mended=True)
+
+    result = replay_dead(mended, looked_up, accept_code_change=True, options=ONE)
+
+    assert (result.replayed, result.rebuilt_shards, result.dead) == (1, 0, 0)
+    build(mended, tmp_path / "cold", options=ONE)
+    assert published(looked_up) == published(tmp_path / "cold")
 
 
 def test_a_repaired_file_is_what_a_build_is_for(one_bad_word: Path, tmp_path: Path) -> None:

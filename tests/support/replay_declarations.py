@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.analysis import Result
 from beam_pipes.cache import FeatureSpec
+from beam_pipes.engine.asset import Asset
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import JSONLines
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline
+from transforms.analyzers import Vocabulary
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
 
@@ -98,4 +101,51 @@ def rows(**options: Any) -> Declaration:
             "train": {"id": FeatureSpec("int32"), "lengths": FeatureSpec("int32", shape=(None,))},
         },
         **{"on_error": "dead_letter", "target_shard_bytes": 4_000, **options},
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Words(Pipeline):
+    """The words of a row's text; what a vocabulary is made of."""
+
+    input_type = dict
+    output_type = list
+    lower: bool = False
+
+    def transform(self, row: dict[str, Any]) -> list[list[str]]:
+        words = row.get("text", "").split()
+        return [[word.lower() for word in words] if self.lower else words]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class WordIds(Pipeline):
+    """The ids of a row's words in a vocabulary, offset by a number from a file; `poison` fails until it is mended."""
+
+    input_type = dict
+    output_type = dict
+    words: Result
+    offset: Asset
+    mended: bool = False
+
+    def transform(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        words = row["text"].split()
+        if "poison" in words and not self.mended:
+            raise ValueError("cannot look poison up")
+        with open(self.offset) as file:
+            offset = int(file.read())
+        return [{"id": row["id"], "tokens": self.words.value().ids(words, unknown="<unk>") + offset}]
+
+
+def looked_up(offset: str | os.PathLike[str], *, lower: bool = False, mended: bool = False) -> Declaration:
+    """Rows as ids of a vocabulary that an analyzer learns of them; `offset` is a file."""
+    words = Vocabulary("words", of=Words(lower=lower), reserved=("<unk>",))
+    ids = WordIds(words=words.result, offset=Asset(offset), mended=mended)
+    return Declaration(
+        name="looked_up",
+        source=JSONLines(os.environ[INPUT_VARIABLE], pattern="*.jsonl"),
+        pipeline=DAGPipeline({ids: Input(dict), Output("train"): ids}, "LookedUp"),
+        features={"id": FeatureSpec("int32"), "tokens": FeatureSpec("int64", shape=(None,))},
+        analyzers=(words,),
+        on_error="dead_letter",
+        target_shard_bytes=1_000,
     )
