@@ -332,6 +332,19 @@ class LocalStagedFile:
         self._file = None
 
 
+# Kernels stamp files with a clock of 1-10 ms; file systems that store whole seconds may be as coarse as two.
+_FINE_NS, _COARSE_NS = 50_000_000, 2_500_000_000
+
+
+def times_have_settled(changed_ns: int, *, read_at_ns: int) -> bool:
+    """Whether any change of a file after `read_at_ns` (`time.time_ns()` before reading it) would show in its times.
+
+    Within the resolution of its file system's clock it could change once more without `changed_ns` moving.
+    """
+    coarse = changed_ns % 1_000_000_000 == 0
+    return read_at_ns - changed_ns >= (_COARSE_NS if coarse else _FINE_NS)
+
+
 def temporary_path(path: str) -> str:
     """A name beside `path` that no reader looks at: `.tmp-<pid>-<random>-<name>`."""
     directory, name = os.path.split(path)

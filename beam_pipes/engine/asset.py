@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import time
 from functools import lru_cache
 
+from beam_pipes.cache.storage import times_have_settled
 from beam_pipes.errors import DeclarationError
 
 
@@ -29,18 +31,18 @@ class Asset:
         return os.path.basename(os.path.normpath(self.path))
 
     def digest(self) -> str:
-        """Sha256 (hex) of the content; a file whose size, mtime and inode did not change is read once a process."""
+        """Sha256 (hex) of the content; a file whose size, inode and times did not change is read once a process."""
         path = os.path.abspath(self.path)
         try:
             if not os.path.isdir(path):
-                return _file_digest(path, *_identity(path))
+                return _file_digest(path)
             total = hashlib.sha256()
             for directory, subdirectories, names in os.walk(path):
                 subdirectories.sort()
                 for name in sorted(names):
                     file = os.path.join(directory, name)
                     relative = os.path.relpath(file, path).replace(os.sep, "/")
-                    total.update(f"{len(relative)}:{relative}:{_file_digest(file, *_identity(file))}".encode())
+                    total.update(f"{len(relative)}:{relative}:{_file_digest(file)}".encode())
             return total.hexdigest()
         except OSError as error:
             raise DeclarationError(
@@ -48,13 +50,18 @@ class Asset:
             ) from error
 
 
-def _identity(path: str) -> tuple[int, int, int]:
+def _file_digest(path: str) -> str:
+    now = time.time_ns()
     status = os.stat(path)
-    return status.st_size, status.st_mtime_ns, status.st_ino
+    # The time of change cannot be set: `touch -r` and `tar` set the other one, and an inode is soon used again.
+    identity = status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+    if times_have_settled(status.st_ctime_ns, read_at_ns=now):
+        return _remembered_digest(path, identity)
+    return _remembered_digest.__wrapped__(path, identity)
 
 
 @lru_cache(maxsize=4096)
-def _file_digest(path: str, size: int, mtime_ns: int, inode: int) -> str:
+def _remembered_digest(path: str, identity: tuple[int, ...]) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):

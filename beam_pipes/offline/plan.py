@@ -124,7 +124,8 @@ class PlannedInput:
 def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrite: bool = False) -> PlannedInput:
     """The first half of `make_plan`: reads input to digest it, and what is published."""
     root, storage = directory_path(to), storage_for(to)
-    digests = DigestCache.load(f"{root}/{DIGESTS_NAME}")
+    # What is known of unchanged files is known from their times: who overwrites may have reason not to believe these.
+    digests = DigestCache() if overwrite else DigestCache.load(f"{root}/{DIGESTS_NAME}")
     source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     if storage.is_directory(root):
         with contextlib.suppress(OSError):  # safe to lose; a directory that is full or read-only can be planned for

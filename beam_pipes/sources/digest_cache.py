@@ -1,7 +1,9 @@
 """Digests of files that did not change since the last plan: they are not read again.
 
-An entry is trusted for the same path, size, mtime and inode. A file that changed within the resolution of its file
-system's clock before it was hashed is not entered: it could change once more without its mtime moving.
+An entry is trusted for the same path, size, inode, time of modification and time of change. The last one is what
+matters: programs set the time of modification as they like (`touch -r`, `tar`, `rsync -t`), and a file system gives the
+inode of a removed file to the next one. A file that changed within the resolution of its file system's clock before it
+was hashed is not entered: it could change once more without its times moving.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from beam_pipes.cache.kill_points import reached
-from beam_pipes.cache.storage import is_remote, storage_for, temporary_path
+from beam_pipes.cache.storage import is_remote, storage_for, temporary_path, times_have_settled
 from beam_pipes.sources.selection import FoundFile
 
-# Kernels stamp files with a clock of 1-10 ms; file systems that store whole seconds may be as coarse as two.
-_FINE_NS, _COARSE_NS = 50_000_000, 2_500_000_000
+# Version 1 knew no time of change.
+_VERSION = 2
 
 
 class Cut(NamedTuple):
@@ -43,13 +45,13 @@ class DigestCache:
         """From a file that `save` wrote; empty where there is none or it cannot be understood."""
         try:
             fields = json.loads(storage_for(path).read_bytes(os.fspath(path)))
-            return cls(fields["files"] if fields["version"] == 1 else None)
+            return cls(fields["files"] if fields["version"] == _VERSION else None)
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Atomically; keeps the entries that were looked up or added since `load`."""
-        fields = {"version": 1, "files": {path: self._entries[path] for path in sorted(self._used)}}
+        fields = {"version": _VERSION, "files": {path: self._entries[path] for path in sorted(self._used)}}
         if is_remote(path):
             storage_for(path).replace(os.fspath(path), json.dumps(fields, separators=(",", ":")).encode())
             return
@@ -69,7 +71,7 @@ class DigestCache:
         """The slices of an unchanged file when it is cut in the way called `variant`."""
         entry = self._entries.get(file.path)
         try:
-            if entry is None or entry["stat"] != [file.size, file.mtime_ns, file.inode]:
+            if entry is None or entry["stat"] != _stat_of(file):
                 raise KeyError(variant)
             cuts = [
                 Cut(int(start), int(end), int(num_bytes), str(digest))
@@ -84,12 +86,15 @@ class DigestCache:
 
     def put(self, file: FoundFile, variant: str, cuts: list[Cut], *, hashed_at_ns: int) -> None:
         """Remembers what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
-        coarse = file.mtime_ns % 1_000_000_000 == 0
-        if hashed_at_ns - file.mtime_ns < (_COARSE_NS if coarse else _FINE_NS):
+        if not all(times_have_settled(each, read_at_ns=hashed_at_ns) for each in (file.mtime_ns, file.ctime_ns)):
             return
-        status = [file.size, file.mtime_ns, file.inode]
+        status = _stat_of(file)
         entry = self._entries.get(file.path)
         if not isinstance(entry, dict) or entry.get("stat") != status or not isinstance(entry["slices"], dict):
             entry = self._entries[file.path] = {"stat": status, "slices": {}}
         entry["slices"][variant] = [list(cut) for cut in cuts]
         self._used.add(file.path)
+
+
+def _stat_of(file: FoundFile) -> list[int]:
+    return [file.size, file.mtime_ns, file.inode, file.ctime_ns]

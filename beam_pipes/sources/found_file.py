@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 class FoundFile:
     """A file to read. `name` is relative to the base; the rest is what `stat` said when it was found.
 
-    Of an object `content_digest` is what its store says of its content, `inode` its generation, and `mtime_ns` 0.
+    Of an object `content_digest` is what its store says of its content, `inode` its generation, and both times are 0.
     """
 
     name: str
@@ -17,4 +18,10 @@ class FoundFile:
     size: int
     mtime_ns: int
     inode: int
+    ctime_ns: int = 0
     content_digest: str | None = None
+
+    @classmethod
+    def of(cls, name: str, path: str, status: os.stat_result) -> FoundFile:
+        """A file on a file system, with what `stat` says of it."""
+        return cls(name, path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)

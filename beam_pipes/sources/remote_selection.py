@@ -86,7 +86,9 @@ def _found(status: Any, base: str, selection: Selection) -> FoundFile:
             file=status.path,
         )
     name = status.path[len(base) + 1 :]
-    return FoundFile(name, status.path, status.size, 0, status.generation, status.content_digest)
+    return FoundFile(
+        name, status.path, status.size, mtime_ns=0, inode=status.generation, content_digest=status.content_digest
+    )
 
 
 def _is_object(entry: str) -> bool:

@@ -69,7 +69,7 @@ class Selection:
                     raise SourceError(
                         f"expected all inputs to lie under relative_to={self.relative_to!r}, found {path}", file=path
                     )
-                found[name] = FoundFile(name, path, status.st_size, status.st_mtime_ns, status.st_ino)
+                found[name] = FoundFile.of(name, path, status)
         if not found:
             raise SourceError(
                 f"no file matches: looked in {', '.join(map(repr, self.entries))} for pattern "

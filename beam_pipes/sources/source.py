@@ -114,7 +114,7 @@ class Source(ABC):
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         """Divides the input into source shards of about `target_shard_bytes` stored bytes.
 
-        With `digests`, files whose size, mtime and inode are unchanged are not read again. Raises `SourceError` for
+        With `digests`, files whose size, inode and times are unchanged are not read again. Raises `SourceError` for
         input that is missing, unreadable or matches nothing.
         """
 

@@ -11,6 +11,7 @@ import linecache
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -420,6 +421,18 @@ def test_an_asset_counts_by_content_and_not_by_place(tmp_path):
 )
 def test_content_that_only_its_digest_tells_of_is_told_from_code_and_options(old, new, changed):
     assert content_changes(old, new) == changed
+
+
+def test_an_asset_that_is_overwritten_with_its_old_times_is_read_again(tmp_path):
+    model = tmp_path / "vocab.model"
+    model.write_bytes(b"one")
+    time.sleep(0.06)  # so that its digest is remembered
+    status = model.stat()
+    before = fingerprint(Holder(Asset(model))).digest
+    model.write_bytes(b"two")
+    os.utime(model, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert fingerprint(Holder(Asset(model))).digest != before
 
 
 def test_an_asset_directory_counts_names_and_contents(tmp_path):

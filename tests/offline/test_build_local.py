@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from built_files import built_files
 
 from beam_pipes.cache import Cache
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.errors import CacheBusyError, StageError, TooManyDeadLettersError, WorkerDiedError
+from beam_pipes.errors import CacheBusyError, SourceError, StageError, TooManyDeadLettersError, WorkerDiedError
 from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import make_plan
@@ -47,6 +49,22 @@ def test_a_cache_holds_what_the_pipeline_gives_in_memory(text_input: Path, tmp_p
             assert found.keys() == example.keys()
             for name in example:
                 np.testing.assert_array_equal(found[name], example[name])
+
+
+def test_overwriting_reads_input_whose_times_say_that_it_is_what_it_was(text_input: Path, tmp_path: Path) -> None:
+    declaration = sample_declarations.words()
+    time.sleep(0.06)  # so that digests are remembered
+    first = build(declaration, tmp_path / "cache", options=ONE)
+    remembered = tmp_path / "cache" / ".digests.json"
+    remembered.write_text(re.sub(r"[0-9a-f]{64}", "0" * 64, remembered.read_text()))
+
+    with pytest.raises(
+        SourceError, match="changed after it was planned"
+    ):  # what a file whose times did not move would look like
+        build(declaration, tmp_path / "cache", options=ONE)
+    again = build(declaration, tmp_path / "cache", options=ONE, overwrite=True)
+
+    assert again.account == first.account
 
 
 def test_bytes_do_not_depend_on_workers_hash_seed_or_place(text_input: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -154,10 +155,11 @@ def test_twenty_thousand_small_files_are_planned(tmp_path):
 
 
 def age(path: Path, *, seconds: int = 10) -> None:
-    """Files that were written a moment ago are not entered into the cache."""
+    """Files that were written or changed a moment ago are not entered into the cache."""
     for each in path.rglob("*"):
         now = time.time_ns() - seconds * 10**9
         os.utime(each, ns=(now, now))
+    time.sleep(0.06)
 
 
 def test_unchanged_files_are_not_read_again(tmp_path):
@@ -168,15 +170,45 @@ def test_unchanged_files_are_not_read_again(tmp_path):
     first = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
     cache.save(tmp_path / ".digests.json")
     cache = DigestCache.load(tmp_path / ".digests.json")
-    for path in tmp_path.glob("*.txt"):  # other bytes, with the size and times of before: reading them would show
-        status = path.stat()
-        path.write_bytes(b"?" * status.st_size)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     again = TextLines(tmp_path).plan(target_shard_bytes=500, digests=cache)
 
     assert again == first
     assert (cache.hits, cache.misses) == (20, 0)
+
+
+def overwritten_in_place(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def unpacked_in_its_place(path: Path, content: bytes) -> None:
+    """As `tar` does over a removed tree: the file system may give the inode of the old file to the new one."""
+    inode = path.stat().st_ino
+    path.unlink()
+    others = []
+    for number in range(64):
+        path.write_bytes(content)
+        if path.stat().st_ino == inode:
+            return
+        others.append(path.rename(path.with_name(f"{number}.other")))
+
+
+@pytest.mark.parametrize("replaced", [overwritten_in_place, unpacked_in_its_place])
+def test_other_content_of_the_old_size_mtime_and_inode_is_seen(
+    tmp_path: Path, replaced: Callable[[Path, bytes], None]
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a\n")
+    age(tmp_path)
+    cache = DigestCache()
+    source = TextLines(tmp_path, pattern="*.txt")
+    first = source.plan(target_shard_bytes=500, digests=cache)
+    status = path.stat()
+    replaced(path, b"b\n")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert source.plan(target_shard_bytes=500, digests=cache) != first
+    assert cache.hits == 0
 
 
 def test_a_touched_file_is_hashed_again_and_keeps_its_digest(tmp_path):

@@ -251,7 +251,7 @@ def _shards_of(task: Task, split: str) -> Iterator[_Shard]:
         path = os.path.abspath(name)
         status = os.stat(path)
         label = f"{split}/{os.path.relpath(path, base).replace(os.sep, '/')}"
-        yield _Shard(split, name, label, FoundFile(label, path, status.st_size, status.st_mtime_ns, status.st_ino))
+        yield _Shard(split, name, label, FoundFile.of(label, path, status))
 
 
 def _chunks(examples: Iterator[Any], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[Any], int]]:
