@@ -70,24 +70,24 @@ def build(
     Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
     """
     started = time.monotonic()
+    root = directory_path(to)  # before anything of the user's runs, which may change the working directory
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
     resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
     handle = DeclarationHandle(resolved, reference)
-    root = directory_path(to)
     if isinstance(options, BeamOptions) and published_id(root) is None:
         # There is something to run: asked for before input is read, and before anything is written.
         options.check(Draft(path=root, declaration=resolved), handle)
         options.require_server()
     with build_lock(root) as lock:
-        planned = plan_input(resolved, to, overwrite=overwrite)
+        planned = plan_input(resolved, root, overwrite=overwrite)
         analysis = None
         if resolved.analyzers:
             if isinstance(options, BeamOptions):
                 options.check(Draft(path=planned.root, declaration=resolved), handle)
             analysis = run_analysis(handle, planned, options=options, progress=progress)
-        plan = make_plan(resolved, to, planned_input=planned)
+        plan = make_plan(resolved, root, planned_input=planned)
         if saved_plan is not None:
             saved_plan.require_fresh(plan)
         if isinstance(options, BeamOptions):
@@ -97,8 +97,8 @@ def build(
                 link_assets(plan.header)  # what was damaged is made anew
             if analysis is not None:
                 mark_finished(plan.path)
-            remove_temporaries(to)
-            look_up_published(to)
+            remove_temporaries(root)
+            look_up_published(root)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
         previous = plan.previous_fingerprint()
         if previous is not None and not accept_code_change and not overwrite:

@@ -94,6 +94,8 @@ def replay_dead(
             instead.
     """
     started = time.monotonic()
+    # Before anything of the user's runs, which may change the working directory.
+    path, target = directory_path(path), directory_path(path if to is None else to)
     options = options if options is not None else LocalOptions()
     progress = progress if progress is not None else Silent()
     reference = declaration if isinstance(declaration, str) else None
@@ -101,7 +103,6 @@ def replay_dead(
     if repairs:
         resolved, reference = _repaired(resolved, repairs), None
     handle = DeclarationHandle(resolved, reference)
-    target = path if to is None else to
     Cache.open(path)  # the lock makes the directory of what is to be built, and where nothing is there is nothing to do
     with build_lock(target) as lock:
         manifest = Cache.open(path).manifest
@@ -109,9 +110,9 @@ def replay_dead(
         before = read_fingerprint(directory)
         if before is None:
             raise ReplayError(
-                f"{os.fspath(path)!r} does not say what it was built with (there is no fingerprint.json): its dead "
+                f"{path!r} does not say what it was built with (there is no fingerprint.json): its dead "
                 "letters cannot be replayed. Build it again.",
-                path=os.fspath(path),
+                path=path,
             )
         planned = plan_input(resolved, target)
         if resolved.analyzers:
@@ -122,7 +123,7 @@ def replay_dead(
             look_up_published(target)
             account = plan.read_account()
             return ReplayResult(
-                path=directory_path(target),
+                path=target,
                 snapshot=plan.snapshot,
                 manifest_id=plan.published_manifest_id,
                 up_to_date=True,
@@ -134,14 +135,14 @@ def replay_dead(
                 account=account,
                 secs=time.monotonic() - started,
             )
-        changed = _changed_units(before, plan.fingerprint, path=os.fspath(path), accepted=accept_code_change)
+        changed = _changed_units(before, plan.fingerprint, path=path, accepted=accept_code_change)
         tasks = _with_priors(plan, prepare(plan), directory, changed)
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more={"replay": True})
         account = done.plan.read_account()
     reports = done.reports
     replayed = [report.replayed for report in reports if report.replayed is not None]
     return ReplayResult(
-        path=directory_path(target),
+        path=target,
         snapshot=done.plan.snapshot,
         manifest_id=done.manifest_id,
         up_to_date=False,

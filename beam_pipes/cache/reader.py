@@ -16,7 +16,7 @@ from beam_pipes.cache.manifest import FILE_NAME, FileEntry, Manifest
 from beam_pipes.cache.publish import BUILD, SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import Storage, is_remote, storage_for
+from beam_pipes.cache.storage import Storage, absolute_path, is_remote, storage_for
 from beam_pipes.cache.takedown import Overlay, RemovedRows
 from beam_pipes.cache.verify import VerifyReport, verify_snapshot
 from beam_pipes.errors import CacheNotFoundError, StaleCacheError
@@ -108,6 +108,8 @@ class Cache:
         parent, last = os.path.split(root if is_remote(root) else os.path.abspath(root))
         if last == manifest.snapshot and os.path.basename(parent) == SNAPSHOTS:
             root = os.path.dirname(parent)
+        if storage.local_path(root) is not None:
+            root = absolute_path(root)
         cache = cls(
             root,
             snapshot_directory(root, manifest.snapshot),

@@ -398,11 +398,23 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def directory_path(path: str | os.PathLike[str]) -> str:
-    """A directory by one name: `cache/` → `cache`, `gs://bucket/cache/` → `gs://bucket/cache`; `CacheError` for ''."""
+    """A directory by one name: `cache/` → `/home/me/cache`, `gs://bucket/cache/` → `gs://bucket/cache`.
+
+    Raises `CacheError` for ''.
+    """
     text = os.fspath(path)
     if not text:
         raise CacheError("expected a directory, got ''. The directory that you work in is '.'.", path=text)
-    return text.rstrip("/") if is_remote(text) else str(Path(text))
+    return text.rstrip("/") if is_remote(text) else absolute_path(text)
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """A path that stays the same when code of the user changes the working directory; remote ones as they are.
+
+    Called once, where a path enters: by builds, caches, sources and assets.
+    """
+    text = os.fspath(path)
+    return text if is_remote(text) else os.path.abspath(text)
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:

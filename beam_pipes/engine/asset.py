@@ -8,7 +8,7 @@ import os
 import time
 from functools import lru_cache
 
-from beam_pipes.cache.storage import times_have_settled
+from beam_pipes.cache.storage import absolute_path, times_have_settled
 from beam_pipes.errors import DeclarationError
 
 
@@ -21,6 +21,10 @@ class Asset:
     """
 
     path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        # A stage may change the working directory before it reads its files.
+        object.__setattr__(self, "path", absolute_path(self.path))
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)

@@ -43,14 +43,21 @@ class FileSource(Source):
 
     # Whether a file without bytes holds records. (Only where a file is the record.)
     keeps_empty_files: ClassVar[bool] = False
+    _selection: ClassVar[Selection]  # of each instance, and no field: it is no part of what the source is
 
     @abstractmethod
     def _inputs(self) -> Paths:
         """The paths that the user gave."""
 
     def selection(self) -> Selection:
-        """Which files this source reads, and what they are called."""
-        return select(
+        """Which files this source reads, and what they are called; relative paths are of when the source was made."""
+        return self._selection
+
+    def __post_init__(self) -> None:
+        for option in ("paths", "root", "pattern", "exclude"):
+            if isinstance(value := getattr(self, option, None), list):
+                object.__setattr__(self, option, tuple(value))  # so that the source is hashable
+        selection = select(
             self._inputs(),
             pattern=self.pattern,
             exclude=self.exclude,
@@ -58,12 +65,7 @@ class FileSource(Source):
             hidden=self.hidden,
             relative_to=self.relative_to,
         )
-
-    def __post_init__(self) -> None:
-        for option in ("paths", "root", "pattern", "exclude"):
-            if isinstance(value := getattr(self, option, None), list):
-                object.__setattr__(self, option, tuple(value))  # so that the source is hashable
-        self.selection()
+        object.__setattr__(self, "_selection", selection)
 
     def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
         check_target(target_shard_bytes)

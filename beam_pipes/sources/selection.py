@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from beam_pipes.cache.storage import is_remote
+from beam_pipes.cache.storage import absolute_path, is_remote
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.found_file import FoundFile as FoundFile
 from beam_pipes.sources.globs import WILDCARD, matcher
@@ -146,13 +146,18 @@ def select(
     if not patterns:
         raise SourceError("pattern should be a glob such as '**/*.txt', got an empty list")
     return Selection(
-        entries=entries,
+        entries=tuple(map(_absolute, entries)),
         patterns=patterns,
         exclude=_strings("exclude", [exclude] if isinstance(exclude, str) else exclude),
         recursive=bool(recursive),
         hidden=bool(hidden),
-        relative_to=None if relative_to is None else os.fspath(relative_to),
+        relative_to=None if relative_to is None else absolute_path(relative_to),
     )
+
+
+def _absolute(entry: str) -> str:
+    """What the entry means now; a stage may change the working directory before its files are read."""
+    return absolute_path(entry) + ("/" if entry.endswith("/") and not is_remote(entry) else "")
 
 
 def _strings(option: str, values: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from built_files import built_files
 from beam_pipes.cache import Cache
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.errors import CacheBusyError, SourceError, StageError, TooManyDeadLettersError, WorkerDiedError
+from beam_pipes.loader import Loader
 from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import make_plan
@@ -65,6 +66,34 @@ def test_overwriting_reads_input_whose_times_say_that_it_is_what_it_was(text_inp
     again = build(declaration, tmp_path / "cache", options=ONE, overwrite=True)
 
     assert again.account == first.account
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stage_that_changes_the_working_directory_changes_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    (home / "input").mkdir(parents=True)
+    elsewhere.mkdir()
+    for number in range(6):
+        (home / "input" / f"{number}.txt").write_text(f"line {number}\n" * 20)
+    (home / "suffix.txt").write_text("!")
+    monkeypatch.setenv(sample_declarations.ELSEWHERE_VARIABLE, str(elsewhere))
+    monkeypatch.chdir(home)
+
+    result = build("sample_declarations:wandering", "cache", options=LocalOptions(workers=workers))
+
+    monkeypatch.chdir(home)
+    assert result.num_shards > 1 and result.account.written == 120
+    assert list(elsewhere.iterdir()) == []
+    cache = Cache.open("cache")
+    loader = Loader(cache["train"], batch_size=120)
+    os.chdir(elsewhere)
+    texts = {text for batch in loader for text in batch["text"]}
+    assert texts == {f"line {number}!" for number in range(6)}
+    assert not cache.verify().problems
+    os.chdir(home)
+    assert build("sample_declarations:wandering", "cache", options=ONE).up_to_date
 
 
 def test_bytes_do_not_depend_on_workers_hash_seed_or_place(text_input: Path, tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import FeatureSpec
+from beam_pipes.engine.asset import Asset
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import JSONLines, TextLines
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline, RandomPartition
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
+ELSEWHERE_VARIABLE = "BEAM_PIPES_TEST_ELSEWHERE"
 DEADLY_SIGNAL_VARIABLE = "BEAM_PIPES_TEST_DEADLY_SIGNAL"
 
 
@@ -168,3 +170,28 @@ class _Slow(Pipeline):
         if line == "slow":
             time.sleep(0.1)
         return [{"text": line}]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Wandering(Pipeline):
+    """A line and the text of a file; changes the working directory, as some libraries do."""
+
+    input_type = str
+    output_type = dict
+    suffix: Asset
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        os.chdir(os.environ[ELSEWHERE_VARIABLE])
+        with open(self.suffix) as file:
+            return [{"text": line + file.read()}]
+
+
+def wandering() -> Declaration:
+    """Input and asset by relative paths, and a stage that changes the working directory."""
+    return Declaration(
+        name="wandering",
+        source=TextLines("input"),
+        pipeline=_Wandering(suffix=Asset("suffix.txt")),
+        features={"text": FeatureSpec("str")},
+        target_shard_bytes=100,
+    )
