@@ -70,7 +70,7 @@ class Analyzer(abc.ABC):
                 f"the name of an analyzer is a file's in the cache: letters, digits, '_', '.', '-' only; got "
                 f"{self.name!r}."
             )
-        graph = self.graph
+        graph = self.analysed_graph
         if graph is None:
             if self.output is not None:
                 raise DeclarationError(
@@ -93,8 +93,11 @@ class Analyzer(abc.ABC):
         return Result(self)
 
     @property
-    def graph(self) -> Graph | None:
-        """`of` as a graph; None where records are analysed as they are."""
+    def analysed_graph(self) -> Graph | None:
+        """`of` as a graph; None where records are analysed as they are.
+
+        Not called `graph`: what has one is taken for a pipeline, and fingerprinted by that graph alone.
+        """
         return None if self.of is None else graph_of(self.of, default_output="values")
 
     def analysed_output(self, graph: Graph) -> str:

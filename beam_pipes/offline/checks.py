@@ -73,7 +73,7 @@ def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:
     units: list[tuple[str, Any]] = [(unit.name, unit.stage) for unit in declaration.graph.units]
     units += [(f"source.{name}", stage) for name, stage in declaration.source.stages().items()]
     for analyzer in declaration.analyzers:
-        of = () if analyzer.graph is None else analyzer.graph.units
+        of = () if analyzer.analysed_graph is None else analyzer.analysed_graph.units
         units += [(analyzer.name, analyzer), *((f"{analyzer.name}, of {unit.name}", unit.stage) for unit in of)]
     for name, stage in units:
         try:

@@ -16,8 +16,10 @@ from beam_pipes.analysis import Accumulator, Analyzer, BoundResult, Result
 from beam_pipes.cache import Cache
 from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import AnalysisError, DeclarationError, TypeMismatchException
+from beam_pipes.offline import Declaration
+from beam_pipes.offline.analysis.analyzer_fingerprint import fingerprint_analyzer
 from beam_pipes.offline.analysis.held_results import held_results
-from beam_pipes.sources import Memory
+from beam_pipes.sources import Memory, TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
 from runners.build import build
 from runners.options import LocalOptions
@@ -323,3 +325,26 @@ def test_only_what_holds_a_result_depends_on_it(text_input: Path, tmp_path: Path
 def test_every_result_has_a_handle_that_is_its_analyzer_s() -> None:
     assert all(isinstance(each.result, Result) and each.result.analyzer is each for each in (words, lengths, ranks))
     assert words.result is words.result
+
+
+class _OtherVocabulary(Vocabulary):
+    """Another class with the fields of `Vocabulary`."""
+
+
+@pytest.mark.parametrize("of", [None, SplitWords()], ids=["records", "of_a_pipeline"])
+def test_class_and_options_of_an_analyzer_are_in_its_fingerprint(of: Any) -> None:
+    declaration = Declaration(name="n", source=TextLines("."), pipeline=ToText())
+
+    found = {
+        fingerprint_analyzer(declaration, made).digest
+        for made in (
+            Vocabulary("words", of=of),
+            Vocabulary("words", of=of, min_count=3),
+            Vocabulary("words", of=of, reserved=("<unk>",)),
+            _OtherVocabulary("words", of=of),
+        )
+    }
+
+    assert len(found) == 4
+    again = fingerprint_analyzer(declaration, Vocabulary("words", of=of)).digest
+    assert again in found

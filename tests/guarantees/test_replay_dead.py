@@ -233,6 +233,16 @@ def test_a_result_of_an_analyzer_that_changed_is_never_accepted(looked_up: Path,
     assert cold.account.dead == 0
 
 
+def test_another_option_of_an_analyzer_is_another_vocabulary(looked_up: Path, tmp_path: Path) -> None:
+    stricter = replay_declarations.looked_up(tmp_path / "offset.txt", min_count=5)
+
+    assert_refused_and_as_it_was(looked_up, stricter, "other content than when it was built: .*asset:words")
+
+    assert not build(stricter, looked_up, options=ONE).up_to_date
+    build(stricter, tmp_path / "cold", options=ONE)
+    assert published(looked_up) == published(tmp_path / "cold")
+
+
 def test_repairs_that_change_what_an_analyzer_finds_are_refused(looked_up: Path, tmp_path: Path) -> None:
     [letter] = Cache.open(looked_up).dead_letters()
     repairs = {letter.record_id: line_of(7, "good", ["a", "new", "word"])}

@@ -136,9 +136,11 @@ class WordIds(Pipeline):
         return [{"id": row["id"], "tokens": self.words.value().ids(words, unknown="<unk>") + offset}]
 
 
-def looked_up(offset: str | os.PathLike[str], *, lower: bool = False, mended: bool = False) -> Declaration:
+def looked_up(
+    offset: str | os.PathLike[str], *, lower: bool = False, min_count: int = 1, mended: bool = False
+) -> Declaration:
     """Rows as ids of a vocabulary that an analyzer learns of them; `offset` is a file."""
-    words = Vocabulary("words", of=Words(lower=lower), reserved=("<unk>",))
+    words = Vocabulary("words", of=Words(lower=lower), reserved=("<unk>",), min_count=min_count)
     ids = WordIds(words=words.result, offset=Asset(offset), mended=mended)
     return Declaration(
         name="looked_up",

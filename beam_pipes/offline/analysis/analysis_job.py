@@ -50,7 +50,7 @@ class AnalysisJob:
             analyzer = self._analyzers[name]
             group = groups.get(task.of[name])
             if group is None:
-                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer.graph)
+                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer.analysed_graph)
             group.accumulators.append((analyzer, analyzer.accumulator()))
         records = 0
         for batch in shard_records(self._declaration, task.shard) if groups else ():

@@ -77,7 +77,7 @@ def _held_by(analyzer: Analyzer) -> list[Result]:
 
 def _check_input(declaration: Declaration, analyzer: Analyzer, where: str) -> None:
     given = declaration.source.output_type
-    graph = analyzer.graph
+    graph = analyzer.analysed_graph
     if graph is None:
         analyzer.check_type(given, f"the source {type(declaration.source).__name__} gives")
         return
