@@ -61,6 +61,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return found
 
 
+@functools.cache
 def integer_range(name: str) -> tuple[int, int]:
     """The least and greatest value of an integer dtype."""
     info = np.iinfo(name)

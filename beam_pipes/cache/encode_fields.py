@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import dtypes
-from beam_pipes.cache.exact import check_range, exact_array
+from beam_pipes.cache.exact import array_converter, exact_array
 from beam_pipes.cache.fields import Field
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints
 from beam_pipes.errors import SpecError
 
 Converter = Callable[[Any], tuple[bytes, int]]
+
+_INTEGER_TYPES = frozenset({int, *(np.dtype(name).type for name in dtypes.INTEGERS)})
 
 _STRUCT_FORMATS = {
     "bool": "<?",
@@ -65,27 +67,8 @@ def converter_of(field: Field, spec: FeatureSpec) -> Converter:
     return _tensor_converter(name, spec, field.dtype)
 
 
-def _array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], np.ndarray[Any, Any]]:
-    """`exact_array`, with a short way for arrays that are already what is declared."""
-    declared, rank, rest = spec.numpy_dtype, len(spec.shape), spec.shape[1:]
-    bounded = spec.minimum is not None or spec.maximum is not None
-    leading = spec.shape[0] if spec.shape else None
-    plain = None not in rest
-
-    def convert(value: Any) -> np.ndarray[Any, Any]:
-        if type(value) is np.ndarray and value.dtype == declared and value.ndim == rank and plain:
-            shape = value.shape
-            if shape[1:] == rest and (leading is None or shape[0] == leading):
-                if bounded:
-                    check_range(name, spec, value)
-                return value
-        return exact_array(name, spec, value)
-
-    return convert
-
-
 def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
-    to_array, storage, rank = _array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
+    to_array, storage, rank = array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
     same = spec.numpy_dtype == storage
 
     def convert(value: Any) -> tuple[bytes, int]:
@@ -102,7 +85,7 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
         low, high = spec.value_range
 
         def convert(value: Any) -> tuple[bytes, int]:
-            if (type(value) is int or isinstance(value, np.integer)) and low <= value <= high:
+            if type(value) in _INTEGER_TYPES and low <= value <= high:
                 return pack(value), 1
             return exact_array(name, spec, value).astype(storage).tobytes(), 1
 
@@ -122,7 +105,7 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
 
 
 def _ints_converter(name: str, spec: FeatureSpec) -> Converter:
-    to_array, rank = _array_converter(name, spec), len(spec.shape)
+    to_array, rank = array_converter(name, spec), len(spec.shape)
 
     def convert(value: Any) -> tuple[bytes, int]:
         array = to_array(value)

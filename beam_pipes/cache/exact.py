@@ -1,8 +1,24 @@
-"""Values → arrays of the declared dtype, exactly or not at all."""
+"""Values → arrays of the declared dtype, exactly or not at all: the one cast of the project.
+
+| value                              | into integers, bool      | into floats                                |
+| ---------------------------------- | ------------------------ | ------------------------------------------ |
+| `int`, `bool`, NumPy's and others' | where the number fits    | where the float is the same number         |
+| `float`                            | where it is whole        | rounded to nearest; refused over the range |
+| NumPy's floats, arrays, tensors    | where they are whole     | where the float is the same number         |
+
+A Python float has no width of its own, so that rounding it is no loss; the others have one. A list is read element by
+element, because NumPy turns `[2**63 + 1, 1]` into two float64 before anybody can look. Everything else is refused:
+masked values, None, text, dates, complex numbers, `Decimal` and `Fraction`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import itertools
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -10,30 +26,130 @@ from beam_pipes.cache import dtypes
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SpecError
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
 # Integers up to this magnitude are exact in a float of that many bytes.
 _EXACT_INTEGERS = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
 
+# `struct` reads Python ints without NumPy's guess at a dtype, checks their range, and takes a third of the time.
+_INTEGER_CODES = {
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+}
+_FLOAT_CODES = {"float32": "f", "float64": "d"}
 
-def exact_array(name: str, spec: FeatureSpec, value: Any) -> np.ndarray[Any, Any]:
+
+class NotExactError(ValueError):
+    """A number that the wanted dtype does not hold: `found`, of the type `kind`, at `position`."""
+
+    def __init__(self, found: Any, kind: str, position: tuple[int, ...] = ()) -> None:
+        super().__init__(found, kind, position)
+        self.found, self.kind, self.position = found, kind, position
+
+    def __str__(self) -> str:
+        where = f" at {list(self.position)}" if self.position else ""
+        return f"{brief(self.found)} ({self.kind}){where}"
+
+
+class NotNumbersError(ValueError):
+    """A value that is no array of numbers; `reason` goes on after "it", or after the element at `position`."""
+
+    def __init__(self, reason: str, position: tuple[int, ...] = ()) -> None:
+        super().__init__(reason, position)
+        self.reason, self.position = reason, position
+
+    def __str__(self) -> str:
+        return f"{f'the element at {list(self.position)}' if self.position else 'it'} {self.reason}"
+
+
+def exact_array(name: str, spec: FeatureSpec, value: Any) -> Array:
     """`value` as an array of the declared dtype and shape; every element is the same number as before.
 
-        exact_array("x", FeatureSpec("int32", shape=(None,)), [1.0, 2.0])  →  array([1, 2], dtype=int32)
-        exact_array("x", FeatureSpec("int32", shape=(None,)), [1.5])       →  SpecError
+        exact_array("x", FeatureSpec("int32", shape=(None,)), [1.0, 2.0])     →  array([1, 2], dtype=int32)
+        exact_array("x", FeatureSpec("int32", shape=(None,)), [1.5])          →  SpecError
+        exact_array("x", FeatureSpec("uint64", shape=(2,)), [2**63 + 1, 1])   →  array([9223372036854775809, 1])
 
-    Integers are accepted where they fit, floats where they are whole numbers, booleans where they are 0 and 1. Python
-    floats have no width of their own and are rounded to a declared float32; NumPy's float64 must fit exactly.
+    Integers are accepted where they fit, floats where they are whole numbers, booleans as 0 and 1. Python floats have
+    no width of their own and are rounded to a declared float32; NumPy's float64 must fit exactly.
+
+    Raises:
+        SpecError: another shape, an element that is another number in the declared dtype or none at all, or one
+            outside the declared range.
     """
-    array = _as_array(name, spec, value)
+    return array_converter(name, spec)(value)
+
+
+def array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], Array]:
+    """`exact_array` of one feature, with short ways for arrays of the declared dtype and lists of Python numbers."""
+    declared, rank, rest = spec.numpy_dtype, len(spec.shape), spec.shape[1:]
+    bounded = spec.minimum is not None or spec.maximum is not None
+    leading = spec.shape[0] if spec.shape else None
+    plain = None not in rest
+    code = _INTEGER_CODES.get(spec.dtype) or _FLOAT_CODES.get(spec.dtype)
+    python = int if spec.dtype in _INTEGER_CODES else float
+    lists = code is not None and rank == 1
+
+    def convert(value: Any) -> Array:
+        kind = type(value)
+        if kind is np.ndarray:
+            if value.dtype == declared and value.ndim == rank and plain:
+                shape = value.shape
+                if shape[1:] == rest and (leading is None or shape[0] == leading):
+                    if bounded:
+                        check_range(name, spec, value)
+                    return value  # type: ignore[no-any-return]
+            check_shape(name, spec, value)
+        elif (kind is list or kind is tuple) and lists:
+            size = len(value)
+            fits = size and (leading is None or size == leading) and type(value[0]) is python
+            if fits and list(map(type, value)).count(python) == size:
+                try:
+                    array = _packed(value, f"<{size}{code}", declared)
+                except (struct.error, OverflowError):
+                    pass  # one of them is out of range: it is found and named below
+                else:
+                    if bounded:
+                        check_range(name, spec, array)
+                    return array
+        return _converted(name, spec, value)
+
+    return convert
+
+
+def _converted(name: str, spec: FeatureSpec, value: Any) -> Array:
+    if isinstance(value, (list, tuple)) and not value:
+        array = np.empty((0,) * max(1, len(spec.shape)), spec.numpy_dtype)
+    else:
+        try:
+            array = exact_numbers(value, spec.numpy_dtype)
+        except NotExactError as error:
+            raise SpecError(
+                f"feature {name!r}: expected values that are exact in {spec.dtype}, got {error}. Convert the values on "
+                f"purpose, or declare {_wider(error.kind)}.",
+                feature=name,
+                expected=spec.dtype,
+                found=error.found,
+            ) from None
+        except NotNumbersError as error:
+            raise SpecError(
+                f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {brief(value)}, which is no array "
+                f"of numbers: {error}. Convert the values, or change the spec.",
+                feature=name,
+                expected=spec,
+                found=value,
+            ) from error
     check_shape(name, spec, array)
-    declared = spec.numpy_dtype
-    if array.dtype != declared:
-        weak = array.dtype == np.float64 and not isinstance(value, (np.ndarray, np.generic))
-        array = _cast(name, spec, array, declared, weak=weak)
     check_range(name, spec, array)
     return array
 
 
-def check_shape(name: str, spec: FeatureSpec, array: np.ndarray[Any, Any]) -> None:
+def check_shape(name: str, spec: FeatureSpec, array: Array) -> None:
     """Raises `SpecError` where rank or a declared size differs."""
     shape = array.shape
     if len(shape) != len(spec.shape) or any(
@@ -50,7 +166,7 @@ def check_shape(name: str, spec: FeatureSpec, array: np.ndarray[Any, Any]) -> No
         )
 
 
-def check_range(name: str, spec: FeatureSpec, array: np.ndarray[Any, Any]) -> None:
+def check_range(name: str, spec: FeatureSpec, array: Array) -> None:
     """Raises `SpecError` where an element lies outside the declared range."""
     if (spec.minimum is None and spec.maximum is None) or array.size == 0:
         return
@@ -68,82 +184,337 @@ def check_range(name: str, spec: FeatureSpec, array: np.ndarray[Any, Any]) -> No
         )
 
 
-def _as_array(name: str, spec: FeatureSpec, value: Any) -> np.ndarray[Any, Any]:
-    if isinstance(value, (list, tuple)) and not value:
-        return np.empty((0,) * max(1, len(spec.shape)), spec.numpy_dtype)
+@functools.cache
+def _name(dtype: np.dtype[Any]) -> str:
+    name: str = dtype.name  # NumPy puts it together each time, in 2 µs
+    return name
+
+
+# Any value
+
+
+def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
+    """`value` as an array of `dtype` of its own shape: numbers, arrays, tensors, and nested lists of them.
+
+    Raises:
+        NotExactError: an element is another number in `dtype`.
+        NotNumbersError: an element is no number, or inner lists differ in length.
+    """
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _of_list(value, dtype)
+    if kind is int or kind is float or kind is bool:
+        return _of_scalar(value, kind, dtype)
+    if isinstance(value, np.ndarray | np.generic):
+        return _of_array(value, dtype)
+    if isinstance(value, list | tuple):
+        return _of_list(value, dtype)
+    if isinstance(value, str | bytes):
+        raise NotNumbersError(f"is of type {kind.__name__}")
+    if hasattr(value, "__array__") or _is_buffer(value):
+        return _of_array(_array_of(value), dtype)
+    if isinstance(value, Sequence):
+        return _of_list(list(value), dtype)
+    if isinstance(value, int | float) or hasattr(value, "__index__"):
+        return _of_scalar(value, kind, dtype)
+    raise NotNumbersError(f"is of type {kind.__name__}")
+
+
+def _of_scalar(value: Any, kind: type, dtype: np.dtype[Any]) -> Array:
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise SpecError(
-            f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {_short(value)}, which is no array: "
-            f"{error}",
-            feature=name,
-            expected=spec,
-            found=value,
-        ) from error
-    if array.dtype.kind not in "biuf" and array.dtype != spec.numpy_dtype and array.dtype.name != dtypes.BFLOAT16:
-        raise SpecError(
-            f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {_short(value)} of dtype "
-            f"{array.dtype}. Convert the values, or change the spec.",
-            feature=name,
-            expected=spec.dtype,
-            found=array.dtype,
-        )
-    return array
+        return _of_one_kind((value,), kind, dtype).reshape(())
+    except NotExactError as error:
+        error.position = ()
+        raise
 
 
-def _cast(
-    name: str, spec: FeatureSpec, array: np.ndarray[Any, Any], declared: np.dtype[Any], *, weak: bool
-) -> np.ndarray[Any, Any]:
+def cast_exactly(array: Array, dtype: np.dtype[Any], *, rounds: bool = False) -> Array:
+    """`array` in `dtype`, every element the same number.
+
+    Args:
+        array: of booleans, integers or floats, bfloat16 included.
+        rounds: floats may also be rounded to nearest, as long as a finite one stays finite.
+
+    Raises:
+        NotExactError: an element is another number in `dtype`.
+    """
+    if array.dtype == dtype or array.size == 0:
+        return array.astype(dtype, copy=False)
+    floats = array.dtype.kind not in "biu"
+    if array.dtype.kind != "b" and not floats:
+        low, high = int(array.min()), int(array.max())
+        bound = _EXACT_INTEGERS.get(_name(dtype))
+        if bound is None and _name(dtype) in dtypes.INTEGERS:
+            least, greatest = dtypes.integer_range(_name(dtype))
+            if least <= low and high <= greatest:
+                return array.astype(dtype)
+            # Compared as Python ints: an older NumPy compares int64 with a uint64's bounds as floats.
+            raise _not_exact(array, np.array([not least <= one <= greatest for one in array.reshape(-1).tolist()]))
+        if bound is not None and -bound <= low and high <= bound:
+            return array.astype(dtype)
     with np.errstate(all="ignore"):
-        cast = array.astype(declared)
-        inexact = _inexact(array, cast, spec.dtype, weak=weak)
-    if inexact.any():
-        position = np.unravel_index(int(np.argmax(inexact)), array.shape)
-        where = f" at {[int(axis) for axis in position]}" if array.ndim else ""
-        found = array[position].item()
-        raise SpecError(
-            f"feature {name!r}: expected values that are exact in {spec.dtype}, got {found!r} ({array.dtype}){where}. "
-            f"Convert the values on purpose, or declare {array.dtype}.",
-            feature=name,
-            expected=spec.dtype,
-            found=found,
-        )
+        if floats and rounds and _name(dtype) == dtypes.BFLOAT16:
+            cast = _to_bfloat16(array, dtype)
+        else:
+            cast = array.astype(dtype)
+        wrong = _other_numbers(array, cast, rounds=rounds and floats)
+    if wrong.any():
+        raise _not_exact(array, wrong)
     return cast
 
 
-def _inexact(
-    array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], declared: str, *, weak: bool
-) -> np.ndarray[Any, Any]:
+def _other_numbers(array: Array, cast: Array, *, rounds: bool) -> Array:
     """Where `cast` is another number than `array`. Never trusts a cast out of range: its result differs by CPU."""
-    floats = array.dtype.kind not in "biu"
-    if declared == dtypes.BOOL:
-        return np.asarray((array != 0) & (array != 1))
-    if declared in dtypes.INTEGERS:
-        low, high = dtypes.integer_range(declared)
-        if floats:
-            wide = array.astype(np.float64)
-            outside = ~((wide >= float(low)) & (wide < float(high) + 1.0))  # NaN too; high + 1 is a power of two
-            return np.asarray(outside | (wide != np.floor(wide)))
-        if array.dtype.kind == "b":
-            return np.zeros(array.shape, bool)
-        return np.asarray((array < low) | (array > high))
-    if floats:
-        if weak:
-            return np.asarray(np.isinf(cast.astype(np.float64)) & np.isfinite(array))
-        back = cast.astype(array.dtype)
-        return np.asarray((back != array) & ~(np.isnan(array) & np.isnan(back)))
-    if array.dtype.kind == "b":
+    source, target = array.dtype, cast.dtype
+    if source.kind == "b":
         return np.zeros(array.shape, bool)
-    bound = _EXACT_INTEGERS[declared]
-    suspect = np.array((array > bound) | ((array < -bound) if array.dtype.kind == "i" else False))
-    for position in np.argwhere(suspect):
-        at = tuple(position)
-        converted = float(cast[at])
-        suspect[at] = not np.isfinite(converted) or int(converted) != int(array[at])
-    return suspect
+    if target.kind == "b":
+        return np.asarray((array != 0) & (array != 1))
+    if source.kind in "iu":
+        # Back to integers only from within their range; high + 1 is a power of two, and exact.
+        low, high = dtypes.integer_range(_name(source))
+        wide = cast.astype(np.float64)
+        inside = (wide >= float(low)) & (wide < float(high) + 1.0)
+        return np.asarray(~inside | (np.where(inside, wide, 0.0).astype(source) != array))
+    if target.kind in "iu":
+        low, high = dtypes.integer_range(_name(target))
+        wide = array if source.itemsize > 8 else array.astype(np.float64)
+        return np.asarray(~((wide >= float(low)) & (wide < float(high) + 1.0)) | (wide != np.floor(wide)))  # NaN too
+    if rounds:
+        return np.asarray(np.isinf(cast) & ~np.isinf(array))
+    back = cast.astype(source)
+    wrong = np.asarray(back != array)
+    return wrong & ~(np.isnan(array) & np.isnan(back)) if wrong.any() else wrong
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def _to_bfloat16(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Rounded to nearest once. By way of a float32 that is rounded as well, 1 + 2**-8 + 2**-40 would become 1."""
+    wide = array.astype(np.float64)
+    single = wide.astype(np.float32)
+    bits = single.view(np.uint32)
+    inexact = np.isfinite(wide) & (single.astype(np.float64) != wide)
+    # Rounded to odd: toward zero, and the last bit says that there was more.
+    bits -= (inexact & (np.abs(single.astype(np.float64)) > np.abs(wide))).astype(np.uint32)
+    bits |= inexact.astype(np.uint32)
+    return single.astype(dtype)
+
+
+def _not_exact(array: Array, wrong: Array) -> NotExactError:
+    position = np.unravel_index(int(np.argmax(wrong)), array.shape)
+    return NotExactError(array[position].item(), _name(array.dtype), tuple(int(axis) for axis in position))
+
+
+# Arrays
+
+
+def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(value)
+        if mask.any():
+            position = tuple(int(axis) for axis in np.unravel_index(int(np.argmax(mask)), mask.shape))
+            raise NotNumbersError("is masked, and so no number: fill it, or leave it out", position)
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        flat = _of_list(array.reshape(-1).tolist(), dtype) if array.size else np.empty(0, dtype)
+        return flat.reshape(array.shape + flat.shape[1:])
+    if not _is_number(array.dtype):
+        raise NotNumbersError(f"has the dtype {array.dtype}")
+    return cast_exactly(array, dtype)
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf" or _name(dtype) == dtypes.BFLOAT16
+
+
+def _array_of(value: Any) -> Array:
+    """What other libraries give, by the array or buffer protocol."""
+    # Arrow and pandas make floats of integers with nulls, and NaN of the nulls.
+    nulls = getattr(value, "null_count", 0)
+    if hasattr(value, "isna") and not isinstance(getattr(value, "dtype", None), np.dtype):
+        nulls = int(value.isna().sum())
+    if isinstance(nulls, int) and nulls:
+        raise NotNumbersError(f"has {nulls} nulls, which are no numbers: fill them, or leave them out")
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise NotNumbersError(f"cannot be read as an array: {error}") from error
+
+
+def _is_buffer(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
+# Lists
+
+
+def _of_list(value: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+    """An array of nested lists, which must be rectangular."""
+    leaves: Sequence[Any] = value
+    shape = [len(value)]
+    kinds = _kinds(leaves)
+    while kinds and all(issubclass(kind, list | tuple) for kind in kinds):
+        sizes = set(map(len, leaves))
+        if len(sizes) > 1:
+            raise NotNumbersError(f"has inner lists of different lengths, {min(sizes)} and {max(sizes)}")
+        shape.append(sizes.pop())
+        leaves = list(itertools.chain.from_iterable(leaves))
+        kinds = _kinds(leaves)
+    try:
+        flat = _of_leaves(leaves, kinds, dtype)
+    except (NotExactError, NotNumbersError) as error:
+        if error.position:
+            first = tuple(int(axis) for axis in np.unravel_index(error.position[0], shape))
+            error.position = first + error.position[1:]
+        raise
+    return flat if len(shape) == 1 else flat.reshape(*shape, *flat.shape[1:])
+
+
+def _kinds(leaves: Sequence[Any]) -> set[type]:
+    kinds = list(map(type, leaves))
+    return {kinds[0]} if kinds and kinds.count(kinds[0]) == len(kinds) else set(kinds)  # half the time of a set
+
+
+def _of_leaves(leaves: Sequence[Any], kinds: set[type], dtype: np.dtype[Any]) -> Array:
+    if not leaves:
+        return np.empty(0, dtype)
+    if len(kinds) == 1:
+        return _of_one_kind(leaves, next(iter(kinds)), dtype)
+    bound = _EXACT_INTEGERS.get(_name(dtype))
+    if bound is not None and kinds <= {bool, int, float}:
+        # Ints below the bound are exact in the float; above it, a float64 may be what is left of another number.
+        try:
+            array = np.array(leaves, np.float64)
+        except OverflowError:
+            pass
+        else:
+            if (np.abs(array) < bound).all():
+                return cast_exactly(array, dtype, rounds=True)
+    return _of_many_kinds(leaves, dtype)
+
+
+def _of_many_kinds(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+    """The elements of each type together, so that none decides what becomes of another."""
+    positions: dict[type, list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        positions.setdefault(type(leaf), []).append(index)
+    made: Array | None = None
+    failure: NotExactError | NotNumbersError | None = None
+    for kind, places in positions.items():
+        try:
+            part = _of_one_kind([leaves[place] for place in places], kind, dtype)
+        except (NotExactError, NotNumbersError) as error:
+            if error.position:
+                error.position = (places[error.position[0]], *error.position[1:])
+            if failure is None or error.position < failure.position:
+                failure = error
+            continue
+        if made is None:
+            made = np.empty((len(leaves), *part.shape[1:]), dtype)
+        if part.shape[1:] != made.shape[1:]:
+            failure = failure or _uneven({part.shape[1:], made.shape[1:]})
+            continue
+        made[places] = part
+    if failure is not None:
+        raise failure
+    assert made is not None
+    return made
+
+
+def _of_one_kind(leaves: Sequence[Any], kind: type, dtype: np.dtype[Any]) -> Array:
+    """An array of elements that all have the type `kind`."""
+    if issubclass(kind, np.generic):
+        if not _is_number(leaves[0].dtype):
+            raise NotNumbersError(f"is of type {kind.__name__}", (0,))
+        return cast_exactly(np.fromiter(leaves, leaves[0].dtype, len(leaves)), dtype)
+    if issubclass(kind, int):
+        return _of_ints(leaves, dtype)
+    if issubclass(kind, float):
+        return cast_exactly(np.array(leaves, np.float64), dtype, rounds=True)
+    if kind.__name__ != "ndarray" and hasattr(kind, "__index__") and not hasattr(kind, "__array__"):
+        return _of_ints([operator.index(leaf) for leaf in leaves], dtype)
+    parts = []
+    for index, leaf in enumerate(leaves):
+        try:
+            parts.append(exact_numbers(leaf, dtype))
+        except (NotExactError, NotNumbersError) as error:
+            error.position = (index, *error.position)
+            raise
+    shapes = {part.shape for part in parts}
+    if len(shapes) > 1:
+        raise _uneven(shapes)
+    return np.stack(parts)
+
+
+def _uneven(shapes: set[tuple[int, ...]]) -> NotNumbersError:
+    return NotNumbersError(f"has elements of different shapes, {' and '.join(map(str, sorted(shapes)[:2]))}")
+
+
+def _of_ints(leaves: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    code = _INTEGER_CODES.get(_name(dtype))
+    if code is not None:
+        try:
+            return _packed(leaves, f"<{len(leaves)}{code}", dtype)
+        except struct.error:
+            low, high = dtypes.integer_range(_name(dtype))
+            raise _first(leaves, lambda leaf: low <= leaf <= high) from None
+    if dtype.kind == "b":
+        if not set(leaves) <= {0, 1}:
+            raise _first(leaves, lambda leaf: leaf in (0, 1))
+        return np.array(leaves, np.bool_)
+    try:
+        integers = _packed(leaves, f"<{len(leaves)}q", np.dtype("<i8"))
+    except struct.error:
+        pass  # beyond int64: one by one
+    else:
+        return cast_exactly(integers, dtype)
+    floats = np.empty(len(leaves), dtype)
+    with np.errstate(all="ignore"):
+        for index, leaf in enumerate(leaves):
+            try:
+                floats[index] = float(leaf)
+                same = int(float(floats[index])) == leaf
+            except OverflowError:
+                same = False
+            if not same:
+                raise NotExactError(int(leaf), _kind_of_int(leaf), (index,))
+    return floats
+
+
+def _first(leaves: Sequence[int], fits: Callable[[int], bool]) -> NotExactError:
+    index = next(index for index, leaf in enumerate(leaves) if not fits(leaf))
+    return NotExactError(int(leaves[index]), _kind_of_int(leaves[index]), (index,))
+
+
+def _packed(leaves: Sequence[Any], layout: str, dtype: np.dtype[Any]) -> Array:
+    """Python numbers as an array that can be written to; `struct.error` or `OverflowError` out of the range."""
+    buffer = bytearray(len(leaves) * dtype.itemsize)
+    struct.pack_into(layout, buffer, 0, *leaves)
+    return np.frombuffer(buffer, dtype)
+
+
+# Words
+
+
+def _kind_of_int(value: int) -> str:
+    for name in ("int64", "uint64"):
+        low, high = dtypes.integer_range(name)
+        if low <= value <= high:
+            return name
+    return "int"
+
+
+def _wider(kind: str) -> str:
+    return kind if kind in dtypes.NAMES else "str and keep the digits"
+
+
+def brief(value: Any) -> str:
+    """`repr` on one line of at most 80 characters."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an int of more digits than Python converts
+        text = f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
