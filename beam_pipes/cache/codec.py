@@ -160,7 +160,7 @@ class ExampleCodec:
         if self._template is not None and self.fixed_layout is not None:
             if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload, self._template[0]):
                 return {
-                    feature: own_array(np.frombuffer(payload, dtype, count, start), spec, shape)
+                    feature: own_array(feature, np.frombuffer(payload, dtype, count, start), spec, shape)
                     for feature, dtype, count, start, spec, shape in self._fixed_values
                 }
         else:

@@ -10,6 +10,7 @@ import numpy as np
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.decode_fields import text_value
+from beam_pipes.cache.exact import restored
 from beam_pipes.cache.fields import MAX_PAYLOAD_BYTES, Field
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.shard_files import Places, ShardFiles
@@ -59,7 +60,7 @@ class ColumnReader:
         addresses = places.payloads + (start if start is not None else self._files.column(f"start/{feature}", places))
         self._files.check_inside(places, addresses, row_bytes)
         made = self._files.data.rows(addresses, row_bytes).view(storage).reshape(len(places), *shape)
-        return made if storage is declared else made.astype(declared)
+        return made if storage is declared else restored(feature, self._specs[feature], made)
 
     def _plan(self, feature: str) -> _Plan | None:
         """Constant start in the payload, bytes, stored dtype, shape and declared dtype of a feature that stacks."""
@@ -152,7 +153,7 @@ class ColumnReader:
         values = self._files.data.runs(addresses, counts, storage)
         if rest:
             values = values.reshape(-1, *rest)
-        return values if field.kind == "text" else values.astype(spec.numpy_dtype, copy=False), lengths
+        return values if field.kind == "text" else restored(feature, spec, values, copy=False), lengths
 
     def texts(self, feature: str, places: Places) -> Array:
         """(n,) objects: the bytes or str of a scalar text feature."""

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import dtypes
-from beam_pipes.cache.exact import exact_array
+from beam_pipes.cache.exact import exact_array, restored
 from beam_pipes.cache.fields import Field
 from beam_pipes.cache.spec import FeatureSpec
+from beam_pipes.cache.wire import varint
 from beam_pipes.errors import SpecError
 
 Shape = tuple[int, ...]
@@ -77,9 +78,9 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
     )
 
 
-def own_array(values: np.ndarray[Any, Any], spec: FeatureSpec, shape: Shape) -> Any:
+def own_array(name: str, values: np.ndarray[Any, Any], spec: FeatureSpec, shape: Shape) -> Any:
     """Stored values as a writable array of the declared dtype; a NumPy scalar for shape ()."""
-    made = values.reshape(shape).astype(spec.numpy_dtype)
+    made = restored(name, spec, values.reshape(shape))
     return made if spec.shape else made[()]
 
 
@@ -91,7 +92,7 @@ def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
         spec = FeatureSpec("int64", shape=(len(spec.shape),))
     storage, declared = dtypes.numpy_dtype(field.dtype), spec.numpy_dtype
     itemsize = storage.itemsize
-    plain = spec.shape == (None,) and field.dtype != dtypes.BOOL
+    plain = spec.shape == (None,) and field.dtype != dtypes.BOOL and storage.itemsize <= declared.itemsize
 
     def decode(data: bytes, stored: Shape | None) -> Any:
         if len(data) % itemsize:
@@ -105,7 +106,7 @@ def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
         values = _booleans(field.name, data) if field.dtype == dtypes.BOOL else np.frombuffer(data, storage)
         if plain:
             return values.astype(declared)
-        return own_array(values, spec, shape_of_count(field.name, spec, values.size, stored))
+        return own_array(field.name, values, spec, shape_of_count(field.name, spec, values.size, stored))
 
     return decode
 
@@ -117,10 +118,10 @@ def _tensor_decoder(field: Field, spec: FeatureSpec) -> Decoder:
         return lambda message, stored: from_bytes(_single(field, message), stored)
 
     def decode(message: Any, stored: Shape | None) -> Any:
-        values = np.array(_values(field, message), dtype=storage)
+        values = _float_list(field, message) if field.kind == "floats" else np.array(_values(field, message), storage)
         if field.kind == "ints":
             values = exact_array(field.name, FeatureSpec(spec.dtype, shape=(None,)), values)
-        return own_array(values, spec, shape_of_count(field.name, spec, values.size, stored))
+        return own_array(field.name, values, spec, shape_of_count(field.name, spec, values.size, stored))
 
     return decode
 
@@ -154,6 +155,16 @@ def _values(field: Field, message: Any) -> Any:
             found=found,
         )
     return getattr(message, expected).value
+
+
+def _float_list(field: Field, message: Any) -> np.ndarray[Any, Any]:
+    """The values as they lie in the message. Through Python floats, a signalling NaN would become a quiet one."""
+    values = _values(field, message)
+    packed: bytes = message.float_list.SerializeToString()
+    header = b"\x0a" + varint(4 * len(values))
+    if values and packed.startswith(header):
+        return np.frombuffer(packed, "<f4", len(values), len(header))
+    return np.array(values, "<f4")
 
 
 def _single(field: Field, message: Any) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import dtypes
-from beam_pipes.cache.exact import array_converter, exact_array
+from beam_pipes.cache.exact import array_converter, exact_array, float_list_of
 from beam_pipes.cache.fields import Field
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints
@@ -69,11 +69,13 @@ def converter_of(field: Field, spec: FeatureSpec) -> Converter:
 
 def _tensor_converter(name: str, spec: FeatureSpec, storage_name: str) -> Converter:
     to_array, storage, rank = array_converter(name, spec), dtypes.numpy_dtype(storage_name), len(spec.shape)
-    same = spec.numpy_dtype == storage
+    same, floats = spec.numpy_dtype == storage, spec.dtype in dtypes.FLOATS
 
     def convert(value: Any) -> tuple[bytes, int]:
         array = to_array(value)
-        return (array if same else array.astype(storage)).tobytes(), len(array) if rank else 1
+        if not same:
+            array = float_list_of(array) if floats else array.astype(storage)
+        return array.tobytes(), len(array) if rank else 1
 
     return convert
 
@@ -91,7 +93,9 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
 
         return convert
 
-    accepted: type = bool if spec.dtype == dtypes.BOOL else float
+    # Rounded to the declared width, not to that of the float_list it is stored in.
+    accepted = bool if spec.dtype == dtypes.BOOL else float if spec.dtype == storage_name else None
+    floats = spec.encoding == "list" and spec.dtype in dtypes.FLOATS
 
     def convert_other(value: Any) -> tuple[bytes, int]:
         if type(value) is accepted:
@@ -99,7 +103,8 @@ def _scalar_converter(name: str, spec: FeatureSpec, storage_name: str) -> Conver
                 return pack(value), 1
             except OverflowError:
                 pass  # too large for the declared width: exact_array says so
-        return exact_array(name, spec, value).astype(storage).tobytes(), 1
+        array = exact_array(name, spec, value)
+        return (float_list_of(array) if floats else array.astype(storage)).tobytes(), 1
 
     return convert_other
 

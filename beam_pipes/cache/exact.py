@@ -304,6 +304,62 @@ def _not_exact(array: Array, wrong: Array) -> NotExactError:
     return NotExactError(array[position].item(), _name(array.dtype), tuple(int(axis) for axis in position))
 
 
+# Stored floats
+
+
+def float_list_of(array: Array) -> Array:
+    """float16, bfloat16 or float32 as the float32 values of a `float_list`; NaN keeps its bits."""
+    wide = array.astype("<f4", copy=False)
+    if wide is array or not (nan := np.isnan(wide)).any():
+        return wide
+    half = _bits(array)[nan].astype(np.uint32)  # a processor that casts NaN may make a signalling one quiet
+    if array.dtype.kind == "f":
+        half = (half & 0x8000) << 16 | 0x7F80_0000 | (half & 0x3FF) << 13
+    else:
+        half <<= 16
+    wide.view(np.uint32)[nan] = half
+    return wide
+
+
+def restored(name: str, spec: FeatureSpec, values: Array, *, copy: bool = True) -> Array:
+    """Stored values in the declared dtype: wider ones, or the float32 values of a `float_list` as the float16 or
+    bfloat16 that they are.
+
+    Raises:
+        SpecError: a value is none of the declared dtype; somebody else wrote it.
+    """
+    declared = spec.numpy_dtype
+    if values.dtype.itemsize <= declared.itemsize or values.dtype.kind != "f":
+        return values.astype(declared, copy=copy)
+    try:
+        # Scalars were once written as the float32 that is nearest to a Python float.
+        made = cast_exactly(values, declared, rounds=spec.shape == ())
+    except NotExactError as error:
+        raise SpecError(
+            f"feature {name!r}: expected values that are exact in {spec.dtype}, found {error} in a float_list. The "
+            "record was written with another spec; declare float32 to read it.",
+            feature=name,
+            expected=spec.dtype,
+            found=error.found,
+        ) from None
+    nan = np.isnan(values)
+    if nan.any():
+        bits = values[nan].view(np.uint32)
+        if declared.kind == "f":
+            half = (bits >> 16) & 0x8000 | 0x7C00 | (bits >> 13) & 0x3FF
+            half |= np.where(half & 0x3FF, 0, 0x200).astype(np.uint32)  # all of its bits were the lower ones
+        else:
+            half = bits >> 16
+            half |= np.where(half & 0x7F, 0, 0x40).astype(np.uint32)
+        _bits(made)[nan] = half.astype(np.uint16)
+    return made
+
+
+def _bits(array: Array) -> Array:
+    bits: Array = array.view(np.uint16)
+    return bits
+
+
 # Arrays
 
 
