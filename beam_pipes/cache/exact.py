@@ -212,7 +212,7 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
     if isinstance(value, str | bytes):
         raise NotNumbersError(f"is of type {kind.__name__}")
     if hasattr(value, "__array__") or _is_buffer(value):
-        return _of_array(_array_of(value), dtype)
+        return _of_array(value, dtype)
     if isinstance(value, Sequence):
         return _of_list(list(value), dtype)
     if isinstance(value, int | float) or hasattr(value, "__index__"):
@@ -281,7 +281,8 @@ def _other_numbers(array: Array, cast: Array, *, rounds: bool) -> Array:
         wide = array if source.itemsize > 8 else array.astype(np.float64)
         return np.asarray(~((wide >= float(low)) & (wide < float(high) + 1.0)) | (wide != np.floor(wide)))  # NaN too
     if rounds:
-        return np.asarray(np.isinf(cast) & ~np.isinf(array))
+        # Where there is no infinity (float8_e4m3fn), what overflows becomes NaN.
+        return np.asarray((np.isinf(cast) != np.isinf(array)) | (np.isnan(cast) != np.isnan(array)))
     back = cast.astype(source)
     wrong = np.asarray(back != array)
     return wrong & ~(np.isnan(array) & np.isnan(back)) if wrong.any() else wrong
@@ -363,13 +364,32 @@ def _bits(array: Array) -> Array:
 # Arrays
 
 
-def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
+def array_of(value: Any) -> Array:
+    """The array of an array, a NumPy scalar or what another library gives by the array or buffer protocol.
+
+    Raises `NotNumbersError` where an element is masked or null: NumPy would give what lies under the mask, and Arrow
+    and pandas would make floats of integers.
+    """
     if isinstance(value, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(value)
         if mask.any():
             position = tuple(int(axis) for axis in np.unravel_index(int(np.argmax(mask)), mask.shape))
             raise NotNumbersError("is masked, and so no number: fill it, or leave it out", position)
-    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    nulls = getattr(value, "null_count", 0)
+    if hasattr(value, "isna") and not isinstance(getattr(value, "dtype", None), np.dtype):
+        nulls = int(value.isna().sum())
+    if isinstance(nulls, int) and nulls:
+        raise NotNumbersError(f"has {nulls} nulls, which are no numbers: fill them, or leave them out")
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise NotNumbersError(f"cannot be read as an array: {error}") from error
+
+
+def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
+    array = array_of(value)
     if array.dtype.kind == "O":
         flat = _of_list(array.reshape(-1).tolist(), dtype) if array.size else np.empty(0, dtype)
         return flat.reshape(array.shape + flat.shape[1:])
@@ -380,20 +400,6 @@ def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biuf" or _name(dtype) == dtypes.BFLOAT16
-
-
-def _array_of(value: Any) -> Array:
-    """What other libraries give, by the array or buffer protocol."""
-    # Arrow and pandas make floats of integers with nulls, and NaN of the nulls.
-    nulls = getattr(value, "null_count", 0)
-    if hasattr(value, "isna") and not isinstance(getattr(value, "dtype", None), np.dtype):
-        nulls = int(value.isna().sum())
-    if isinstance(nulls, int) and nulls:
-        raise NotNumbersError(f"has {nulls} nulls, which are no numbers: fill them, or leave them out")
-    try:
-        return np.asarray(value)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise NotNumbersError(f"cannot be read as an array: {error}") from error
 
 
 def _is_buffer(value: Any) -> bool:

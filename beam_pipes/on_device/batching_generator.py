@@ -18,7 +18,7 @@ from beam_pipes.extras import require
 from beam_pipes.on_device.columns import WastefulPaddingError, build_column
 from beam_pipes.on_device.inference import ColumnSignature, flatten_sample, keys_error, nest, tensor_dtype
 from beam_pipes.on_device.python_source import PythonSource
-from beam_pipes.on_device.values import STRING, UnfitValueError, convert, read_value
+from beam_pipes.on_device.values import STRING, UnfitValueError, check_numbers, convert, read_value
 
 # Nested values, and beside them lengths or shapes by key: what `from_generator` is handed at once.
 Run = tuple[dict[Any, Any], dict[str, Any]]
@@ -244,6 +244,7 @@ def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> Any:
                 dtype = STRING if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
                 return convert(read_value(value), dtype, declared=True)
             if isinstance(spec, tf.RaggedTensorSpec) and not isinstance(value, tf.RaggedTensor):
+                check_numbers(value, np.dtype(spec.dtype.as_numpy_dtype))
                 return tf.ragged.constant(value, dtype=spec.dtype, row_splits_dtype=spec.row_splits_dtype)
             return value
         except (UnfitValueError, TypeError, ValueError, OverflowError) as error:

@@ -16,7 +16,15 @@ import numpy as np
 
 from beam_pipes.errors import SpecError
 from beam_pipes.on_device.inference import ColumnSignature
-from beam_pipes.on_device.values import STRING, UnfitValueError, Value, convert, read_value
+from beam_pipes.on_device.values import (
+    STRING,
+    UnfitValueError,
+    Value,
+    convert,
+    exact_integers,
+    is_integer,
+    read_value,
+)
 
 # A run whose padded column takes more than this, and more than four times its values, is cut in two.
 PADDED_BYTES = 4 * 2**20
@@ -69,6 +77,8 @@ def build_column(raw: Sequence[Any], signature: ColumnSignature, first_number: i
 
 def _scalars(raw: Sequence[Any], kind: type, signature: ColumnSignature) -> np.ndarray[Any, Any]:
     if kind is int:
+        if is_integer(signature.dtype):
+            return exact_integers(raw, signature.dtype)
         return convert(Value(np.array(raw, np.int64), "int"), signature.dtype, declared=signature.declared)
     if kind is float:
         return convert(Value(np.array(raw, np.float64), "float"), signature.dtype, declared=signature.declared)

@@ -116,12 +116,13 @@ def infer_columns(samples: Iterable[Any]) -> tuple[ColumnSignature, ...]:
             key = "/".join(str(part) for part in path)
             try:
                 value = read_value(raw)
+                dtype = value.inferred_dtype()
             except UnfitValueError as error:
                 raise SpecError(
                     f"sample {number} has no tensor for key {key!r}: {error}.", key=key, sample=number
                 ) from error
             if path not in seen:
-                seen[path] = _Seen(value.inferred_dtype(), value.weak, value.array.shape, number)
+                seen[path] = _Seen(dtype, value.weak, value.array.shape, number)
             else:
                 seen[path].add(value, key, number)
     if not seen:

@@ -1,15 +1,19 @@
 """One value of a Python sample as a NumPy array, and its exact conversion to a declared dtype.
 
 Python's own numbers are *weak*: an `int` is int32 where it fits and int64 where it does not, a `float` is float32,
-and both take the dtype that the other samples have. NumPy, TensorFlow, JAX and torch values keep their dtype.
+and both take the dtype that the other samples have. NumPy, TensorFlow, JAX and torch values keep their dtype. The
+conversion is that of `beam_pipes.cache.exact`, except that a declared dtype also rounds floats of NumPy.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, array_of, brief, cast_exactly, exact_numbers
 
 INT32 = np.iinfo(np.int32)
 STRING = np.dtype(object)  # arrays of `bytes`
@@ -21,7 +25,10 @@ class UnfitValueError(ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """An array and how sure its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is what it is)."""
+    """An array and how sure its dtype is: `weak` is "int", "float", "empty" or "" (the dtype is what it is).
+
+    Weak numbers that int64 or float64 does not hold are an array of Python's own, until a dtype is known.
+    """
 
     array: np.ndarray[Any, Any]
     weak: str = ""
@@ -29,6 +36,8 @@ class Value:
     def inferred_dtype(self) -> np.dtype[Any]:
         """The dtype that `tf.convert_to_tensor` would give, except that no integer is ever wrapped."""
         if self.weak == "int":
+            if self.array.dtype == object:
+                raise _beyond_int64(max(self.array.flat, key=abs))
             fits = self.array.size == 0 or (self.array.min() >= INT32.min and self.array.max() <= INT32.max)
             return np.dtype(np.int32 if fits else np.int64)
         if self.weak in ("float", "empty"):
@@ -42,7 +51,7 @@ def read_value(value: Any) -> Value:
     if isinstance(value, bool):
         return Value(np.asarray(value))
     if isinstance(value, int):
-        return Value(_int_array(value), "int")
+        return Value(_int_array([value], ()), "int")
     if isinstance(value, float) and not isinstance(value, np.generic):
         return Value(np.asarray(value), "float")
     if isinstance(value, str | bytes):
@@ -56,7 +65,10 @@ def read_value(value: Any) -> Value:
     if callable(getattr(value, "numpy", None)):
         value = value.numpy()
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-        return Value(_plain_array(np.asarray(value)))
+        try:
+            return Value(_plain_array(array_of(value)))
+        except NotNumbersError as error:
+            raise UnfitValueError(str(error)) from None
     if isinstance(value, bytes):
         return Value(_strings(value, ()))
     raise UnfitValueError(f"a {type(value).__name__} is no tensor; give a number, text, bytes, array or list of them")
@@ -71,10 +83,12 @@ def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray
     array = value.array
     if value.weak == "empty":
         return np.empty(array.shape, dtype)
+    if value.weak and array.dtype == object:
+        return _exact_python(value, dtype, declared=declared)
     if array.dtype == dtype and value.weak != "int":
         return array
     if is_integer(dtype) and is_integer(array.dtype) and (declared or value.weak):
-        return _exact_integers(array, dtype)
+        return exact_integers(array, dtype)
     if is_float(dtype) and is_float(array.dtype) and (declared or value.weak):
         return _rounded(array, dtype)
     if declared and is_integer(array.dtype) and (is_float(dtype) or dtype.kind == "c"):
@@ -82,6 +96,13 @@ def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray
     if declared and dtype.kind == "c" and (is_float(array.dtype) or array.dtype.kind == "c"):
         return _rounded(array, dtype)
     raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
+
+
+def check_numbers(value: Any, dtype: np.dtype[Any]) -> None:
+    """Raises `UnfitValueError` where uneven nested lists hold a Python number that has no place in `dtype`."""
+    leaves = _leaves(value) if isinstance(value, list | tuple) else []
+    if set(map(type, leaves)) <= {int, float}:
+        convert(read_value(leaves), dtype, declared=True)
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
@@ -93,28 +114,56 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def _exact_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    if array.size:
+def exact_integers(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Integers, as an array or a list of Python's own, in an integer `dtype`, or `UnfitValueError`."""
+    try:
+        return cast_exactly(value, dtype) if isinstance(value, np.ndarray) else exact_numbers(value, dtype)
+    except NotExactError as error:
         info = np.iinfo(dtype)
-        low, high = int(array.min()), int(array.max())
-        if low < info.min or high > info.max:
-            found = low if low < info.min else high
-            raise UnfitValueError(f"{found} does not fit {dtype_name(dtype)} ({info.min} to {info.max})")
-    return array.astype(dtype, copy=False)
+        raise UnfitValueError(
+            f"{brief(error.found)} does not fit {dtype_name(dtype)} ({info.min} to {info.max})"
+        ) from None
+
+
+def _exact_python(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:
+    """Weak numbers of which an int is beyond int64, or beyond what the float64 beside it holds."""
+    if value.weak == "int" and is_integer(dtype):
+        return exact_integers(value.array, dtype)
+    if is_float(dtype) and (declared or value.weak == "float"):
+        return _exact_floats(exact_numbers, value.array, dtype)
+    if declared and dtype.kind == "c":
+        return _exact_floats(exact_numbers, value.array, _part_of(dtype)).astype(dtype)
+    raise UnfitValueError(f"the dtype is {dtype_name(value.inferred_dtype())}, expected {dtype_name(dtype)}")
+
+
+def _exact_floats(
+    convert: Callable[..., np.ndarray[Any, Any]], array: np.ndarray[Any, Any], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    try:
+        return convert(array, dtype)
+    except NotExactError as error:
+        if isinstance(error.found, int):
+            raise UnfitValueError(f"{brief(error.found)} has no exact {dtype_name(dtype)}") from None
+        raise UnfitValueError(f"{error.found} overflows {dtype_name(dtype)}") from None
 
 
 def _exact_floats_of_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    converted = array.astype(dtype)
-    back = converted.astype(np.complex128 if dtype.kind == "c" else np.float64)
-    wrong = np.asarray(back != array)
-    if wrong.any():
-        raise UnfitValueError(f"{array[wrong].flat[0]} has no exact {dtype_name(dtype)}")
-    return converted
+    if dtype.kind == "c":
+        return _exact_floats(cast_exactly, array, _part_of(dtype)).astype(dtype)
+    return _exact_floats(cast_exactly, array, dtype)
+
+
+def _part_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The float dtype of the parts of a complex one."""
+    part: np.dtype[Any] = np.empty(0, dtype).real.dtype
+    return part
 
 
 def _rounded(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if array.dtype == dtype:
         return array
+    if dtype.kind != "c":
+        return _exact_floats(lambda given, wanted: cast_exactly(given, wanted, rounds=True), array, dtype)
     with np.errstate(over="ignore"):
         converted = array.astype(dtype)
     overflown = np.asarray(np.isinf(converted) & ~np.isinf(array))
@@ -128,11 +177,24 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return "string" if dtype == STRING else dtype.name
 
 
-def _int_array(value: int) -> np.ndarray[Any, Any]:
+def _int_array(values: list[int], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     try:
-        return np.asarray(value, np.int64)
+        return np.array(values, np.int64).reshape(shape)
     except OverflowError:
-        raise UnfitValueError(f"{value} does not fit int64, the widest integer that Python ints become") from None
+        return _objects(values, shape)
+
+
+def _objects(values: list[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(shape)
+
+
+def _beyond_int64(value: int) -> UnfitValueError:
+    return UnfitValueError(
+        f"{brief(value)} does not fit int64, the widest integer that Python ints become; pass output_signature to "
+        "declare another dtype"
+    )
 
 
 def _strings(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -165,16 +227,11 @@ def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
     if kinds == {bool}:
         return Value(np.array(leaves, np.bool_).reshape(shape))
     if kinds == {int}:
-        try:
-            return Value(np.array(leaves, np.int64).reshape(shape), "int")
-        except OverflowError:
-            found = max(leaves, key=abs)
-            raise UnfitValueError(f"{found} does not fit int64, the widest integer that Python ints become") from None
-    if kinds <= {int, float}:
-        floats = np.array(leaves, np.float64)
-        if any(int(back) != leaf for back, leaf in zip(floats, leaves, strict=True) if isinstance(leaf, int)):
-            raise UnfitValueError("a list mixes floats with an int that no float64 holds exactly")
-        return Value(floats.reshape(shape), "float")
+        return Value(_int_array(leaves, shape), "int")
+    if kinds == {float}:
+        return Value(np.array(leaves, np.float64).reshape(shape), "float")
+    if kinds == {int, float}:
+        return Value(_objects(leaves, shape), "float")  # what is exact, and what may be rounded, the elements tell
     if kinds <= {str, bytes}:
         return Value(_strings(value, shape))
     if kinds <= {complex}:
