@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.decode_fields import text_value
-from beam_pipes.cache.exact import restored
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number, restored
 from beam_pipes.cache.fields import MAX_PAYLOAD_BYTES, Field
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.shard_files import Places, ShardFiles
@@ -246,23 +246,21 @@ class ColumnReader:
         return made
 
     def _fill(self, feature: str, value: Any) -> Any:
-        """The padding value in the feature's dtype: rounded to a float, exact in all others (−1 in uint8 is 255)."""
+        """The padding value in the feature's dtype: a float is rounded to one, all else exact (−1 in uint8 is 255)."""
         spec = self.spec(feature)
         if spec.is_text:
             empty: Any = b"" if spec.dtype == dtypes.BYTES else ""
             return value if isinstance(value, type(empty)) else empty
-        with np.errstate(over="ignore"):
-            cast = np.asarray(value).astype(spec.numpy_dtype)
-        found, wanted = cast.astype(np.float64), np.asarray(value, np.float64)
-        rounded = spec.dtype in dtypes.FLOATS and np.array_equal(np.isfinite(found), np.isfinite(wanted))
-        if not rounded and not np.array_equal(found, wanted, equal_nan=True):
+        try:
+            return exact_number(value, spec.numpy_dtype)
+        except (NotExactError, NotNumbersError):
             raise SpecError(
-                f"feature {feature!r}: expected a pad_value that is exact in {spec.dtype}, got {value!r}",
+                f"feature {feature!r}: expected a pad_value that is exact in {spec.dtype}, got {brief(value)}. Choose "
+                "a number that it holds.",
                 feature=feature,
                 expected=spec.dtype,
                 found=value,
-            )
-        return cast
+            ) from None
 
     def _known(self, spec: FeatureSpec) -> tuple[int, ...]:
         """The shape, with 0 where a dimension varies."""

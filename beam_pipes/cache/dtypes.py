@@ -48,6 +48,15 @@ def dtype_name(dtype: Any) -> str:
     return name
 
 
+# Where rounding to nearest leaves the range of a float dtype: half a step above its greatest number.
+ROUNDS_TO_INFINITY = {
+    "float16": 65520.0,
+    "bfloat16": (2 - 2**-8) * 2.0**127,
+    "float32": (2 - 2**-24) * 2.0**127,
+    "float64": float("inf"),
+}
+
+
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The little-endian NumPy dtype of a name; objects for "bytes" and "str". "bfloat16" needs ml_dtypes."""

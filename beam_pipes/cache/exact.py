@@ -18,13 +18,15 @@ import itertools
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from beam_pipes.cache import dtypes
-from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SpecError
+
+if TYPE_CHECKING:
+    from beam_pipes.cache.spec import FeatureSpec  # which infers dtypes by what is here
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -218,6 +220,52 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
     if isinstance(value, int | float) or hasattr(value, "__index__"):
         return _of_scalar(value, kind, dtype)
     raise NotNumbersError(f"is of type {kind.__name__}")
+
+
+def exact_number(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number that is given by hand, such as a pad value, as a scalar of `dtype`: an int exactly, a float rounded.
+
+    Raises as `exact_numbers` does. NumPy's float64 counts as Python's here: nobody means its width.
+    """
+    made = exact_numbers(value.tolist() if isinstance(value, np.ndarray | np.generic) else value, dtype)
+    return made if made.ndim else made[()]
+
+
+def natural_array(value: Any) -> Array:
+    """`np.asarray(value)`, except that no integer in a list becomes a float that is another number.
+
+        natural_array([2**63 + 1, 1])    →  array([9223372036854775809, 1], dtype=uint64)
+        natural_array([2**53 + 1, 0.5])  →  NotExactError
+
+    Raises `NotExactError` for integers that no dtype holds together; masked values are refused as in `array_of`.
+    """
+    if not isinstance(value, list | tuple):
+        return array_of(value)
+    array = np.asarray(value)
+    floats = array.dtype.kind == "f"
+    if not (floats or array.dtype.kind == "O") or (floats and (np.abs(array) < 1 << 53).all()):
+        return array
+    leaves = np.array(value, object).reshape(-1).tolist()
+    whole = [isinstance(leaf, int | np.integer | np.bool_) for leaf in leaves]
+    if leaves and all(whole):
+        integers = [int(leaf) for leaf in leaves]
+        low, high = min(integers), max(integers)
+        name = next((name for name in ("int64", "uint64") if _holds(name, low) and _holds(name, high)), None)
+        if name is None:
+            index = next(index for index, leaf in enumerate(integers) if not _holds("int64", leaf))
+            place = tuple(int(axis) for axis in np.unravel_index(index, array.shape))
+            raise NotExactError(integers[index], _kind_of_int(integers[index]), place)
+        return np.array(integers, name).reshape(array.shape)
+    for index, (leaf, is_whole) in enumerate(zip(leaves, whole, strict=True)):
+        if floats and is_whole and int(array.flat[index]) != leaf:
+            place = tuple(int(axis) for axis in np.unravel_index(index, array.shape))
+            raise NotExactError(int(leaf), _kind_of_int(int(leaf)), place)
+    return array
+
+
+def _holds(name: str, value: int) -> bool:
+    low, high = dtypes.integer_range(name)
+    return low <= value <= high
 
 
 def _of_scalar(value: Any, kind: type, dtype: np.dtype[Any]) -> Array:
@@ -521,8 +569,7 @@ def _of_ints(leaves: Sequence[int], dtype: np.dtype[Any]) -> Array:
         try:
             return _packed(leaves, f"<{len(leaves)}{code}", dtype)
         except struct.error:
-            low, high = dtypes.integer_range(_name(dtype))
-            raise _first(leaves, lambda leaf: low <= leaf <= high) from None
+            raise _first(leaves, lambda leaf: _holds(_name(dtype), leaf)) from None
     if dtype.kind == "b":
         if not set(leaves) <= {0, 1}:
             raise _first(leaves, lambda leaf: leaf in (0, 1))
@@ -562,11 +609,7 @@ def _packed(leaves: Sequence[Any], layout: str, dtype: np.dtype[Any]) -> Array:
 
 
 def _kind_of_int(value: int) -> str:
-    for name in ("int64", "uint64"):
-        low, high = dtypes.integer_range(name)
-        if low <= value <= high:
-            return name
-    return "int"
+    return next((name for name in ("int64", "uint64") if _holds(name, value)), "int")
 
 
 def _wider(kind: str) -> str:
@@ -574,9 +617,9 @@ def _wider(kind: str) -> str:
 
 
 def brief(value: Any) -> str:
-    """`repr` on one line of at most 80 characters."""
+    """`repr` on one line of at most 80 characters; NumPy's scalars as the numbers they are."""
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join((str(value) if isinstance(value, np.number) else repr(value)).split())
     except ValueError:  # an int of more digits than Python converts
         text = f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.cache import dtypes
+from beam_pipes.cache.exact import NotExactError, brief, natural_array
 from beam_pipes.errors import SpecError
 
 Example = Mapping[str, Any]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
@@ -291,10 +292,17 @@ def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return FeatureSpec(dtypes.STR, shape=(None,))
     try:
-        array = np.asarray(value)
+        array = natural_array(value)
+    except NotExactError as error:
+        raise SpecError(
+            f"feature {name!r}: expected numbers that one dtype holds exactly, got {error}. Declare the "
+            "feature, and convert the values on purpose.",
+            feature=name,
+            found=error.found,
+        ) from None
     except ValueError as error:
         raise SpecError(
-            f"feature {name!r}: expected an array, a scalar, bytes, str or an even list, got {value!r}: {error}",
+            f"feature {name!r}: expected an array, a scalar, bytes, str or an even list, got {brief(value)}: {error}",
             feature=name,
         ) from error
     if array.dtype == object:

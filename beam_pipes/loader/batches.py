@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number
 from beam_pipes.errors import LoaderError
 
 Array = npt.NDArray[Any]
@@ -37,21 +38,17 @@ def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
         raise LoaderError(
             f"pad value of feature {feature!r} should be a number, got {value!r}", feature=feature, pad_value=value
         )
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        fits = float(value).is_integer() and info.min <= value <= info.max
-    elif dtype.kind == "f":
-        fits = not np.isfinite(value) or abs(value) <= float(np.finfo(dtype).max)
-    else:
-        fits = value == 0 or (value == 1 and dtype.kind == "b") or dtype.kind == "V"  # V: bfloat16 and its kin
-    if not fits:
+    try:
+        if dtype.kind not in "biufV" and value == 0:  # V: bfloat16 and its kin
+            return np.zeros((), dtype)[()]
+        return exact_number(value, dtype)
+    except (NotExactError, NotNumbersError, TypeError):
         raise LoaderError(
-            f"pad value {value} of feature {feature!r} does not fit its dtype {dtype}; "
+            f"pad value {brief(value)} of feature {feature!r} does not fit its dtype {dtype}; "
             "pass a value within the dtype's range",
             feature=feature,
             pad_value=value,
-        )
-    return np.array(value).astype(dtype)[()]
+        ) from None
 
 
 def fills_of(spec: Mapping[str, Any], features: Iterable[str], pad_value: PadValue) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES, integer_range
-from beam_pipes.cache.exact import exact_array
+from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES, ROUNDS_TO_INFINITY, integer_range, numpy_dtype
+from beam_pipes.cache.exact import NotExactError, array_converter, exact_number
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError, SpecError
 
@@ -92,7 +92,7 @@ def _from_text(kind: str | FeatureSpec) -> Convert:
     if kind == "bool":
         return _bool_of_text
     if kind in FLOATS or kind == "float":
-        return _float_of_text
+        return _float_of_text("float64" if kind == "float" else kind)
     return _int_of_text if kind == "int" else _in_range(_int_of_text, FeatureSpec(kind))
 
 
@@ -103,13 +103,23 @@ def _int_of_text(text: str) -> int:
     return int(text)
 
 
-def _float_of_text(text: str) -> float:
-    if "_" in text or not text.isascii():
-        raise ValueError(f"expected a float, got {text!r:.60}")
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected a float, got {text!r:.60}") from None
+def _float_of_text(dtype: str) -> Convert:
+    """Decimal digits are rounded to nearest, as they are in source code; what rounds to infinity is bad."""
+    limit = ROUNDS_TO_INFINITY[dtype]
+
+    def convert(text: str) -> float:
+        if "_" in text or not text.isascii():
+            raise ValueError(f"expected a float, got {text!r:.60}")
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"expected a float, got {text!r:.60}") from None
+        written = text.strip(" \t\r\n+-")[:1]
+        if not -limit < value < limit and (written.isdigit() or written == "."):  # "inf" and "nan" mean themselves
+            raise ValueError(f"expected a number in the range of {dtype}, got {text!r:.60}")
+        return value
+
+    return convert
 
 
 def _bool_of_text(text: str) -> bool:
@@ -139,13 +149,14 @@ def _from_json(kind: str | FeatureSpec, name: str) -> Convert:
         spec = kind
         if not spec.shape:
             return _in_range(_from_json(spec.dtype, name), spec)
+        to_array = _texts_of_json(spec, name) if spec.is_text else array_converter(name, spec)
 
         def array(value: Any) -> Any:
             if not isinstance(value, list):
                 raise ValueError(f"expected a list for shape {spec.shape}, got {_json_name(value)}")
             try:
-                return exact_array(name, spec, value)
-            except (SpecError, OverflowError) as error:
+                return to_array(value)
+            except SpecError as error:
                 raise ValueError(str(error)) from error
 
         return array
@@ -155,17 +166,38 @@ def _from_json(kind: str | FeatureSpec, name: str) -> Convert:
     if kind == "bool":
         return _instance(bool, "true or false")
     if kind in FLOATS or kind == "float":
-        number = _instance((int, float), "a number")
-        return lambda value: _float_of_json(number(value))
+        return _float_of_json("float64" if kind == "float" else kind)
     whole = _instance(int, "an int")
     return whole if kind == "int" else _in_range(whole, FeatureSpec(kind))
 
 
-def _float_of_json(value: int | float) -> float:
-    try:
+def _texts_of_json(spec: FeatureSpec, name: str) -> Convert:
+    text, size = _from_json(spec.dtype, name), spec.shape[0]
+
+    def convert(value: list[Any]) -> list[Any]:
+        if size not in (None, len(value)):
+            raise ValueError(f"expected {size} values, got {len(value)}")
+        return [text(each) for each in value]
+
+    return convert
+
+
+def _float_of_json(dtype: str) -> Convert:
+    """An int has to be exact; a number with a point or an exponent is rounded to nearest."""
+    number, limit = _instance((int, float), "a number"), ROUNDS_TO_INFINITY[dtype]
+
+    def convert(value: Any) -> float:
+        value = number(value)
+        if type(value) is int:
+            try:
+                return float(exact_number(value, numpy_dtype(dtype))) if abs(value) > 256 else float(value)
+            except NotExactError as error:
+                raise ValueError(f"expected a number that is exact in {dtype}, got {error}") from None
+        if not -limit < value < limit and math.isfinite(value):
+            raise ValueError(f"expected a number in the range of {dtype}, got {value}")
         return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+
+    return convert
 
 
 def _instance(kinds: type | tuple[type, ...], expected: str) -> Convert:

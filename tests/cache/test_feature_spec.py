@@ -189,6 +189,21 @@ def test_features_are_inferred_with_every_dimension_varying() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ([2**63 + 1, 1], "uint64"),
+        ([np.uint64(2**63 + 1), np.int64(1)], "uint64"),
+        ([[1, 2**63], [3, 4]], "uint64"),
+        ([2**63 - 1, -1, True], "int64"),
+        ([2**53, 0.5], "float64"),
+    ],
+    ids=str,
+)
+def test_integers_of_a_list_are_inferred_as_integers(value: Any, dtype: str) -> None:
+    assert ExampleSpec.infer([{"x": value}])["x"].dtype == dtype
+
+
+@pytest.mark.parametrize(
     ("examples", "words"),
     [
         ([], "features cannot be inferred without an example: declare them"),
@@ -199,6 +214,13 @@ def test_features_are_inferred_with_every_dimension_varying() -> None:
         ([{"x": [[1], [1, 2]]}], "feature 'x': expected an array, a scalar, bytes, str or an even list"),
         ([{"x": None}], r"feature 'x': expected an array.*got objects of type \['NoneType'\]"),
         ([{"x": 1j}], "feature 'x': dtype 'complex128' cannot be stored"),
+        ([{"x": [-1, 2**63]}], r"one dtype holds exactly, got 9223372036854775808 \(uint64\) at \[1\]. Declare the"),
+        (
+            [{"x": [[0.5], [2**53 + 1]]}],
+            r"holds exactly, got 9007199254740993 \(int64\) at \[1, 0\]. Declare the feature",
+        ),
+        ([{"x": [2**64]}], r"holds exactly, got 18446744073709551616 \(int\) at \[0\]"),
+        ([{"x": [2**63]}, {"x": [1.5]}], "expected uint64 of rank 1 as in earlier examples, got float64 of rank 1"),
     ],
     ids=str,
 )
