@@ -117,7 +117,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def exact_integers(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Integers, as an array or a list of Python's own, in an integer `dtype`, or `UnfitValueError`."""
     try:
-        return cast_exactly(value, dtype) if isinstance(value, np.ndarray) else exact_numbers(value, dtype)
+        return exact_numbers(value, dtype)
     except NotExactError as error:
         info = np.iinfo(dtype)
         raise UnfitValueError(

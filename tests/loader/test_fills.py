@@ -7,7 +7,7 @@ import pytest
 from loader_caches import write_split
 
 from beam_pipes.cache import ExampleSpec, FeatureSpec
-from beam_pipes.errors import LoaderError
+from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.loader.padded_rows import PaddedSplit
 
@@ -118,6 +118,40 @@ def test_what_a_transform_gives_is_filled_as_the_feature_of_its_name(labelled):
     assert (batch["tokens"][1:] == -100).all()
     assert batch["sum"][1:].tolist() == [0, 0, 0]
     assert batch["label"][1:].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", 2**24 + 1),
+        ("float64", 2**53 + 1),
+        ("bfloat16", 257),
+        ("bfloat16", 3.4e38),
+        ("float32", 10**400),
+        ("int64", 2.0**63),
+    ],
+)
+def test_a_pad_value_that_would_become_another_number_is_refused(tmp_path, dtype, value):
+    spec = ExampleSpec({"x": FeatureSpec(dtype, shape=(None,))})
+    split = write_split(tmp_path / "cache", [{"x": [1, 2]}, {"x": [1]}], spec)
+
+    with pytest.raises(LoaderError, match=f"pad value .* of feature 'x' does not fit its dtype {dtype}"):
+        Loader(split, batch_size=2, ragged="pad", pad_value=value)
+    with pytest.raises(SpecError, match=rf"'x': expected a pad_value that is exact in {dtype}, got .*Choose a number"):
+        split.gather([0, 1], ragged="pad", pad_value=value)
+
+
+def test_a_float_as_pad_value_is_rounded_and_an_int_is_exact(tmp_path):
+    spec = ExampleSpec({"x": FeatureSpec("bfloat16", shape=(None,)), "h": FeatureSpec("uint64", shape=(None,))})
+    split = write_split(tmp_path / "cache", [{"x": [1, 2], "h": [1, 2]}, {"x": [1], "h": [2**63 + 1]}], spec)
+    pad_value = {"x": np.float64(0.1), "h": 2**63 + 3}
+
+    found = split.gather([0, 1], ragged="pad", pad_value=pad_value)
+    (batch,) = Loader(split, batch_size=2, epochs=1, shuffle=False, ragged="pad", pad_value=pad_value)
+
+    for one in (found, batch):
+        assert one["x"].astype(float).tolist() == [[1, 2], [1, 0.10009765625]]
+        assert one["h"].tolist() == [[1, 2], [2**63 + 1, 2**63 + 3]]
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,29 @@ def test_a_declared_signature_is_kept_and_held_to():
         list(DataLoader(lambda: iter([{"x": [1.5], "y": 1}]), output_signature=signature))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fits", "refused", "words"),
+    [
+        ("float64", [2**53, 2**64, 0.1], 2**53 + 1, "9007199254740993 has no exact float64"),
+        ("float32", [2**24, 2**100, 0.5], 2**24 + 1, "16777217 has no exact float32"),
+        ("int64", [2**63 - 1, -(2**63)], 2**63, "9223372036854775808 does not fit int64"),
+        ("uint64", [2**64 - 1, 2**63 + 1, 1], 2**64, "18446744073709551616 does not fit uint64"),
+    ],
+)
+def test_a_signature_of_64_bits_keeps_every_number_or_names_the_sample(dtype, fits, refused, words):
+    flat, nested = tf.TensorSpec((None,), dtype), tf.RaggedTensorSpec((None, None), dtype)
+
+    def read(spec, values):
+        return [element["x"] for element in DataLoader(lambda: ({"x": each} for each in values), None, {"x": spec})]
+
+    assert [each.numpy().item() for each in read(tf.TensorSpec((), dtype), fits)] == fits
+    assert [each.numpy().tolist() for each in read(flat, [fits, [], fits])] == [fits, [], fits]
+    assert [each.to_list() for each in read(nested, [[fits, []]])] == [[fits, []]]
+    for spec, bad in ((tf.TensorSpec((), dtype), refused), (flat, [1, refused]), (nested, [[1], [refused]])):
+        with pytest.raises(SpecError, match=f"sample 0 does not fit key 'x': {words}"):
+            read(spec, [bad])
+
+
 def test_ragged_signatures_go_sample_by_sample():
     signature = {"x": tf.RaggedTensorSpec((None, None), tf.int32), "y": tf.TensorSpec(None, tf.int32)}
     samples = [{"x": [[1], [2, 3]], "y": 1}, {"x": [[]], "y": [[2]]}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -78,6 +79,8 @@ def test_dtype_and_shape_are_inferred(values, dtype, shape):
         pytest.param([np.array([object()])], "an object array holds object", id="an object array"),
         pytest.param([np.datetime64("2020-01-01")], "has no tensor dtype", id="a date"),
         pytest.param([[np.ones(2), np.ones(3)]], "the arrays of one list differ", id="arrays of two shapes"),
+        pytest.param([np.ma.array([1, 2], mask=[0, 1])], "the element at [1] is masked, and so no number", id="masked"),
+        pytest.param([[-1, 2**63]], "9223372036854775808 does not fit int64", id="beyond int64 below zero"),
     ],
 )
 def test_what_cannot_be_inferred_says_which_sample_and_key(values, message):
@@ -124,6 +127,18 @@ def test_no_sample_is_nothing_to_infer_from():
         pytest.param(1.0, np.int32, True, "the dtype is float32, expected int32", id="not even of 1.0"),
         pytest.param(1, np.float32, False, "the dtype is int32, expected float32", id="an inferred dtype is kept"),
         pytest.param(2**24 + 1, np.float32, True, "16777217 has no exact float32", id="no rounded integers"),
+        pytest.param(2**53 + 1, np.float64, True, "9007199254740993 has no exact float64", id="no rounded int64"),
+        pytest.param(np.int64(2**63 - 1), np.float64, True, "9223372036854775807 has no exact float64", id="the end"),
+        pytest.param(
+            np.uint64(2**64 - 1), np.float32, True, "18446744073709551615 has no exact", id="the end of uint64"
+        ),
+        pytest.param(2**53 + 1, np.complex128, True, "9007199254740993 has no exact float64", id="no rounded complex"),
+        pytest.param(2**64, np.uint64, True, "18446744073709551616 does not fit uint64 (0 to", id="beyond uint64"),
+        pytest.param(10**400, np.float64, True, "000... has no exact float64", id="a huge int"),
+        pytest.param([0.5, 2**24 + 1], np.float32, False, "16777217 has no exact float32", id="an int beside a float"),
+        pytest.param([0.5, 2**53 + 1], np.float64, True, "9007199254740993 has no exact float64", id="and in float64"),
+        pytest.param([0.5, 1e300], np.float32, True, "1e+300 overflows float32", id="a float beside a float"),
+        pytest.param([1, 2**63], np.int64, True, "9223372036854775808 does not fit int64", id="a list beyond int64"),
         pytest.param(1e300, np.float32, False, "1e+300 overflows float32", id="no silent infinity"),
         pytest.param(np.float64(0.5), np.float32, False, "the dtype is float64, expected float32", id="float64"),
         pytest.param("a", np.int32, True, "the dtype is string, expected int32", id="text"),
@@ -147,6 +162,11 @@ def test_a_value_that_does_not_fit_is_refused(value, dtype, declared, message):
         pytest.param(float("inf"), np.float16, True, id="infinity"),
         pytest.param(0.25, np.complex64, True, id="a real as complex"),
         pytest.param([], np.uint8, False, id="an empty list"),
+        pytest.param(2**63 + 1, np.uint64, True, id="beyond int64"),
+        pytest.param([2**63 + 1, 1], np.uint64, True, id="a list beyond int64"),
+        pytest.param([[2**63 + 1, 1], [2, 3]], np.uint64, True, id="nested lists beyond int64"),
+        pytest.param(2**64, np.float64, True, id="a float beyond all integers"),
+        pytest.param([2**63, 0.5], np.float64, True, id="an exact int beside a float"),
     ],
 )
 def test_a_value_that_fits_keeps_its_value(value, dtype, declared):
@@ -171,6 +191,35 @@ def test_a_column_of_scalars_holds_the_values(values):
     built = build_column(values, signature, 0)
 
     assert built.values.tolist() == values
+
+
+def stays(number, dtype):
+    """Whether the column takes the number: an int exactly, a float rounded to a float."""
+    if np.dtype(dtype).kind != "f":
+        return isinstance(number, int) and np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
+    if isinstance(number, float):
+        return math.isinf(number) or dtype == "float64" or abs(number) < (2 - 2**-24) * 2.0**127
+    return int(np.dtype(dtype).type(float(number))) == number
+
+
+numbers = st.integers(-(2**65), 2**65) | st.integers(-(2**26), 2**26) | st.floats(allow_nan=False)
+
+
+@given(
+    st.lists(st.lists(numbers, max_size=4), min_size=1, max_size=6),
+    st.sampled_from(["int32", "int64", "uint64", "float32", "float64"]),
+)
+def test_a_declared_column_holds_the_same_numbers_or_is_refused(values, dtype):
+    try:
+        built = build_column(values, column(dtype, (None,), declared=True), 0)
+    except SpecError:
+        assert not all(stays(number, dtype) for row in values for number in row)
+        return
+
+    assert all(stays(number, dtype) for row in values for number in row)
+    expected = [np.float32(each).item() if dtype == "float32" else each for row in values for each in row]
+    assert built.values.tolist() == expected
+    assert built.values.dtype == dtype
 
 
 @given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4), min_size=1, max_size=9))

@@ -59,6 +59,25 @@ def test_rows_are_parsed(path, content, rows):
     assert bad == []
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fits", "refused"),
+    [
+        ("float16", ["65519.9", "-65519.9", "inf", "nan"], ["65520", "-65520", "1e400"]),
+        ("bfloat16", ["3.39e38", "-Infinity"], ["3.3962e38", ".1e40"]),
+        ("float32", ["3.4028e38", "1e-60"], ["3.4029e38", " 1e39 "]),
+        (float, ["1.7e308", "9007199254740993"], ["1e309", "-1e999"]),
+    ],
+)
+def test_digits_are_rounded_to_a_float_that_is_none_of_the_infinities(path, dtype, fits, refused):
+    values, bad = read(path, "\n".join(["x", *fits, *refused]), schema={"x": dtype})
+
+    assert [repr(value["x"]) for value in values] == [repr(float(text)) for text in fits]
+    name = "float64" if dtype is float else dtype
+    for text, row in zip(refused, bad, strict=True):
+        with pytest.raises(SourceError, match=f"column 'x': expected a number in the range of {name}, got '{text}'"):
+            raise row.error
+
+
 def test_a_schema_types_and_selects_columns(path):
     schema = {
         "b": bool,

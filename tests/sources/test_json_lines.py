@@ -113,6 +113,49 @@ def test_arrays_that_do_not_fit_their_spec_are_bad(path, value, message):
         raise bad[0].error
 
 
+@pytest.mark.parametrize(
+    ("declared", "value", "message"),
+    [
+        (float, 2**53 + 1, "exact in float64, got 9007199254740993"),
+        (float, 10**400, "exact in float64, got 1000"),
+        ("float32", 2**24 + 1, r"exact in float32, got 16777217 \(int64\)"),
+        ("float16", 70000.0, "in the range of float16, got 70000.0"),
+        ("float16", -70000, "exact in float16, got -70000"),
+        (FeatureSpec("float32", shape=(None,)), [2**24 + 1, 0.5], r"exact in float32, got 16777217 \(int64\) at \[0\]"),
+        (
+            FeatureSpec("uint64", shape=(None,)),
+            [1, 2**64],
+            r"exact in uint64, got 18446744073709551616 \(int\) at \[1\]",
+        ),
+        (FeatureSpec("str", shape=(None,)), ["a", 1], "expected a string, got 1"),
+        (FeatureSpec("str", shape=(2,)), ["a"], "expected 2 values, got 1"),
+    ],
+)
+def test_a_number_that_would_become_another_one_is_bad(path, declared, value, message):
+    _, bad = read(path, json.dumps({"x": value}).encode(), schema={"x": declared})
+
+    with pytest.raises(SourceError, match=f"key 'x': .*{message}"):
+        raise bad[0].error
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (float, 2**60),
+        ("float32", 2**100),
+        ("float32", 0.1),
+        (FeatureSpec("uint64", shape=(None,)), [2**63 + 1, 1]),
+        (FeatureSpec("float64", shape=(None,)), [2**64, 0.5]),
+        (FeatureSpec("str", shape=(None,)), ["a", "ü"]),
+    ],
+)
+def test_a_number_that_stays_the_same_is_good(path, declared, value):
+    (row,), bad = read(path, json.dumps({"x": value}).encode(), schema={"x": declared})
+
+    assert bad == []
+    assert (row["x"].tolist() if isinstance(row["x"], np.ndarray) else row["x"]) == value
+
+
 def test_the_schema_is_part_of_the_configuration():
     def config(**schema: Any) -> str:
         return json.dumps(JSONLines("x", schema=schema).fingerprint_config())
