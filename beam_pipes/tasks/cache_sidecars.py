@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import Cache, FeatureSpec, RecordWriter, Split, shard_file_name
+from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.cache.storage import storage_for, temporary_path
-from beam_pipes.errors import CacheNotFoundError
+from beam_pipes.errors import CacheNotFoundError, TaskError
 from beam_pipes.tasks.cache_dirs import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.cache_statistics import split_statistics
 from beam_pipes.tasks.dtypes import DType
@@ -140,8 +141,17 @@ def _fill(features: Any, name: str, spec: FeatureSpec, value: Any) -> None:
         return
     array = np.asarray(value)
     if DType(spec.dtype).is_floating:
-        features[name].float_list.value.extend(array.astype(np.float32).reshape(-1).tolist())
-    else:
+        try:
+            values = cast_exactly(array, np.dtype(np.float32), rounds=True)
+        except NotExactError as error:
+            raise TaskError(
+                f"feature {name!r}: files for SeqIO keep floats as float32, which does not hold {error}. Leave them "
+                "out (seqio_files=False), or scale the feature.",
+                feature=name,
+                found=error.found,
+            ) from None
+        features[name].float_list.value.extend(values.reshape(-1).tolist())
+    else:  # uint64 as two's complement, which is taken back where it is read as uint64
         features[name].int64_list.value.extend(array.astype(np.int64).reshape(-1).tolist())
     if _varies_inside(spec):
         last = max(dim for dim, size in enumerate(spec.shape) if size is None)

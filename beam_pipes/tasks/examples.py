@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.dtypes import DType
 from beam_pipes.tasks.features import Feature
@@ -50,31 +51,67 @@ def _value(value: Any, feature: Feature | None, name: str) -> Any:
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, (np.ndarray, np.generic)):
         return value if value.dtype.kind in _NUMBERS else _strings(np.asarray(value))
-    array = np.asarray(value)
+    declared = feature if feature is not None and not feature.dtype.is_string else None
+    try:
+        array = natural_array(value)
+    except NotExactError as error:
+        if declared is not None:
+            return _exactly(value, declared, name)
+        raise _unfit(name, "numbers that one dtype holds", error) from None
+    except ValueError as error:
+        raise TaskError(
+            f"feature {name!r} should be an array, a number or text, got {type(value).__name__}: {brief(value)} "
+            f"({error})",
+            feature=name,
+        ) from None
+    if array.dtype.kind == "O" and declared is not None:
+        return _exactly(value, declared, name)
     if array.dtype.kind == "O" and not all(isinstance(item, (str, bytes)) for item in array.reshape(-1)):
         raise TaskError(
-            f"feature {name!r} should be an array, a number or text, got {type(value).__name__}: {_brief(value)}",
+            f"feature {name!r} should be an array, a number or text, got {type(value).__name__}: {brief(value)}",
             feature=name,
         )
     if array.dtype.kind in "OSU":
         return _strings(array)
-    if feature is None or feature.dtype.is_string:
-        return _without_width(array)
-    cast = array.astype(feature.dtype.as_numpy_dtype)
-    if array.size and feature.dtype.is_integer and not np.array_equal(cast, array):
+    if declared is None:
+        return _without_width(value, array, name)
+    if not (declared.dtype.is_integer or declared.dtype.is_floating or declared.dtype.is_bool):
+        return array.astype(declared.dtype.as_numpy_dtype)  # complex
+    return _exactly(value, declared, name)
+
+
+def _exactly(value: Any, feature: Feature, name: str) -> np.ndarray[Any, Any]:
+    try:
+        return exact_numbers(value, feature.dtype.as_numpy_dtype)
+    except NotExactError as error:
         raise TaskError(
-            f"feature {name!r} is declared {feature.dtype.name}, which does not hold {_brief(value)}", feature=name
-        )
-    return cast
+            f"feature {name!r} is declared {feature.dtype.name}, which does not hold {error}", feature=name
+        ) from None
+    except NotNumbersError:
+        raise TaskError(
+            f"feature {name!r} should be an array, a number or text, got {type(value).__name__}: {brief(value)}",
+            feature=name,
+        ) from None
 
 
-def _without_width(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _without_width(value: Any, array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     """Python numbers as TensorFlow takes them: int32 where they fit, else int64; float32."""
     if array.dtype.kind == "f":
-        return array.astype(np.float32)
+        try:
+            return exact_numbers(value, np.dtype(np.float32))
+        except (NotExactError, NotNumbersError) as error:
+            raise _unfit(name, "numbers that float32 holds", error) from None
     if array.dtype.kind in "iu" and (not array.size or -(1 << 31) <= array.min() <= array.max() < 1 << 31):
         return array.astype(np.int32)
     return array
+
+
+def _unfit(name: str, expected: str, error: Exception) -> TaskError:
+    return TaskError(
+        f"feature {name!r}: expected {expected}, got {error}. Give an array of the dtype that is meant, or declare the "
+        "feature.",
+        feature=name,
+    )
 
 
 def _strings(array: np.ndarray[Any, Any]) -> Any:
@@ -202,8 +239,3 @@ def _to_numpy(value: Any) -> Any:
     if hasattr(value, "to_list"):
         return value.to_list()
     return value.numpy()
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

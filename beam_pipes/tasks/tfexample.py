@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.tensorflow_import import tensorflow
 
@@ -37,7 +40,7 @@ def dict_to_tfexample(dct: Mapping[str, Any], store_shapes: bool = False) -> Any
         store_shapes: keep the shapes of dense tensors of rank 2 and more, and of sparse ones.
 
     Raises:
-        TaskError: a tensor is of another type.
+        TaskError: a tensor is of another type, an integer is beyond int64, or a float beyond float32.
     """
     tf = tensorflow("dict_to_tfexample")
     features: dict[str, Any] = {}
@@ -68,10 +71,21 @@ def _feature(tf: Any, tensor: Any) -> Any:
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
     flat = tensor.numpy().reshape(-1)
     if tensor.dtype.is_floating:
-        return tf.train.Feature(float_list=tf.train.FloatList(value=flat.astype("float32").tolist()))
+        return tf.train.Feature(float_list=tf.train.FloatList(value=_cast(flat, "float32")))
     if tensor.dtype.is_integer or tensor.dtype == tf.bool:
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype("int64").tolist()))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=_cast(flat, "int64")))
     raise TaskError(f"Unsupported type {tensor.dtype}", dtype=tensor.dtype.name)
+
+
+def _cast(flat: Any, dtype: str) -> list[Any]:
+    try:
+        return cast_exactly(flat, np.dtype(dtype), rounds=True).tolist()  # type: ignore[no-any-return]
+    except NotExactError as error:
+        raise TaskError(
+            f"a tf.train.Example keeps numbers as {dtype}, which does not hold {error}. Convert it, or keep it as "
+            "text.",
+            found=error.found,
+        ) from None
 
 
 def tfexample_to_dict(example: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from beam_pipes.tasks import (
 )
 from beam_pipes.tasks.examples import examples_from_dataset, normalised
 from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
+from beam_pipes.tasks.tfexample import dict_to_tfexample
 
 BYTES = ByteVocabulary()
 IDS = PassThroughVocabulary(100, eos_id=1)
@@ -231,3 +232,60 @@ def test_a_preprocessor_can_have_a_seed_of_its_own() -> None:
 def test_map_over_dataset_wants_at_least_one_seed() -> None:
     with pytest.raises(TaskError, match="num_seeds is the number of seeds a function asks for, 1 or more, got 0"):
         map_over_dataset(lambda example, seed: example, num_seeds=0)
+
+
+def _feature(dtype):
+    return Feature(PassThroughVocabulary(10), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (None, [2**63 + 1, 1], np.uint64),
+        (None, [2**40, 1], np.int64),
+        (None, [1, 0.1], np.float32),
+        ("uint64", [2**63 + 1, 1], np.uint64),
+        ("int64", [2**53 + 1, 1.0], np.int64),
+        ("float64", [2**64, 0.1], np.float64),
+        ("complex64", [1, 2j], np.complex64),
+    ],
+)
+def test_numbers_of_lists_take_a_dtype_that_holds_them(dtype, value, expected):
+    features = {"x": _feature(dtype)} if dtype else {}
+
+    found = normalised({"x": value}, features)["x"]
+
+    assert found.dtype == expected
+    assert found.tolist() == [np.dtype(expected).type(number).item() for number in value]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "words"),
+    [
+        (
+            None,
+            [2**53 + 1, 0.5],
+            r"expected numbers that one dtype holds, got 9007199254740993 \(int64\) at \[0\]. Give",
+        ),
+        (
+            None,
+            [2**24 + 1, 0.5],
+            r"expected numbers that float32 holds, got 16777217 \(int64\) at \[0\]. Give an array",
+        ),
+        (None, [[1], [2, 3]], r"should be an array, a number or text, got list: \[\[1\], \[2, 3\]\]"),
+        ("float32", [2**24 + 1], r"is declared float32, which does not hold 16777217 \(int64\) at \[0\]"),
+        ("int32", [1.5], r"is declared int32, which does not hold 1.5 \(float64\) at \[0\]"),
+        ("float32", 1e39, r"is declared float32, which does not hold 1e\+39 \(float64\)"),
+        ("int32", [1, None], "should be an array, a number or text, got list"),
+    ],
+)
+def test_numbers_that_would_become_others_are_refused(dtype, value, words):
+    with pytest.raises(TaskError, match=f"feature 'x'.* {words}|feature 'x':? {words}"):
+        normalised({"x": value}, {"x": _feature(dtype)} if dtype else {})
+
+
+def test_what_a_tf_example_cannot_keep_is_refused():
+    with pytest.raises(TaskError, match="keeps numbers as int64, which does not hold 9223372036854775809"):
+        dict_to_tfexample({"x": tf.constant([2**63 + 1], tf.uint64)})
+    with pytest.raises(TaskError, match=r"keeps numbers as float32, which does not hold 1e\+300"):
+        dict_to_tfexample({"x": tf.constant([1e300], tf.float64)})

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -432,6 +433,21 @@ def test_raw_examples_as_bytes() -> None:
     assert back["id"].tolist() == [3] and back["text"] == "é".encode() and back["texts"] == [b"a", b"b"]
     assert back["scores"].tolist() == [0.5, 1.0] and back["scores"].dtype == np.float32
     assert example_of(raw_bytes(np.array([1, 2]))).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.array([2**63 + 1, 1], np.uint64), [b"9223372036854775809", b"1"]),
+        ([2**63 + 1, 1], [b"9223372036854775809", b"1"]),
+        (2**64, b"18446744073709551616"),
+        (1e300, b"1e+300"),
+        (10**5000, hex(10**5000).encode()),
+    ],
+    ids=["uint64", "list", "beyond uint64", "beyond float32", "huge"],
+)
+def test_numbers_that_a_dead_letter_cannot_keep_as_such_are_text(value: Any, text: Any) -> None:
+    assert example_of(raw_bytes({"x": value}))["x"] == text
 
 
 def test_a_cache_of_seqio_or_one_that_lies_elsewhere_is_not_built_again(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import messages
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, cast_exactly, natural_array
 
 # The feature under which an example is kept that is a single value and no mapping.
 _WHOLE = "value"
@@ -15,6 +16,9 @@ _WHOLE = "value"
 
 def raw_bytes(example: Any) -> bytes:
     """A line as it is; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
+
+    Integers beyond int64, and floats that would become infinite, are kept as text: a stage that reads the dead letter
+    again fails on it rather than taking another number.
 
     `b"a line"` → `b"a line"`; `{"id": 3, "text": b"a"}` → `id: int64_list [3], text: bytes_list ["a"]`.
     """
@@ -32,15 +36,26 @@ def fill_feature(feature: Any, value: Any) -> None:
     if isinstance(value, (bytes, str)):
         feature.bytes_list.value.append(value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass"))
         return
-    array = np.asarray(value)
-    if array.dtype.kind in "OSU":
-        for item in array.reshape(-1):
-            text = item if isinstance(item, (bytes, str)) else str(item)
-            fill_feature(feature, text)
-    elif array.dtype.kind in "biu":
-        feature.int64_list.value.extend(array.astype(np.int64).reshape(-1).tolist())
-    else:
-        feature.float_list.value.extend(array.astype(np.float32).reshape(-1).tolist())
+    try:
+        array = natural_array(value)
+        if array.dtype.kind in "biu":
+            feature.int64_list.value.extend(cast_exactly(array, np.dtype(np.int64)).reshape(-1).tolist())
+            return
+        if array.dtype.kind in "fV":
+            values = cast_exactly(array, np.dtype(np.float32), rounds=True)
+            feature.float_list.value.extend(values.reshape(-1).tolist())
+            return
+    except (NotExactError, NotNumbersError):
+        array = np.array(value, object)
+    for item in array.reshape(-1).tolist():
+        fill_feature(feature, item if isinstance(item, (bytes, str)) else _text(item))
+
+
+def _text(item: Any) -> str:
+    try:
+        return str(item)
+    except ValueError:  # more digits than Python converts
+        return hex(item)
 
 
 def example_of(raw: bytes) -> Any:
