@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
 from beam_pipes.graph.argument import nearest
 from beam_pipes.graph.debug import DebugPipeline
@@ -274,17 +275,19 @@ def _check_alike_behind_the_first_axis(name: str, column: TensorList) -> None:
 
 def _fill(name: str, pad_value: Any, dtype: Any) -> Any:
     """The number that an output is padded with; raises `OperatorArgumentError` where its dtype cannot hold it."""
-    given, dtype = np.asarray(pad_value), np.dtype(dtype)
-    fits = given.ndim == 0 and given.dtype.kind in "biuf"
-    if fits and dtype.kind in "biu":
-        with np.errstate(invalid="ignore"):
-            fits = bool(given.astype(dtype) == given)
-    if not fits and dtype.kind in "biuf":
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "biuf":
+        return pad_value
+    try:
+        given = exact_number(pad_value, dtype)
+    except (NotExactError, NotNumbersError):
+        given = None
+    if given is None or np.ndim(given):
         raise OperatorArgumentError(
             f"pad_value={pad_value!r:.40} is no {dtype}, which is what the output {name!r} holds. Choose a number that "
             "is one, or cast the output in the graph."
         )
-    return pad_value
+    return given
 
 
 def padded(name: str, column: TensorList, pad_value: Any) -> dict[str, Any]:

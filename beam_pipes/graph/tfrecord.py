@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import OperatorArgumentError
 
 int64: Final = "int64"
@@ -54,6 +55,8 @@ class TFRecordFeature:
             raise OperatorArgumentError(
                 f"a feature of strings holds one string, shape [], got {list(self.shape or self.partial_shape)}."
             )
+        if dtype != string:
+            self.default()  # while the declaration is at hand
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -65,7 +68,13 @@ class TFRecordFeature:
         if self.dtype == string:
             given = self.default_value or b""
             return np.frombuffer(given.encode() if isinstance(given, str) else bytes(given), np.uint8)
-        given = np.asarray(0 if self.default_value is None else self.default_value).astype(self.numpy_dtype)
+        try:
+            given = np.asarray(exact_number(0 if self.default_value is None else self.default_value, self.numpy_dtype))
+        except (NotExactError, NotNumbersError):
+            raise OperatorArgumentError(
+                f"default_value={self.default_value!r:.40} is no {self.dtype}, which is what the feature is. Choose a "
+                "number that is one."
+            ) from None
         if self.shape is not None:
             return np.array(np.broadcast_to(given, self.shape), order="C")
         made = np.atleast_1d(given) if self.default_value is not None else np.zeros(0, self.numpy_dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.cache.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.errors import OperatorArgumentError
 
 
@@ -127,7 +128,18 @@ def Constant(  # noqa: N802 - DALI's name
     from beam_pipes.graph.basic.constant import ConstantSample
     from beam_pipes.graph.trace import call
 
-    array = np.asarray(value) if dtype is None else np.asarray(value, to_numpy_type(dtype))
+    target = None if dtype is None else to_numpy_type(dtype)
+    try:
+        array = natural_array(value)
+        if target is not None and array.dtype.kind in "biuf" and target.kind in "biuf":
+            array = cast_exactly(array, target, rounds=True)
+        elif target is not None:
+            array = np.asarray(value, target)
+    except NotExactError as error:
+        raise OperatorArgumentError(
+            f"a constant of {'one dtype' if target is None else target} does not hold {error}. Give a number that it "
+            "holds, or another dtype."
+        ) from None
     if shape is not None:
         array = np.reshape(array, shape) if array.size > 1 else np.broadcast_to(array, shape)
     node = call(ConstantSample, (), {"value": array, "layout": layout})

@@ -12,6 +12,7 @@ from graph_outputs import numbered, plain
 from beam_pipes import graph
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph import Pipeline, pipeline_def, types
+from beam_pipes.graph import tfrecord as tfrec
 from transforms import fn, ops
 
 
@@ -406,6 +407,35 @@ def test_batches_can_be_scheduled_and_asked_for_later(files_root: str) -> None:
     pipe.release_outputs()
     with pytest.raises(GraphError, match=r"there is no batch to give: call schedule_run\(\) first"):
         pipe.outputs()
+
+
+def test_a_constant_keeps_its_number_or_is_refused() -> None:
+    pipe = Pipeline(batch_size=1)
+    with pipe:
+        pipe.set_outputs(
+            types.Constant([2**63 + 1, 1]), types.Constant([0.1], types.FLOAT), types.Constant([3.0], types.INT16)
+        )
+    hashes, floats, ints = (one.as_array()[0] for one in pipe.run())
+
+    assert hashes.dtype == np.uint64 and hashes.tolist() == [2**63 + 1, 1]
+    assert floats.tolist() == [np.float32(0.1)] and ints.tolist() == [3]
+    for value, dtype, words in (
+        ([2**53 + 1, 0.5], None, r"a constant of one dtype does not hold 9007199254740993 \(int64\) at \[0\]. Give"),
+        ([-1, 2**63], None, r"does not hold 9223372036854775808 \(uint64\) at \[1\]"),
+        (3.7, types.INT32, r"a constant of int32 does not hold 3.7 \(float64\). Give a number that it holds"),
+        (300, types.UINT8, r"a constant of uint8 does not hold 300 \(int64\)"),
+        (2**24 + 1, types.FLOAT, r"a constant of float32 does not hold 16777217"),
+    ):
+        with pytest.raises(OperatorArgumentError, match=words):
+            types.Constant(value, dtype)
+
+
+@pytest.mark.parametrize(("dtype", "default"), [("int64", 0.5), ("int64", 2**63), ("float32", 2**24 + 1)])
+def test_a_default_of_another_number_is_refused_where_the_feature_is_declared(dtype: Any, default: Any) -> None:
+    with pytest.raises(
+        OperatorArgumentError, match=f"default_value={default!r} is no {dtype}, which is what the feature"
+    ):
+        tfrec.FixedLenFeature([], dtype, default)
 
 
 def test_sinks_are_not_pruned_and_the_current_pipeline_can_be_pushed(tmp_path: Any) -> None:

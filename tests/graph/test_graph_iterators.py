@@ -307,6 +307,8 @@ def test_what_a_form_cannot_hold_is_said() -> None:
         next(iter(GraphIterator(define([(2, 1), (2, 2)]), ragged="values")))
     with pytest.raises(OperatorArgumentError, match="pad_value=-1 is no uint8, which is what the output 'x' holds"):
         GraphIterator(define([(2, 1), (2, 2)], "uint8"), ["x"], ragged="pad", pad_value=-1)
+    with pytest.raises(OperatorArgumentError, match="pad_value=16777217 is no float32"):
+        GraphIterator(define([(2, 1), (2, 2)], "float32"), ["x"], ragged="pad", pad_value=2**24 + 1)
     with pytest.raises(OperatorArgumentError, match="pad_value=0.5 is no uint8"):
         next(iter(GraphIterator(define([(2, 1), (2, 2)]), ragged="pad", pad_value=0.5)))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import NotExactError, natural_array
 from beam_pipes.errors import DatasetError
 
 
@@ -51,9 +52,12 @@ def _collate(values: list[Any], place: str) -> Any:
 def _numbers(values: list[Any], place: str) -> np.ndarray[Any, Any]:
     integral = all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values)
     kinds = {np.asarray(value).dtype.kind for value in values}
-    array = np.array(values) if integral or len(kinds) == 1 else None
-    if integral and array is not None and array.dtype.kind not in "iu":
-        raise DatasetError(f"default_collate found integers at {place} that no 64-bit integer dtype holds together")
+    try:
+        array = natural_array(values) if integral or len(kinds) == 1 else None
+    except NotExactError:
+        raise DatasetError(
+            f"default_collate found integers at {place} that no 64-bit integer dtype holds together"
+        ) from None
     if array is None or array.dtype.kind not in "biufcmM":
         names = sorted({type(value).__name__ for value in values})
         raise DatasetError(f"default_collate found values of different types at {place}: {', '.join(names)}")

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from beam_pipes.cache import exact
+from beam_pipes.cache.exact import NotExactError, exact_number
 from beam_pipes.errors import DatasetError
 
 Array = np.ndarray[Any, Any]
@@ -38,20 +40,18 @@ def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype[Any]) -> Any:
     value = np.asarray(pad_value)
     if value.ndim or value.dtype.kind not in "biuf":
         raise DatasetError(f"{owner} needs a number as pad value, got {type(pad_value).__name__}: {pad_value!r}")
-    number = value[()]
-    if dtype.kind == "f":
-        fits = not np.isfinite(number) or abs(float(number)) <= float(np.finfo(dtype).max)
-        bounds = f"{np.finfo(dtype).min} to {np.finfo(dtype).max}"
-    elif dtype.kind == "b":
-        fits, bounds = bool(number in (0, 1)), "False or True"
-    else:
-        limits = np.iinfo(dtype)
-        whole = bool(np.isfinite(number)) and float(number).is_integer()
-        fits = whole and int(limits.min) <= int(number) <= int(limits.max)
-        bounds = f"whole numbers from {limits.min} to {limits.max}"
-    if not fits:
-        raise DatasetError(f"{owner}: pad value {pad_value!r} is not a value of dtype {dtype}, which holds {bounds}")
-    return dtype.type(number)
+    try:
+        return exact_number(pad_value, dtype)
+    except NotExactError:
+        if dtype.kind == "f":
+            bounds = f"{np.finfo(dtype).min} to {np.finfo(dtype).max}"
+            if abs(int(pad_value)) <= int(np.finfo(dtype).max):
+                bounds += ", but not every integer"
+        else:
+            bounds = "False or True"
+            if dtype.kind != "b":
+                bounds = f"whole numbers from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}"
+    raise DatasetError(f"{owner}: pad value {pad_value!r} is not a value of dtype {dtype}, which holds {bounds}")
 
 
 def cast_exactly(owner: str, array: Array, dtype: np.dtype[Any], index: int) -> Array:
@@ -59,30 +59,17 @@ def cast_exactly(owner: str, array: Array, dtype: np.dtype[Any], index: int) -> 
     if array.size == 0 or array.dtype == dtype or array.dtype.kind == "b":
         return array.astype(dtype, copy=False)
     kinds = array.dtype.kind + dtype.kind
-    if kinds == "ff":
-        with np.errstate(over="ignore"):
-            cast = array.astype(dtype)
-        wrong = np.isinf(cast) & np.isfinite(array)
-    elif kinds in ("ii", "iu", "ui", "uu"):
-        cast = array.astype(dtype)
-        wrong = (array < np.iinfo(dtype).min) | (array > np.iinfo(dtype).max)
-    elif kinds in ("if", "uf"):
-        limits = np.iinfo(array.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            cast = array.astype(dtype)
-            # Of the integers beyond 2^24, float32 holds some. A float beyond the integers has no way back.
-            wide = cast.astype(np.result_type(dtype, np.float64))
-            wrong = (wide < float(limits.min)) | (wide >= float(limits.max) + 1) | (cast.astype(array.dtype) != array)
-    else:
+    if kinds not in ("ff", "ii", "iu", "ui", "uu", "if", "uf"):
         raise DatasetError(
             f"{owner} makes a batch of dtype {dtype}, but example {index} has dtype {array.dtype}; pass another dtype, "
             "or convert the examples first",
             index=index,
         )
-    if wrong.any():
+    try:
+        return exact.cast_exactly(array, dtype, rounds=True)
+    except exact.NotExactError as error:
         raise DatasetError(
-            f"{owner}: example {index} holds {array[wrong].flat[0]} ({array.dtype}), which dtype {dtype} cannot hold; "
-            "pass a wider dtype",
+            f"{owner}: example {index} holds {error.found} ({error.kind}), which dtype {dtype} cannot hold; pass a "
+            "wider dtype",
             index=index,
-        )
-    return cast
+        ) from None

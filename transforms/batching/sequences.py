@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, natural_array
 from beam_pipes.errors import DatasetError
 from transforms.batching.exact import cast_exactly, checked_dtype, checked_pad_value
 
@@ -114,7 +115,15 @@ def pad_into_batch(
 
 def _as_array(owner: str, sequence: ArrayLike, row: int) -> Array:
     try:
-        return np.asarray(sequence)
+        return natural_array(sequence)
+    except NotExactError as error:
+        raise DatasetError(
+            f"{owner}: example {row} holds {error.found} ({error.kind}) beside numbers with which it has no dtype in "
+            "common; pass an array",
+            index=row,
+        ) from None
+    except NotNumbersError as error:
+        raise DatasetError(f"{owner} needs examples that are arrays, but of example {row} {error}", index=row) from None
     except ValueError as error:
         raise DatasetError(f"{owner} needs examples that are arrays, but example {row} is ragged", index=row) from error
 

@@ -114,6 +114,10 @@ def test_a_value_that_is_not_finite_can_be_the_padding_of_floats():
     assert -np.inf == batch_wav([[1, 2], [1]], pad_value=-np.inf)[1, 1]
 
 
+def test_hashes_of_64_bits_stay_the_same():
+    assert [[2**63 + 1, 1], [2**64 - 1, 7]] == batch_sequences([[2**63 + 1, 1], [2**64 - 1]], pad_value=7).tolist()
+
+
 INT64 = "whole numbers from -9223372036854775808 to 9223372036854775807"
 
 
@@ -144,6 +148,24 @@ INT64 = "whole numbers from -9223372036854775808 to 9223372036854775807"
             lambda: batch_wav([[1]], pad_value=1e5, dtype=np.float16),
             "batch_wav: pad value 100000.0 is not a value of dtype float16, which holds -65504.0 to 65504.0",
             id="pad_overflow",
+        ),
+        pytest.param(
+            lambda: batch_sequences([np.ones(1)], pad_value=2**53 + 1),
+            "batch_sequences: pad value 9007199254740993 is not a value of dtype float64, which holds "
+            "-1.7976931348623157e+308 to 1.7976931348623157e+308, but not every integer",
+            id="pad_rounded",
+        ),
+        pytest.param(
+            lambda: batch_sequences([[1], [2**53 + 1, 0.5]]),
+            "batch_sequences: example 1 holds 9007199254740993 (int64) beside numbers with which it has no dtype in "
+            "common; pass an array",
+            id="rounded_in_a_list",
+        ),
+        pytest.param(
+            lambda: batch_sequences([np.ma.array([1, 2], mask=[False, True])]),
+            "batch_sequences needs examples that are arrays, but of example 0 the element at [1] is masked, and so no "
+            "number: fill it, or leave it out",
+            id="masked",
         ),
         pytest.param(
             lambda: batch_sequences([[True]], pad_value=2),
