@@ -207,6 +207,8 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
         return _of_list(value, dtype)
     if kind is int or kind is float or kind is bool:
         return _of_scalar(value, kind, dtype)
+    if kind is np.ndarray and value.dtype.kind in "biuf":
+        return cast_exactly(value, dtype)
     if isinstance(value, np.ndarray | np.generic):
         return _of_array(value, dtype)
     if isinstance(value, list | tuple):
@@ -440,7 +442,8 @@ def _of_array(value: Any, dtype: np.dtype[Any]) -> Array:
     array = array_of(value)
     if array.dtype.kind == "O":
         flat = _of_list(array.reshape(-1).tolist(), dtype) if array.size else np.empty(0, dtype)
-        return flat.reshape(array.shape + flat.shape[1:])
+        made: Array = flat.reshape(array.shape + flat.shape[1:])
+        return made
     if not _is_number(array.dtype):
         raise NotNumbersError(f"has the dtype {array.dtype}")
     return cast_exactly(array, dtype)

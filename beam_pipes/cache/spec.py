@@ -315,7 +315,7 @@ def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
             feature=name,
         )
     try:
-        return FeatureSpec(array.dtype, shape=(None,) * array.ndim)  # type: ignore[arg-type]
+        return FeatureSpec(dtypes.dtype_name(array.dtype), shape=(None,) * array.ndim)
     except SpecError as error:
         raise SpecError(f"feature {name!r}: {error}", feature=name) from error
 
