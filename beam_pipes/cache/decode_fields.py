@@ -80,7 +80,8 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
 
 def own_array(name: str, values: np.ndarray[Any, Any], spec: FeatureSpec, shape: Shape) -> Any:
     """Stored values as a writable array of the declared dtype; a NumPy scalar for shape ()."""
-    made = restored(name, spec, values.reshape(shape))
+    made, declared = values.reshape(shape), spec.numpy_dtype
+    made = made.astype(declared) if made.itemsize <= declared.itemsize else restored(name, spec, made)
     return made if spec.shape else made[()]
 
 
@@ -92,7 +93,8 @@ def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
         spec = FeatureSpec("int64", shape=(len(spec.shape),))
     storage, declared = dtypes.numpy_dtype(field.dtype), spec.numpy_dtype
     itemsize = storage.itemsize
-    plain = spec.shape == (None,) and field.dtype != dtypes.BOOL and storage.itemsize <= declared.itemsize
+    plain = spec.shape == (None,) and field.dtype != dtypes.BOOL
+    narrower = storage.itemsize > declared.itemsize
 
     def decode(data: bytes, stored: Shape | None) -> Any:
         if len(data) % itemsize:
@@ -105,7 +107,7 @@ def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
             )
         values = _booleans(field.name, data) if field.dtype == dtypes.BOOL else np.frombuffer(data, storage)
         if plain:
-            return values.astype(declared)
+            return restored(field.name, spec, values) if narrower else values.astype(declared)
         return own_array(field.name, values, spec, shape_of_count(field.name, spec, values.size, stored))
 
     return decode

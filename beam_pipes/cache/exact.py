@@ -331,8 +331,10 @@ def _other_numbers(array: Array, cast: Array, *, rounds: bool) -> Array:
         wide = array if source.itemsize > 8 else array.astype(np.float64)
         return np.asarray(~((wide >= float(low)) & (wide < float(high) + 1.0)) | (wide != np.floor(wide)))  # NaN too
     if rounds:
-        # Where there is no infinity (float8_e4m3fn), what overflows becomes NaN.
-        return np.asarray((np.isinf(cast) != np.isinf(array)) | (np.isnan(cast) != np.isnan(array)))
+        wrong = np.asarray(np.isinf(cast) != np.isinf(array))
+        if target.itemsize == 1:  # where there is no infinity (float8_e4m3fn), what overflows becomes NaN
+            wrong |= np.isnan(cast) != np.isnan(array)
+        return wrong
     back = cast.astype(source)
     wrong = np.asarray(back != array)
     return wrong & ~(np.isnan(array) & np.isnan(back)) if wrong.any() else wrong
@@ -382,6 +384,10 @@ def restored(name: str, spec: FeatureSpec, values: Array, *, copy: bool = True) 
     declared = spec.numpy_dtype
     if values.dtype.itemsize <= declared.itemsize or values.dtype.kind != "f":
         return values.astype(declared, copy=copy)
+    with np.errstate(all="ignore"):
+        quick = values.astype(declared)
+    if (quick.astype("<f4").view(np.uint32) == values.view(np.uint32)).all():
+        return quick
     try:
         # Scalars were once written as the float32 that is nearest to a Python float.
         made = cast_exactly(values, declared, rounds=spec.shape == ())

@@ -231,6 +231,8 @@ def _read_list(value: list[Any] | tuple[Any, ...]) -> Value:
     if kinds == {float}:
         return Value(np.array(leaves, np.float64).reshape(shape), "float")
     if kinds == {int, float}:
+        if all(-256 <= leaf <= 256 for leaf in leaves):  # where every float dtype holds the ints
+            return Value(np.array(leaves, np.float64).reshape(shape), "float")
         return Value(_objects(leaves, shape), "float")  # what is exact, and what may be rounded, the elements tell
     if kinds <= {str, bytes}:
         return Value(_strings(value, shape))
