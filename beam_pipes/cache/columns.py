@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,35 @@ Array = np.ndarray[Any, Any]
 _LONG_ROW_BYTES = 512
 
 _Plan = tuple["int | None", "int | None", "np.dtype[Any]", "tuple[int, ...]", "np.dtype[Any]"]
+
+
+PadTo = int | Mapping[str, int | Sequence[int]] | None
+
+
+def padded_shape(feature: str, spec: FeatureSpec, pad_to: PadTo) -> tuple[int | None, ...]:
+    """The shape of every row of a feature; None where the longest of the batch decides.
+
+        padded_shape("tokens", FeatureSpec("int32", shape=(None,)), 5)                      →  (5,)
+        padded_shape("image", FeatureSpec("uint8", shape=(None, None)), None)               →  (None, None)
+        padded_shape("image", FeatureSpec("uint8", shape=(None, None)), {"image": (9, 9)})  →  (9, 9)
+
+    A number for all features is the leading dimension of those whose leading dimension varies. Raises `SpecError` where
+    a size by name is not that of a dimension that does not vary, and for a shape of another rank.
+    """
+    shape, size = spec.shape, pad_to.get(feature) if isinstance(pad_to, Mapping) else pad_to
+    if size is None or (size is pad_to and shape[:1] != (None,)):
+        return shape
+    wanted = (int(size), *shape[1:]) if isinstance(size, (int, np.integer)) else tuple(map(int, size))
+    differs = [known is not None and known != one for known, one in zip(shape, wanted, strict=False)]
+    if len(wanted) != len(shape) or any(differs):
+        raise SpecError(
+            f"feature {feature!r} has the shape {shape} and cannot be padded to {size!r}: only dimensions that vary "
+            f"(None) can be, and a tuple has a size for each dimension. Leave {feature!r} out of pad_to.",
+            feature=feature,
+            expected=shape,
+            found=size,
+        )
+    return wanted
 
 
 class ColumnReader:
@@ -167,17 +197,17 @@ class ColumnReader:
             made[row] = text_value(feature, spec, data[start:end])
         return made
 
-    def padded(self, feature: str, places: Places, *, size: int | None, value: Any) -> Array:
-        """(n, longest, *rest), or (n, size, *rest): short records end in `value`."""
+    def padded(self, feature: str, places: Places, *, box: Sequence[int | None], value: Any) -> Array:
+        """(n, *box), where None is the longest: short records end in `value`."""
         spec = self.spec(feature)
         if spec.has_shape_feature:
-            return self._padded_boxes(feature, places, size=size, value=value)
+            return self._padded_boxes(feature, places, box=box, value=value)
         even = self.stacked(feature, places)
-        if even is not None and size in (None, even.shape[1]):
+        if even is not None and box[0] in (None, even.shape[1]):
             return even
         values, lengths = self.runs(feature, places)
         longest = int(lengths.max(initial=0))
-        width = longest if size is None else size
+        width = longest if box[0] is None else box[0]
         if longest > width:
             raise self._too_long(feature, width, longest)
         made = np.full((len(lengths), width, *values.shape[1:]), self._fill(feature, value), values.dtype)
@@ -190,10 +220,11 @@ class ColumnReader:
             made[np.arange(width) < lengths[:, None]] = values
         return made
 
-    def _too_long(self, feature: str, width: int, longest: int) -> SpecError:
+    def _too_long(self, feature: str, width: int, longest: int, axis: int = 0) -> SpecError:
+        where = f" along dimension {axis}" if axis else ""
         return SpecError(
-            f"feature {feature!r}: expected at most pad_to={width} elements, got a record with {longest}. Trim it "
-            "first, or raise pad_to.",
+            f"feature {feature!r}: expected at most pad_to={width} elements{where}, got a record with {longest}. Trim "
+            "it first, or raise pad_to.",
             feature=feature,
             expected=width,
             found=longest,
@@ -219,16 +250,14 @@ class ColumnReader:
         )
         return made
 
-    def _padded_boxes(self, feature: str, places: Places, *, size: int | None, value: Any) -> Array:
+    def _padded_boxes(self, feature: str, places: Places, *, box: Sequence[int | None], value: Any) -> Array:
         values, _ = self.runs(feature, places)
         shapes = self.shapes(feature, places)
-        box = [int(extent) for extent in shapes.max(axis=0, initial=0)]
-        for axis, known in enumerate(self.spec(feature).shape):
-            box[axis] = box[axis] if known is None else known
-        if size is not None:
-            if box[0] > size:
-                raise self._too_long(feature, size, box[0])
-            box[0] = size
+        longest = shapes.max(axis=0, initial=0).tolist()
+        for axis, (found, wanted) in enumerate(zip(longest, box, strict=True)):
+            if wanted is not None and found > wanted:
+                raise self._too_long(feature, wanted, found, axis)
+        box = [found if wanted is None else wanted for found, wanted in zip(longest, box, strict=True)]
         fill = self._fill(feature, value)
         try:
             made = np.full((len(shapes), *box), fill, values.dtype)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec
-from beam_pipes.cache.columns import ColumnReader
+from beam_pipes.cache.columns import ColumnReader, PadTo, padded_shape
 from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, LocalCopies, temporary_store
@@ -226,9 +226,29 @@ class Split:
             return self._files.place(stand_ins(places.indices, removed, len(self), where=repr(self)))
         return places
 
-    def lengths(self, feature: str) -> Array:
-        """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text."""
-        return self._columns.all_lengths(feature)
+    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
+        """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text.
+
+        With `indices`, of the records that reading these gives.
+        """
+        if indices is None:
+            return self._columns.all_lengths(feature)
+        return self._columns.lengths(feature, self._place(indices))
+
+    def shapes(self, feature: str, indices: Sequence[int] | Array) -> Array:
+        """(n, rank) int64: the shapes of a feature in the given records, without their values.
+
+        Read from the index alone where only the leading dimension varies.
+        """
+        places = self._place(indices)
+        spec = self._columns.spec(feature)
+        if spec.has_shape_feature:
+            return self._columns.shapes(feature, places)
+        made = np.empty((len(places), len(spec.shape)), np.int64)
+        if spec.shape:
+            made[:, 0] = self._columns.lengths(feature, places)
+            made[:, 1:] = spec.shape[1:]
+        return made
 
     def gather_values(self, feature: str, indices: Sequence[int] | Array) -> tuple[Array, Array]:
         """The values of a ragged feature for the given records, one after the other, and the length of each.
@@ -245,7 +265,7 @@ class Split:
         *,
         features: Sequence[str] | None = None,
         ragged: Literal["pad", "values"] = "pad",
-        pad_to: int | Mapping[str, int] | None = None,
+        pad_to: PadTo = None,
         pad_value: Any = 0,
     ) -> dict[str, Array]:
         """The given records as a batch, in the given order; an index may come twice.
@@ -253,13 +273,15 @@ class Split:
         Fixed features are stacked to (n, *shape), scalar texts to (n,) objects. Ragged features are
 
         - `ragged="pad"`: padded at the end with `pad_value` (a number, or feature → number; texts with nothing) to the
-          longest of the batch or to `pad_to`;
+          longest of the batch or to `pad_to`: an int, the leading dimension of those whose leading dimension varies; or
+          by name an int, or the whole shape where more dimensions vary;
         - `ragged="values"`: `name` holds the values one after the other, `name/lengths` the leading dimensions, and
           where more dimensions vary the values are one-dimensional and `name/shape` holds the shapes, (n, rank).
 
         Raises:
             ExampleIndexError: an index lies outside the split.
-            SpecError: a record is longer than `pad_to`, or the dtype does not hold the pad value (floats round it).
+            SpecError: a record is longer than `pad_to`, a dimension that `pad_to` names does not vary and has another
+                size, or the dtype does not hold the pad value (floats round it).
         """
         if ragged not in ("pad", "values"):
             raise SpecError(f'ragged should be "pad" or "values", got {ragged!r}')
@@ -268,6 +290,7 @@ class Split:
         batch: dict[str, Array] = {}
         for name in self._names if features is None else features:
             spec = columns.spec(name)
+            shape = spec.shape if pad_to is None else padded_shape(name, spec, pad_to)
             if not spec.ragged:
                 stacked = columns.stacked(name, places)
                 batch[name] = columns.texts(name, places) if stacked is None else stacked
@@ -276,9 +299,8 @@ class Split:
                 if spec.has_shape_feature:
                     batch[f"{name}/shape"] = columns.shapes(name, places)
             else:
-                size = pad_to.get(name) if isinstance(pad_to, Mapping) else pad_to
                 value = pad_value.get(name, 0) if isinstance(pad_value, Mapping) else pad_value
-                batch[name] = columns.padded(name, places, size=size, value=value)
+                batch[name] = columns.padded(name, places, box=shape, value=value)
         return batch
 
     def will_need(self, blocks: Array) -> None:

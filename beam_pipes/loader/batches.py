@@ -34,7 +34,8 @@ def pad_value_of(feature: str, pad_value: PadValue) -> int | float:
 
 def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
     """`value` as a scalar of `dtype`; raises `LoaderError` if it is not exactly representable (-1 in uint8 is 255)."""
-    if not isinstance(value, (numbers.Real, np.bool_)):
+    # Scalars of ml_dtypes (bfloat16) are NumPy's generics, and no numbers of Python's.
+    if not isinstance(value, (numbers.Real, np.generic)):
         raise LoaderError(
             f"pad value of feature {feature!r} should be a number, got {value!r}", feature=feature, pad_value=value
         )
@@ -76,7 +77,8 @@ def fills_of_result(result: Batch, fills: Fills, pad_value: PadValue) -> dict[st
         named = isinstance(pad_value, Mapping) and name in pad_value
         value = pad_value_of(name, pad_value) if named else fills.get(name, 0)
         if array.dtype.kind == "O":
-            found[name] = value if isinstance(value, (bytes, str)) else ""
+            texts = (bytes, str) if not array.size else (bytes,) if isinstance(array.flat[0], bytes) else (str,)
+            found[name] = value if isinstance(value, texts) else (b"" if texts == (bytes,) else "")
         elif array.dtype.kind not in "SU":
             found[name] = checked_pad(0 if isinstance(value, (bytes, str)) and not named else value, array.dtype, name)
     return found
@@ -94,27 +96,32 @@ def pad_rows(batch: Batch, rows: int, fills: Fills) -> Batch:
     return padded
 
 
+def stack_batches(batches: Sequence[Batch]) -> Batch:
+    """Batches of the same shapes as one, with the batches as first dimension; raises `LoaderError` for others."""
+    for name, first in batches[0].items():
+        other = next((batch[name].shape for batch in batches if batch[name].shape != first.shape), None)
+        if other is not None:
+            raise LoaderError(
+                f"batches that are stacked need the same shapes, and feature {name!r} has {first.shape} and {other}: "
+                "pass pad_to=…, leave out ragged='values', last='partial' and cu_seqlens, or read them one by one "
+                "with batch_at",
+                feature=name,
+            )
+    return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+
+
 def merge_rows(parts: Sequence[tuple[Array, Batch]], rows: int, fills: Fills) -> Batch:
-    """One batch out of several: each part says which rows of the result it is.
+    """One batch out of several of the same columns: each part says which rows of the result it is.
 
     Padded features of different widths get the largest one.
     """
     first = parts[0][1]
-    for _, part in parts[1:]:
-        if part.keys() != first.keys():
-            raise LoaderError(
-                f"the sources of a mixture give different features: {sorted(first)} and {sorted(part)}; "
-                "pass features=[…] with those that all of them have"
-            )
     merged: Batch = {}
     for name in first:
         if name + LENGTHS in first:
             merged[name] = _merge_values(name, parts, rows)
             continue
         arrays = [part[name] for _, part in parts]
-        if len({(array.dtype, array.ndim) for array in arrays}) > 1:
-            kinds = ", ".join(sorted({f"{array.dtype}{list(array.shape[1:])}" for array in arrays}))
-            raise LoaderError(f"the sources of a mixture differ in feature {name!r}: {kinds}", feature=name)
         shape = (rows, *np.max([array.shape[1:] for array in arrays], axis=0).astype(int).tolist())
         uniform = all(array.shape[1:] == shape[1:] for array in arrays)
         if uniform:

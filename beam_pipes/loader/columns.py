@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import LoaderError
+from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader.order import Indices
+from beam_pipes.loader.taken_down import stored_split
 
 
 class Column(NamedTuple):
@@ -47,7 +48,30 @@ def columns_of(split: Any, features: Sequence[str], records: Indices) -> dict[st
 def _uniform(split: Any, feature: str, records: Indices) -> Column:
     """A feature whose inner dimensions are not fixed by its spec, but are the same in these records."""
     read = split.gather(records, features=[feature], ragged="values")
-    values, lengths, shapes = read[feature], read[f"{feature}/lengths"], read[f"{feature}/shape"]
+    values, lengths = read[feature], read[f"{feature}/lengths"]
+    return Column(values.reshape(int(lengths.sum()), *_inner_of(feature, read[f"{feature}/shape"])), lengths)
+
+
+def widest_row(split: Any, feature: str, records: Indices) -> tuple[int, ...]:
+    """The smallest shape that holds a ragged feature of each of these records, found without reading their values.
+
+    Raises `LoaderError` where that is not known, and where the inner dimensions differ.
+    """
+    spec = split.spec[feature]
+    try:
+        longest = int(split.lengths(feature, records).max(initial=0))
+    except TaskError as error:
+        raise LoaderError(
+            f"feature {feature!r} is padded to the longest row of the global batch, which has to be the same on every "
+            f"host, and how long rows are is known only when they are read: {error}. Give {feature!r} a length.",
+            feature=feature,
+        ) from error
+    if not spec.has_shape_feature:
+        return (longest, *spec.shape[1:])
+    return (longest, *_inner_of(feature, stored_split(split).shapes(feature, records)))
+
+
+def _inner_of(feature: str, shapes: npt.NDArray[np.int64]) -> list[int]:
     inner = np.unique(shapes[:, 1:], axis=0)
     if len(inner) > 1:
         raise LoaderError(
@@ -56,5 +80,11 @@ def _uniform(split: Any, feature: str, records: Indices) -> Column:
             "leave the feature out",
             feature=feature,
         )
-    sizes = inner[0].tolist() if len(inner) else [0] * (shapes.shape[1] - 1)
-    return Column(values.reshape(int(lengths.sum()), *sizes), lengths)
+    sizes: list[int] = inner[0].tolist() if len(inner) else [0] * (shapes.shape[1] - 1)
+    return sizes
+
+
+def put_into(batch: npt.NDArray[Any], inside: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> None:
+    """Writes concatenated values to the places that `inside` marks; their inner dimensions may be smaller."""
+    corner = batch if batch.shape[2:] == values.shape[1:] else batch[(..., *map(slice, values.shape[1:]))]
+    corner[inside] = values

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
-from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result
+from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result, stack_batches
 from beam_pipes.loader.block_order import BlockShuffle
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
@@ -93,7 +94,7 @@ class Loader:
         last: str = "drop",
         features: Sequence[str] | None = None,
         ragged: str = "pad",
-        pad_to: int | Mapping[str, int] | None = None,
+        pad_to: PadTo = None,
         pad_value: PadValue = 0,
         transform: Callable[[Batch], Batch] | None = None,
         cu_seqlens: bool = False,
@@ -138,6 +139,8 @@ class Loader:
         stream = open_stream(source, options, seed=self.seed, shuffle=shuffle)
         self._features = stream.features
         self._fills: Fills = stream.fills
+        if self.host_count > 1:
+            stream.check_widths()
         if transform is not None or cu_seqlens:
             no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
             if transform is not None:
@@ -148,7 +151,7 @@ class Loader:
         if last == "pad":
             checked_name(VALID, self._features)
             if transform is not None:
-                self._fills = fills_of_result(no_rows, self._fills, pad_value)
+                fills_of_result(no_rows, self._fills, pad_value)  # refuses now what no column of the result holds
         _check_names("pad_to", pad_to, stream.all_features)
         _check_names("pad_value", pad_value, {*stream.all_features, *self._features})
         self._reader = self._new_reader(stream)
@@ -235,7 +238,8 @@ class Loader:
     def batches_at(self, step: int, count: int) -> Batch:
         """Our slices of the `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
 
-        As `batch_at`, and cheaper for small batches. Every batch needs the same shapes: no `last="partial"` within.
+        As `batch_at`, and cheaper for small batches. Every batch needs the same shapes: pass `pad_to` for ragged
+        features; no `last="partial"` within.
         """
         _check_integer("count", count, 1)
         cursor, parts = self._cursor_at(step), []
@@ -248,6 +252,7 @@ class Loader:
             cursor, left = found.following, left - found.length
         if len(parts) == 1:
             return parts[0]
+        stack_batches([{name: array[0] for name, array in part.items()} for part in parts])  # refuses other shapes
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
@@ -431,7 +436,12 @@ class Loader:
 
     def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
         return BatchReader(
-            stream, self._steps, fills=self._fills, transform=self._transform, cu_seqlens=self._cu_seqlens
+            stream,
+            self._steps,
+            fills=self._fills,
+            pad_value=self._pad_value,
+            transform=self._transform,
+            cu_seqlens=self._cu_seqlens,
         )
 
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, fills_of, ranges
-from beam_pipes.loader.columns import Column, columns_of
+from beam_pipes.loader.columns import Column, columns_of, put_into, widest_row
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.rows import GatherOptions, checked_name
+from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Shapes, checked_name, varying
 from beam_pipes.loader.taken_down import entries_left, read_consistently
 
 
@@ -57,15 +57,16 @@ class PackedRows:
         self.size = len(plan)
         self.fills = fills_of(plan.split.spec, self.features, options.pad_value)
         self._columns = []
+        columns: dict[str, ColumnSpec] = {}
         for name in self.features:
+            spec = plan.split.spec[name]
+            columns[name] = ColumnSpec(dtype=spec.dtype, shape=(plan.sequence_lengths[name], *spec.shape[1:]))
             pad = self.fills[name]
             prefix = "" if len(plan.features) == 1 else f"{name}_"
             added = tuple(checked_name(prefix + what, self.features) for what in ("segment_ids", "positions"))
+            columns |= dict.fromkeys(added, ColumnSpec(dtype="int32", shape=columns[name].shape[:1]))
             self._columns.append((name, plan.features.index(name), plan.sequence_lengths[name], pad, added))
-
-    @property
-    def row_bytes(self) -> int:
-        return sum(width * (self._split.spec[name].numpy_dtype.itemsize + 8) for name, _, width, _, _ in self._columns)
+        self.columns = columns
 
     @property
     def block_sizes(self) -> Indices:
@@ -84,10 +85,18 @@ class PackedRows:
     def check_room(self, windows: Sequence[Indices]) -> None:
         """Nothing: blocks of packed rows are not known."""
 
-    def gather(self, rows: Indices) -> Batch:
-        return read_consistently(self._split, lambda: self._gather(rows))
+    def widest(self, rows: Indices) -> Shapes:
+        names = varying(self.columns)
+        records = self._entries(rows)[2] if names else rows
+        return {
+            name: (self._plan.sequence_lengths[name], *widest_row(self._split, name, records)[1:]) for name in names
+        }
 
-    def _gather(self, rows: Indices) -> Batch:
+    def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
+        return read_consistently([self._split], lambda: self._gather(rows, shapes or {}))
+
+    def _entries(self, rows: Indices) -> tuple[Indices, Indices, Indices, Indices]:
+        """The entries of the plan that are in these rows: their numbers, segments, records, and row of each."""
         offsets = self._plan.bin_offsets
         first = offsets[rows].astype(np.int64)
         counts = offsets[rows + 1].astype(np.int64) - first
@@ -100,6 +109,10 @@ class PackedRows:
             entries, segments, records, row_of_entry = (
                 each[left] for each in (entries, segments, records, row_of_entry)
             )
+        return entries, segments, records, row_of_entry
+
+    def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
+        entries, segments, records, row_of_entry = self._entries(rows)
         read = columns_of(self._split, [name for name, *_ in self._columns], records)
         batch: Batch = {}
         for name, column, width, pad, (segment_name, position_name) in self._columns:
@@ -109,8 +122,9 @@ class PackedRows:
             # Entries of a row follow each other without gaps: its tokens are the first `total` places.
             totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
             filled = np.arange(width) < totals[:, None]
-            batch[name] = np.full((len(rows), width, *values.shape[1:]), pad, values.dtype)
-            batch[name][filled] = values
+            _, *inner = shapes.get(name, (width, *values.shape[1:]))
+            batch[name] = np.full((len(rows), width, *inner), pad, values.dtype)
+            put_into(batch[name], filled, values)
             for added, flat in (
                 (segment_name, np.repeat(segments.astype(np.int32), lengths)),
                 (position_name, ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.int32)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +10,13 @@ import numpy as np
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, fills_of
-from beam_pipes.loader.columns import columns_of
+from beam_pipes.loader.columns import columns_of, put_into, widest_row
 from beam_pipes.loader.identity import Identity
 from beam_pipes.loader.order import Indices
-from beam_pipes.loader.rows import GatherOptions, checked_name
+from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Shapes, checked_name
 from beam_pipes.loader.taken_down import read_consistently
+
+_KNOWN = ColumnSpec(dtype="int32", shape=())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +28,7 @@ class PaddedSplit:
 
     split: the split, or anything read like one.
     sequence_lengths: feature → length of its leading dimension in a row; None leaves it as it is: a fixed shape, or a
-        ragged feature padded to the longest of the batch. Only these features are read.
+        ragged feature padded to the longest row of the global batch. Only these features are read.
     segments: adds the segment ids and positions of ragged features.
     overlong: a record longer than its row is an error ("error"), or cut off ("truncate").
     """
@@ -49,10 +50,10 @@ class PaddedSplit:
                     feature=name,
                 )
             spec = self.split.spec[name]
-            if length is not None and not spec.ragged and spec.shape[:1] != (length,):
+            if length is not None and spec.shape[:1] not in ((None,), (length,)):
                 raise LoaderError(
-                    f"feature {name!r} has the fixed shape {spec.shape} and cannot be padded to {length}; leave its "
-                    "length out",
+                    f"the leading dimension of feature {name!r} is fixed by its shape {spec.shape} and cannot be "
+                    f"padded to {length}; leave its length out",
                     feature=name,
                 )
 
@@ -78,23 +79,16 @@ class PaddedRows:
         self.features = options.features or tuple(padded.sequence_lengths)
         self.fills = fills_of(padded.split.spec, self.features, options.pad_value)
         self.draws_anew = bool(getattr(padded.split, "draws_anew", False))
-        if padded.segments:
-            for name in self.features:
-                for added in ("segment_ids", "positions"):
-                    checked_name(f"{name}_{added}", self.features)
-
-    @property
-    def row_bytes(self) -> int | None:
-        total = 0
+        columns: dict[str, ColumnSpec] = {}
         for name in self.features:
-            spec, length = self._split.spec[name], self._padded.sequence_lengths[name]
-            if spec.ragged and length is None:
-                return None
-            shape = (length, *spec.shape[1:]) if spec.ragged else spec.shape
-            if None in shape:
-                return None
-            total += math.prod(size or 0 for size in shape) * spec.numpy_dtype.itemsize + 8 * (length or 0)
-        return total
+            spec, length = padded.split.spec[name], padded.sequence_lengths[name]
+            shape = spec.shape if length is None else (length, *spec.shape[1:])
+            columns[name] = ColumnSpec(dtype=spec.dtype, shape=shape)
+            for added in ("segment_ids", "positions") if padded.segments and spec.ragged else ():
+                column = checked_name(f"{name}_{added}", self.features)
+                columns[column] = ColumnSpec(dtype="int32", shape=shape[:1])
+        self.columns = columns
+        self._varying = [name for name in self.features if None in columns[name].shape]
 
     @property
     def block_sizes(self) -> Indices:
@@ -109,22 +103,35 @@ class PaddedRows:
     def check_room(self, windows: Sequence[Indices]) -> None:
         """Nothing: the split is at hand."""
 
-    def gather(self, rows: Indices) -> Batch:
-        return read_consistently(self._split, lambda: self._gather(rows))
+    def widest(self, rows: Indices) -> Shapes:
+        found: dict[str, tuple[int, ...]] = {}
+        for name in self._varying:
+            own, length = widest_row(self._split, name, rows), self._padded.sequence_lengths[name]
+            found[name] = own if length is None else (length, *own[1:])
+            for added in ("segment_ids", "positions"):
+                if None in self.columns.get(f"{name}_{added}", _KNOWN).shape:
+                    found[f"{name}_{added}"] = own[:1]
+        return found
 
-    def _gather(self, rows: Indices) -> Batch:
+    def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
+        return read_consistently([self._split], lambda: self._gather(rows, shapes or {}))
+
+    def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         batch: Batch = {}
         for name, (values, lengths) in columns_of(self._split, self.features, rows).items():
             if lengths is None:
                 batch[name] = values
                 continue
-            width = self._padded.sequence_lengths[name]
-            width = int(lengths.max(initial=0)) if width is None else width
+            length = self._padded.sequence_lengths[name]
+            width, *inner = shapes.get(name) or (
+                int(lengths.max(initial=0)) if length is None else length,
+                *values.shape[1:],
+            )
             if (lengths > width).any():
                 values, lengths = self._cut(name, rows, values, lengths, width)
             inside = np.arange(width, dtype=np.int32) < lengths[:, None]
-            batch[name] = np.full((len(rows), width, *values.shape[1:]), self.fills[name], values.dtype)
-            batch[name][inside] = values
+            batch[name] = np.full((len(rows), width, *inner), self.fills[name], values.dtype)
+            put_into(batch[name], inside, values)
             if self._padded.segments:
                 batch[f"{name}_segment_ids"] = inside.astype(np.int32)
                 batch[f"{name}_positions"] = np.arange(width, dtype=np.int32) * inside

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.batches import LENGTHS, Batch, Fills, pad_rows
+from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
 from beam_pipes.loader.packed_rows import cu_seqlens_of
+from beam_pipes.loader.rows import varying
 from beam_pipes.loader.steps import StepOptions, Steps
 from beam_pipes.loader.stream import MixtureStream, Places, RowStream
 
@@ -48,16 +49,22 @@ class BatchReader:
         steps: StepOptions,
         *,
         fills: Fills,
+        pad_value: PadValue,
         transform: Callable[[Batch], Batch] | None,
         cu_seqlens: bool,
     ) -> None:
         self.stream = stream
         self._steps = steps
         self._fills = fills
+        self._pad_value = pad_value
         self._transform = transform
         self._cu_seqlens = cu_seqlens
-        first, last = steps.host_slice(steps.batch_size)
-        self.host_rows = last - first
+        self._slice = steps.host_slice(steps.batch_size)
+        self.host_rows = self._slice[1] - self._slice[0]
+        # The width of columns that vary is that of the global batch, so its places are needed, ours and the others'.
+        self._sees_whole = steps.host_count > 1 and bool(varying(stream.columns))
+        if self._sees_whole:
+            self._slice = (0, steps.batch_size)
         self._located_rows = stream.located_rows
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
@@ -74,24 +81,37 @@ class BatchReader:
         """The rows of all steps, as they are stored."""
         if self.stream.fetches_ahead:
             self.stream.approach(steps.epoch, steps.position)
-        return self.stream.gather(self._places(steps))
+        places = self._places(steps)
+        beside = None
+        if self._sees_whole:
+            first, last = self._own(steps.rows)
+            beside, places = places, places[first:last]
+        if self._transform is not None and not self._has_own(steps):
+            # What a transform makes of no rows may have another dtype or width than what it makes of some: a row of
+            # another host, which `finished` takes away again, shows which.
+            places = self.stream.locate(steps.epoch, np.array([steps.position]))
+        return self.stream.gather(places, beside)
 
     def finished(self, whole: Batch, steps: Steps) -> list[Batch]:
         """What `gathered` gave, transformed and cut into batches."""
         whole = self._transformed(whole, steps)
+        fills = self._fills
+        if self._transform is not None and self._steps.last == "pad" and steps.rows < self._steps.batch_size:
+            fills = fills_of_result(whole, fills, self._pad_value)
         if steps.length == 1:
-            batches = [whole]
+            batches = [whole if self._has_own(steps) else {name: array[:0] for name, array in whole.items()}]
         else:
             rows = self.host_rows
             starts = range(0, steps.length * rows, rows)
             batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
-        return [self._finish(batch, steps.rows) for batch in batches] if self._adds_columns else batches
+        return [self._finish(batch, steps.rows, fills) for batch in batches] if self._adds_columns else batches
 
     def read_stacked(self, steps: Steps) -> Batch:
         """As `read`, as one batch whose arrays have the steps as first dimension."""
-        batches = self.read(steps) if self._adds_columns or steps.length == 1 else None
-        if batches is not None:
-            return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+        if self.stream.row_bytes is None:
+            return stack_batches([batch for step in steps.one_by_one() for batch in self.read(step)])
+        if self._adds_columns or steps.length == 1:
+            return stack_batches(self.read(steps))
         whole = self._transformed(self.gathered(steps), steps)
         shape = (steps.length, self.host_rows)
         return {name: array.reshape(*shape, *array.shape[1:]) for name, array in whole.items()}
@@ -99,28 +119,36 @@ class BatchReader:
     def _transformed(self, whole: Batch, steps: Steps) -> Batch:
         if self._transform is None:
             return whole
-        first, last = self._steps.host_slice(steps.rows)
-        return checked_result(self._transform(whole), steps.length * max(0, min(last, steps.rows) - first))
+        first, last = self._own(steps.rows)
+        return checked_result(self._transform(whole), steps.length * max(1, last - first))
 
-    def _finish(self, batch: Batch, rows: int) -> Batch:
+    def _own(self, rows: int) -> tuple[int, int]:
+        """Our rows of a global batch of so many, without those that fill it up."""
+        first, last = self._steps.host_slice(rows)
+        return min(first, rows), min(last, rows)
+
+    def _has_own(self, steps: Steps) -> bool:
+        first, last = self._own(steps.rows)
+        return first < last
+
+    def _finish(self, batch: Batch, rows: int, fills: Fills) -> Batch:
         if self._steps.last == "pad":
-            first, last = self._steps.host_slice(rows)
-            count = max(0, min(last, rows) - first)
-            if count < last - first:
-                batch = pad_rows(batch, last - first, self._fills)
-            batch[VALID] = np.arange(last - first) < count
+            first, last = self._own(rows)
+            if last - first < self.host_rows:
+                batch = pad_rows(batch, self.host_rows, fills)
+            batch[VALID] = np.arange(self.host_rows) < last - first
         if self._cu_seqlens:
             batch[CU_SEQLENS] = cu_seqlens_of(batch)
         return batch
 
     def _places(self, steps: Steps) -> Places:
+        """The places of our rows, or of all rows of a global batch where these decide about ours."""
         epoch, position, rows, left, _ = steps
-        batch_size, host_rows = self._steps.batch_size, self.host_rows
+        batch_size, host_rows = self._steps.batch_size, self._slice[1] - self._slice[0]
         if rows < batch_size or host_rows >= self._located_rows or not self._is_known(epoch, position):
-            first, last = self._steps.host_slice(rows)
-            last = min(last, rows)
+            first, last = (0, rows) if self._sees_whole else self._own(rows)
             starts = position + np.arange(left) * rows
-            return self.stream.locate(epoch, (starts[:, None] + np.arange(min(first, last), last)).reshape(-1))
+            return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
         # Steps begin at multiples of the batch size; `offset` rows later after restoring a state of another batch size.
         number, offset = divmod(position, batch_size)
         per_window = self._located_rows // host_rows
@@ -154,7 +182,7 @@ class BatchReader:
 
     def _locate_window(self, epoch: int, offset: int, window: int, per_window: int) -> Places:
         batch_size = self._steps.batch_size
-        first, last = self._steps.host_slice(batch_size)
+        first, last = self._slice
         starts = (window * per_window + np.arange(per_window)) * batch_size + offset
         size = self.stream.size_of(epoch)
         if size is not None:

@@ -9,10 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipes.errors import LoaderError
-from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of
+from beam_pipes.cache import dtypes
+from beam_pipes.cache.columns import PadTo, padded_shape
+from beam_pipes.errors import LoaderError, SpecError
+from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.identity import Identity
 from beam_pipes.loader.order import Indices
+from beam_pipes.loader.taken_down import stored_split
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,15 +24,16 @@ class GatherOptions:
 
     features: the features to read, all by default; fewer are proportionally cheaper.
     ragged: "pad" to rectangular arrays, or "values": all values concatenated, beside `<feature>/lengths`.
-    pad_to: the padded width, one for all ragged features or by name; the longest of the batch by default. A fixed
-        width gives static shapes, which compilers want.
+    pad_to: the padded width, one for all ragged features or by name (a whole shape where more than the leading
+        dimension varies); by default the longest row of the global batch, the same on every host. A fixed width gives
+        static shapes, which compilers want, and batches that can be read in groups.
     pad_value: what fills ragged features, one for all or by name; checked against the dtype. Rows that `last="pad"`
         adds hold 0 in features of a fixed shape, unless named, and in lengths, shapes, segment ids and positions.
     """
 
     features: tuple[str, ...] | None = None
     ragged: str = "pad"
-    pad_to: int | Mapping[str, int] | None = None
+    pad_to: PadTo = None
     pad_value: PadValue = 0
 
     def __post_init__(self) -> None:
@@ -37,10 +41,50 @@ class GatherOptions:
             raise LoaderError(f"ragged should be 'pad' or 'values', got {self.ragged!r}")
         if self.ragged == "values" and self.pad_to is not None:
             raise LoaderError("pad_to has no meaning with ragged='values'; leave one of them out")
-        for width in self.pad_to.values() if isinstance(self.pad_to, Mapping) else [self.pad_to]:
-            is_integer = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
-            if width is not None and not (is_integer and width >= 0):
-                raise LoaderError(f"pad_to should be a width, or a width for each name, got {self.pad_to!r}")
+        named = isinstance(self.pad_to, Mapping)
+        for size in self.pad_to.values() if isinstance(self.pad_to, Mapping) else [self.pad_to]:
+            widths = size if named and isinstance(size, (tuple, list)) else [size]
+            if size is not None and not all(map(_is_width, widths)):
+                raise LoaderError(f"pad_to should be a width, or a width or shape for each name, got {self.pad_to!r}")
+
+
+def _is_width(size: Any) -> bool:
+    return isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSpec:
+    """What is known of a column of every batch before any is read.
+
+    dtype: its name, "bytes" and "str" for objects. shape: of one row; None where the longest row of the global batch
+    decides. concatenated: whether it holds the values of all rows, one after the other, and `shape` is that of one.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...]
+    concatenated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}" + (" as values" if self.concatenated else "")
+
+
+Columns = Mapping[str, ColumnSpec]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def varying(columns: Columns) -> tuple[str, ...]:
+    """The columns that are padded to the longest row of a batch."""
+    return tuple(name for name, column in columns.items() if None in column.shape and not column.concatenated)
+
+
+def row_bytes(columns: Columns) -> int | None:
+    """Bytes of a row in a batch; None if a row looks different beside other rows."""
+    total = 0
+    for column in columns.values():
+        if column.concatenated or None in column.shape:
+            return None
+        total += math.prod(size or 0 for size in column.shape) * dtypes.numpy_dtype(column.dtype).itemsize
+    return total
 
 
 class Rows(Protocol):
@@ -63,8 +107,8 @@ class Rows(Protocol):
         ...
 
     @property
-    def row_bytes(self) -> int | None:
-        """Bytes of a row in a batch; None if a row looks different beside other rows (padded to the longest)."""
+    def columns(self) -> Columns:
+        """The columns of every batch, in order."""
         ...
 
     @property
@@ -81,7 +125,13 @@ class Rows(Protocol):
         """What the rows depend on, as JSON; part of the state."""
         ...
 
-    def gather(self, rows: Indices) -> Batch: ...
+    def widest(self, rows: Indices) -> Shapes:
+        """For each column that varies: the smallest shape of a row that holds these rows; reads no values."""
+        ...
+
+    def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
+        """The rows as a batch; columns that vary get `shapes`, by default the smallest that hold these rows."""
+        ...
 
     def will_need(self, blocks: Indices) -> None:
         """Says which blocks come next, so that they can be fetched meanwhile."""
@@ -112,21 +162,8 @@ class SplitRows:
         self.size = len(split)
         self.features = options.features or tuple(split.spec)
         self.fills = fills_of(split.spec, self.features, options.pad_value)
-
-    @property
-    def row_bytes(self) -> int | None:
-        total = 0
-        for name in self.features:
-            spec = self._split.spec[name]
-            shape = spec.shape
-            if spec.ragged:
-                pad_to = self._options["pad_to"]
-                width = pad_to.get(name) if isinstance(pad_to, Mapping) else pad_to
-                if self._options["ragged"] == "values" or width is None or None in shape[1:]:
-                    return None
-                shape = (width, *shape[1:])
-            total += math.prod(shape) * spec.numpy_dtype.itemsize
-        return total
+        self.columns = _columns_of_split(split.spec, self.features, options)
+        self._pad_to = {name: column.shape for name, column in self.columns.items() if None not in column.shape}
 
     @property
     def block_sizes(self) -> Indices:
@@ -135,8 +172,17 @@ class SplitRows:
     def identity(self) -> dict[str, Any]:
         return dataclasses.asdict(self._identity)
 
-    def gather(self, rows: Indices) -> Batch:
-        batch: Batch = self._split.gather(rows, **self._options)
+    def widest(self, rows: Indices) -> Shapes:
+        found = {}
+        for name in varying(self.columns):
+            longest = self._split.shapes(name, rows).max(axis=0, initial=0).tolist()
+            known = self.columns[name].shape
+            found[name] = tuple(one if size is None else size for one, size in zip(longest, known, strict=True))
+        return found
+
+    def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
+        options = self._options if shapes is None else {**self._options, "pad_to": {**self._pad_to, **shapes}}
+        batch: Batch = self._split.gather(rows, **options)
         return batch
 
     def will_need(self, blocks: Indices) -> None:
@@ -148,6 +194,68 @@ class SplitRows:
         check_room = getattr(self._split, "check_room", None)
         if check_room is not None:
             check_room(windows)
+
+
+def _columns_of_split(spec: Mapping[str, Any], features: Sequence[str], options: GatherOptions) -> Columns:
+    columns: dict[str, ColumnSpec] = {}
+    for name in features:
+        feature = spec[name]
+        if not feature.ragged or options.ragged == "pad":
+            try:
+                shape = padded_shape(name, feature, options.pad_to)
+            except SpecError as error:
+                raise LoaderError(str(error), feature=name) from error
+            columns[name] = ColumnSpec(dtype=feature.dtype, shape=shape)
+            continue
+        inner = () if feature.has_shape_feature else feature.shape[1:]
+        columns[name] = ColumnSpec(dtype=feature.dtype, shape=inner, concatenated=True)
+        columns[name + LENGTHS] = ColumnSpec(dtype="int64", shape=())
+        if feature.has_shape_feature:
+            columns[name + SHAPE] = ColumnSpec(dtype="int64", shape=(len(feature.shape),))
+    return columns
+
+
+def columns_alike(sources: Sequence[Rows]) -> Columns:
+    """The columns that the sources of a mixture have in common.
+
+    Raises `LoaderError`, saying which source has what and what to do, unless all have the same columns: which sources
+    come in a batch differs from step to step and from host to host, and its dtypes and shapes must not.
+    """
+    first = sources[0].columns
+    for number, rows in enumerate(sources[1:], 1):
+        if rows.columns.keys() != first.keys():
+            lacking, having = (number, 0) if first.keys() - rows.columns.keys() else (0, number)
+            name = min(sources[having].columns.keys() - sources[lacking].columns.keys())
+            raise LoaderError(
+                f"the sources of a mixture give different features: {_named(sources, having)} has {name!r}, and "
+                f"{_named(sources, lacking)} has only {', '.join(map(repr, sources[lacking].columns))}. Pass "
+                "features=[…] with those that all of them have, and pack all of them or none.",
+                feature=name,
+            )
+        for name, column in first.items():
+            if rows.columns[name] != column:
+                raise LoaderError(
+                    f"the sources of a mixture differ in feature {name!r}: {_named(sources, 0)} has {column}, and "
+                    f"{_named(sources, number)} has {rows.columns[name]}. {_remedy(name, column, rows.columns[name])}",
+                    feature=name,
+                    source=number,
+                )
+    return first
+
+
+def _named(sources: Sequence[Rows], number: int) -> str:
+    split = sources[number].split
+    return f"source {number} ({split.name!r} of {getattr(stored_split(split), 'path', split)})"
+
+
+def _remedy(name: str, one: ColumnSpec, other: ColumnSpec) -> str:
+    leave = f"or leave {name!r} out with features=[…]"
+    if one.dtype != other.dtype:
+        return f"Cast it in a stage and build one of the caches again, {leave}."
+    lengths = {column.shape[0] for column in (one, other) if column.shape}
+    if None in lengths and len(lengths) == 2 and one.shape[1:] == other.shape[1:]:
+        return f"Pad it to one length in all of them: pad_to={{{name!r}: {max(lengths - {None})}}}, {leave}."
+    return f"Pack or pad all of them to one length, make the shapes alike in a stage and build again, {leave}."
 
 
 def checked_features(features: Sequence[str]) -> tuple[str, ...]:

@@ -36,6 +36,11 @@ class Steps(NamedTuple):
             return self.following
         return Cursor(self.epoch, self.position + (index + 1) * self.rows)
 
+    def one_by_one(self) -> Iterator[Steps]:
+        """The same steps, each of them alone."""
+        for index in range(self.length):
+            yield Steps(self.epoch, self.position + index * self.rows, self.rows, 1, self.cursor_after(index))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions:

@@ -24,9 +24,10 @@ from beam_pipes.loader.order import Indices, KeyedPermutation, Order, Sequential
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.padded_rows import PaddedRows, PaddedSplit
-from beam_pipes.loader.rows import GatherOptions, Rows, SplitRows
+from beam_pipes.loader.rows import Columns, GatherOptions, Rows, Shapes, SplitRows, columns_alike, row_bytes
 from beam_pipes.loader.schedule import integer_rates
 from beam_pipes.loader.state import Segment
+from beam_pipes.loader.taken_down import read_consistently
 
 Shuffle = bool | BlockShuffle
 Places = npt.NDArray[np.int64]
@@ -67,6 +68,11 @@ class Stream(Protocol):
         ...
 
     @property
+    def columns(self) -> Columns:
+        """The columns of every batch, in order."""
+        ...
+
+    @property
     def row_bytes(self) -> int | None:
         """Bytes of a row in a batch; None if batches cannot be cut out of larger ones."""
         ...
@@ -94,7 +100,13 @@ class Stream(Protocol):
 
     def locate(self, epoch: int, positions: Indices) -> Places: ...
 
-    def gather(self, places: Places) -> Batch: ...
+    def check_widths(self) -> None:
+        """Raises `LoaderError` where a column varies and how long rows are is not known before they are read."""
+        ...
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        """The rows at some places; those `beside` them, of other hosts too, decide how wide columns that vary are."""
+        ...
 
     @property
     def fetches_ahead(self) -> bool:
@@ -176,7 +188,8 @@ class RowStream:
         self.features = self._rows.features
         self.all_features = frozenset(self._rows.split.spec)
         self.fills = self._rows.fills
-        self.row_bytes = self._rows.row_bytes
+        self.columns = self._rows.columns
+        self.row_bytes = row_bytes(self.columns)
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
         if self.fetches_ahead:
             self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled
@@ -203,8 +216,15 @@ class RowStream:
     def locate(self, epoch: int, positions: Indices) -> Places:
         return self._orders.records(epoch, positions)
 
-    def gather(self, places: Places) -> Batch:
-        return self._rows.gather(places)
+    def check_widths(self) -> None:
+        self._rows.widest(np.empty(0, np.int64))
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        if beside is None:
+            return self._rows.gather(places)
+        return read_consistently(
+            [self._rows.split], lambda: self._rows.gather(places, shapes=self._rows.widest(beside))
+        )
 
     def approach(self, epoch: int, position: int) -> None:
         self._orders.approach(epoch, position)
@@ -251,8 +271,8 @@ class MixtureStream:
         self.features = self._orders[0].rows.features
         self.all_features = frozenset().union(*(orders.rows.split.spec for orders in self._orders))
         self.fills = self._orders[0].rows.fills
-        sizes = [orders.rows.row_bytes for orders in self._orders]
-        self.row_bytes = None if None in sizes else max(size for size in sizes if size is not None)
+        self.columns = columns_alike(self.sources)
+        self.row_bytes = row_bytes(self.columns)
 
     @property
     def located_rows(self) -> int:
@@ -358,15 +378,32 @@ class MixtureStream:
             if size:
                 orders.approach(epoch + count // size, count % size)
 
-    def gather(self, places: Places) -> Batch:
+    def check_widths(self) -> None:
+        for rows in self.sources:
+            rows.widest(np.empty(0, np.int64))
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        if beside is None:
+            return self._gather(places, None)
+        splits = [rows.split for rows in self.sources]
+        return read_consistently(splits, lambda: self._gather(places, self._widest(beside)))
+
+    def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
         sources = places[:, 0]
         parts = []
         for source in np.unique(sources).tolist():
             mine = np.flatnonzero(sources == source)
-            parts.append((mine, self._orders[source].rows.gather(places[mine, 1])))
+            parts.append((mine, self._orders[source].rows.gather(places[mine, 1], shapes)))
         if not parts:
-            return self._orders[0].rows.gather(places[:, 1])
+            return self._orders[0].rows.gather(places[:, 1], shapes)
         return merge_rows(parts, len(places), self.fills)
+
+    def _widest(self, places: Places) -> Shapes:
+        found: dict[str, tuple[int, ...]] = {}
+        for source in np.unique(places[:, 0]).tolist():
+            for name, shape in self._orders[source].rows.widest(places[places[:, 0] == source, 1]).items():
+                found[name] = tuple(map(max, shape, found.get(name, shape)))
+        return found
 
     def position_of(self, epoch: int, source: int, row: int) -> int | None:
         if not 0 <= source < len(self._orders):

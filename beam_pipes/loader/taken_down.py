@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_pipes.cache.takedown import is_removed
+from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader.order import Indices
 
 T = TypeVar("T")
@@ -28,15 +29,21 @@ def stored_split(split: Any) -> Any:
     return split
 
 
-def read_consistently(split: Any, read: Callable[[], T]) -> T:
-    """What `read` gives, read again where the takedowns of `split` changed meanwhile.
+def read_consistently(splits: Iterable[Any], read: Callable[[], T]) -> T:
+    """What `read` gives, read again where the takedowns of `splits` changed meanwhile.
 
     A row is read feature by feature: all of them have to be of the same record.
     """
+    splits = list(splits)
     while True:
-        before = takedown_revision([split])
-        made = read()
-        if takedown_revision([split]) == before:
+        before = takedown_revision(splits)
+        try:
+            made = read()
+        except (LoaderError, SpecError):
+            if takedown_revision(splits) == before:
+                raise
+            continue  # a stand-in may be longer than the record whose length was looked up before
+        if takedown_revision(splits) == before:
             return made
 
 

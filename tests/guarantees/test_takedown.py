@@ -110,6 +110,21 @@ class TestEveryReader:
             for now, then in zip(batch["number"].tolist(), expected["number"].tolist(), strict=True):
                 assert now == then or (then in GONE and now not in GONE and step >= 2)
 
+    def test_hosts_pad_to_the_longest_row_that_is_read(self, cache: Cache) -> None:
+        train = cache["train"]
+        options: dict[str, Any] = {"batch_size": 3, "shuffle": False, "last": "partial", "features": ["tokens"]}
+        hosts = [Loader(train, host_index=host, host_count=3, **options) for host in range(3)]
+        lengths = train.lengths("tokens")
+
+        take_down(cache.path, NAMED)
+
+        read = train.stand_ins(range(len(train)))
+        assert read.tolist() != list(range(len(train)))
+        assert train.lengths("tokens", range(len(train))).tolist() == lengths[read].tolist()
+        assert train.shapes("tokens", range(len(train))).tolist() == lengths[read][:, None].tolist()
+        for whole, *parts in zip(Loader(train, **options), *hosts, strict=True):
+            assert np.array_equal(np.concatenate([part["tokens"] for part in parts]), whole["tokens"])
+
     def test_packed_rows_lose_the_record_and_keep_the_others(self, cache: Cache) -> None:
         plan = pack(cache["train"], sequence_length=20, feature="tokens")
         loader = Loader(plan, batch_size=2, seed=1, last="partial", cu_seqlens=True)

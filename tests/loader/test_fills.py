@@ -67,15 +67,15 @@ def test_padded_rows_of_a_padded_split_have_segment_0_and_position_0(labelled):
     assert not batch["tokens_positions"][1:].any()
 
 
-def test_rows_of_a_mixture_that_are_widened_have_segment_0_and_position_0_there(document_split):
-    plans = [pack(document_split, sequence_length=length) for length in (40, 60)]
-    loader = Loader(Mixture([(plan, 1) for plan in plans], exhausted="drop"), batch_size=8, pad_value=7)
+def test_rows_of_a_mixture_that_are_widened_have_segment_0_and_position_0_there(document_split, other_split):
+    sources = [PaddedSplit(split=split, sequence_lengths={"tokens": None}) for split in (document_split, other_split)]
+    loader = Loader(Mixture([(source, 1) for source in sources], exhausted="drop"), batch_size=8, pad_value=-7)
 
     for batch in loader:
-        padding = batch["tokens"] == 7
-        padding[:, :40] = False  # a token of this cache may be 7
-        assert not batch["segment_ids"][padding].any()
-        assert not batch["positions"][padding].any()
+        padding = batch["tokens"] == -7
+        assert padding.any()
+        assert not batch["tokens_segment_ids"][padding].any()
+        assert not batch["tokens_positions"][padding].any()
 
 
 def test_rows_of_padding_have_no_shape(images):
@@ -118,6 +118,39 @@ def test_what_a_transform_gives_is_filled_as_the_feature_of_its_name(labelled):
     assert (batch["tokens"][1:] == -100).all()
     assert batch["sum"][1:].tolist() == [0, 0, 0]
     assert batch["label"][1:].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "float64", "bfloat16", "str", "bytes"])
+@pytest.mark.parametrize("shape", [(), (2,), (None,)], ids=str)
+def test_every_dtype_is_filled_behind_a_transform(tmp_path, dtype, shape):
+    spec = FeatureSpec(dtype, shape=shape)
+    one = {"str": "a", "bytes": b"a"}.get(dtype, 1)
+    value = one if not shape else np.full(2, one, object if spec.is_text else spec.numpy_dtype)
+    split = write_split(tmp_path / "cache", [{"x": value}] * 3, ExampleSpec({"x": spec}), shards=1)
+
+    loader = Loader(split, batch_size=2, last="pad", transform=lambda batch: {"x": batch["x"], "y": batch["x"]})
+
+    last = list(loader)[-1]
+    empty = {"str": "", "bytes": b""}.get(dtype, 0)
+    for name in ("x", "y"):
+        assert last[name].dtype == spec.numpy_dtype
+        assert last[name].reshape(2, -1).tolist() == [[one] * (2 if shape else 1), [empty] * (2 if shape else 1)]
+
+
+def test_a_host_without_rows_gets_what_the_transform_makes_of_rows(labelled):
+    def transform(batch):
+        return {
+            "words": np.array([f"{label}".encode() for label in batch["label"]], object),
+            "twice": np.array([2 * int(one) for one in batch["label"]]),
+        }
+
+    def last_of(host, last):
+        return list(Loader(labelled, batch_size=4, last=last, transform=transform, host_index=host, host_count=2))[-1]
+
+    assert last_of(1, "partial")["twice"].dtype == last_of(0, "pad")["twice"].dtype == np.int64
+    padded = last_of(1, "pad")
+    assert padded["twice"].dtype == np.int64 and padded["twice"].tolist() == [0, 0]
+    assert padded["words"].tolist() == [b"", b""]
 
 
 @pytest.mark.parametrize(

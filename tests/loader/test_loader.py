@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, documents, write_split
 
+from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import ExampleIndexError, LoaderError, UnboundedLoaderError
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
+from beam_pipes.loader.padded_rows import PaddedSplit
 
 
 def test_batches_are_dicts_of_arrays_of_the_declared_dtypes(row_split):
@@ -109,6 +111,74 @@ def test_padding_goes_to_the_longest_of_the_batch_by_default(document_split):
 
     for step, batch in enumerate(Loader(document_split, batch_size=9, shuffle=False)):
         assert batch["tokens"].shape == (9, lengths[step * 9 : step * 9 + 9].max())
+
+
+@pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+def test_hosts_pad_to_the_longest_row_of_all_of_them(document_split, other_split, last):
+    """Of a split, of rows padded one by one, and of a mixture: also hosts without rows, and after resuming."""
+    splits = document_split, other_split
+    sources = [
+        document_split,
+        PaddedSplit(split=document_split, sequence_lengths={"tokens": None, "id": None}),
+        Mixture([(split, 1) for split in splits], exhausted="drop"),
+    ]
+    for source in sources:
+        whole = [batch["tokens"] for batch in Loader(source, batch_size=10, last=last, seed=4)]
+        for hosts in (2, 3, 10):
+            loaders = [
+                Loader(source, batch_size=10, last=last, seed=4, host_index=host, host_count=hosts)
+                for host in range(hosts)
+            ]
+            for step, batches in enumerate(zip(*loaders, strict=True)):
+                assert np.array_equal(np.concatenate([batch["tokens"] for batch in batches]), whole[step])
+            for step in (0, len(whole) - 1):
+                parts = [loader.batch_at(step)["tokens"] for loader in loaders]
+                assert np.array_equal(np.concatenate(parts), whole[step])
+
+
+def test_hosts_pad_images_to_the_largest_of_all_of_them(tmp_path):
+    spec = ExampleSpec({"image": FeatureSpec("uint8", shape=(None, None))})
+    images = [{"image": np.full((1 + i % 4, 5 - i % 3), i, np.uint8)} for i in range(12)]
+    split = write_split(tmp_path / "images", images, spec)
+
+    whole = Loader(split, batch_size=4, shuffle=False).batch_at(1)["image"]
+    parts = [
+        Loader(split, batch_size=4, shuffle=False, host_index=host, host_count=4).batch_at(1)["image"]
+        for host in range(4)
+    ]
+
+    assert whole.shape == (4, 4, 5)
+    assert np.array_equal(np.concatenate(parts), whole)
+    static = Loader(split, batch_size=4, shuffle=False, pad_to={"image": (6, 5)})
+    assert {batch["image"].shape for batch in static} == {(4, 6, 5)}
+
+
+def test_a_fixed_dimension_is_not_padded(tmp_path, row_split):
+    split = write_split(
+        tmp_path / "pairs",
+        [{"x": np.ones((2, n), np.int32)} for n in (1, 3)],
+        ExampleSpec({"x": FeatureSpec("int32", shape=(2, None))}),
+        shards=1,
+    )
+
+    assert Loader(split, batch_size=2, pad_to=7).batch_at(0)["x"].shape == (2, 2, 3)
+    assert Loader(row_split, batch_size=2, pad_to={"x": 4}).batch_at(0)["x"].shape == (2, 4)
+    for source, shape in ((split, r"\(2, None\)"), (row_split, r"\(4,\)")):
+        with pytest.raises(LoaderError, match=rf"feature 'x' has the shape {shape} and cannot be padded to 7"):
+            Loader(source, batch_size=2, pad_to={"x": 7})
+    with pytest.raises(
+        LoaderError, match=r"cannot be padded to \(2, 3, 1\): only dimensions that vary \(None\) can be"
+    ):
+        Loader(split, batch_size=2, pad_to={"x": (2, 3, 1)})
+
+
+def test_batches_of_other_widths_are_not_stacked(document_split):
+    loader = Loader(document_split, batch_size=4, shuffle=False)
+    shapes = [loader.batch_at(step)["tokens"].shape for step in range(2)]
+
+    with pytest.raises(LoaderError, match=r"need the same shapes, and feature 'tokens' has .*: pass pad_to"):
+        loader.batches_at(0, 2)
+    assert loader.batches_at(1, 1)["tokens"].shape == (1, *shapes[1])
 
 
 def test_a_pad_value_that_the_dtype_does_not_hold_is_refused(document_split):

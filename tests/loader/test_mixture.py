@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_caches import DOCUMENTS, ROWS, documents, rows, write_split
 
+from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 
@@ -191,7 +192,7 @@ def test_the_state_holds_the_position_of_every_source_and_stays_below_a_kilobyte
     assert sum(json.loads(state)["segment"]["counts"]) == 10**12
 
 
-def test_packed_and_plain_sources_of_other_widths_are_padded_to_the_widest(document_split, other_split):
+def test_ragged_sources_are_padded_to_the_longest_row_of_all_of_them(document_split, other_split):
     mixture = Mixture([(document_split, 1), (other_split, 1)])
     loader = Loader(mixture, batch_size=6, epochs=None, pad_value=-7, shuffle=False)
 
@@ -219,6 +220,75 @@ def test_when_finds_rows_of_every_source(sources):
         assert loader.batch_at(place.step)["id"][place.index] == 1000 * source + record
     with pytest.raises(LoaderError, match="sources are numbered from 0 to 2, got 3"):
         loader.when(0, source=3)
+
+
+def one_feature(path, spec, value, count=6):
+    return write_split(path, [{"x": value} for _ in range(count)], ExampleSpec({"x": spec}), shards=1)
+
+
+@pytest.mark.parametrize(
+    ("specs", "values", "words"),
+    [
+        pytest.param(
+            [FeatureSpec("int32", shape=(3,)), FeatureSpec("int32", shape=(4,))],
+            [[1] * 3, [1] * 4],
+            r"in feature 'x': source 0 \('train' of .*0\) has int32 \(3,\), and source 1 \('train' of .*1\) has "
+            r"int32 \(4,\)\. Pack or pad all of them to one length",
+            id="fixed",
+        ),
+        pytest.param(
+            [FeatureSpec("int32"), FeatureSpec("int64")],
+            [1, 1],
+            r"has int32 \(\), and source 1 .* has int64 \(\)\. Cast it in a stage and build one of the caches again",
+            id="dtypes",
+        ),
+        pytest.param(
+            [FeatureSpec("str"), FeatureSpec("bytes")], ["a", b"a"], r"has str \(\), and .* bytes \(\)", id="texts"
+        ),
+        pytest.param(
+            [FeatureSpec("int32", shape=(None,)), FeatureSpec("int32", shape=(None, 2))],
+            [[1], [[1, 2]]],
+            r"has int32 \(None,\), and .* has int32 \(None, 2\)",
+            id="ranks",
+        ),
+        pytest.param(
+            [FeatureSpec("int32", shape=(None,)), FeatureSpec("int32", shape=(4,))],
+            [[1, 2], [1] * 4],
+            r"has int32 \(None,\), and .* has int32 \(4,\)\. Pad it to one length in all of them: pad_to=\{'x': 4\}",
+            id="ragged_and_fixed",
+        ),
+    ],
+)
+def test_sources_that_differ_are_refused_when_the_loader_is_made(tmp_path, specs, values, words):
+    splits = [one_feature(tmp_path / str(i), *pair) for i, pair in enumerate(zip(specs, values, strict=True))]
+
+    with pytest.raises(LoaderError, match=words):
+        Loader(Mixture([(split, 1) for split in splits]), batch_size=2, epochs=None)
+
+
+def test_a_width_that_is_asked_for_makes_ragged_and_fixed_sources_alike(tmp_path):
+    ragged = one_feature(tmp_path / "ragged", FeatureSpec("int32", shape=(None,)), [1, 2])
+    fixed = one_feature(tmp_path / "fixed", FeatureSpec("int32", shape=(4,)), [3] * 4)
+
+    batch = Loader(Mixture([(ragged, 1), (fixed, 1)]), batch_size=2, epochs=None, pad_to={"x": 4}).batch_at(0)
+
+    assert sorted(batch["x"].tolist()) == [[1, 2, 0, 0], [3, 3, 3, 3]]
+
+
+def test_other_ranges_and_encodings_are_no_difference(tmp_path):
+    specs = [FeatureSpec("int64", minimum=0, maximum=9), FeatureSpec("int64", encoding="list"), FeatureSpec("int64")]
+    splits = [one_feature(tmp_path / str(value), spec, value) for value, spec in enumerate(specs)]
+
+    batch = Loader(Mixture([(split, 1) for split in splits]), batch_size=3, epochs=None).batch_at(0)
+
+    assert batch["x"].dtype == np.int64 and sorted(batch["x"].tolist()) == [0, 1, 2]
+
+
+def test_packed_sources_of_other_lengths_are_refused(document_split):
+    plans = [pack(document_split, sequence_length=length) for length in (40, 60)]
+
+    with pytest.raises(LoaderError, match=r"'tokens': .* has int32 \(40,\), .* has int32 \(60,\)\. Pack or pad all"):
+        Loader(Mixture([(plan, 1) for plan in plans], exhausted="drop"), batch_size=8)
 
 
 def test_rates_are_exact_fractions(sources):

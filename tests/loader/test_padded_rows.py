@@ -70,7 +70,10 @@ def test_tensors_of_alike_inner_dimensions_are_laid_out(tmp_path):
             {"sequence_lengths": {"tokens": 3}, "overlong": "drop"},
             "unknown policy overlong='drop'; choose one of: error",
         ),
-        ({"sequence_lengths": {"id": 3}}, r"feature 'id' has the fixed shape \(\) and cannot be padded to 3"),
+        (
+            {"sequence_lengths": {"id": 3}},
+            r"feature 'id' is fixed by its shape \(\) and cannot be padded to 3",
+        ),
     ],
 )
 def test_wrong_rows_are_refused(split, options, words):

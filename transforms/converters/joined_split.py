@@ -91,14 +91,14 @@ class JoinedSplit:
             return (feature,)
         return self._parts if feature == "targets" else ()
 
-    def lengths(self, feature: str) -> npt.NDArray[np.int64]:
-        """(n,) int64: the joined length of every record, the same for all joined features."""
+    def lengths(self, feature: str, indices: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """(n,) int64: the joined length of every record, or of those given, the same for all joined features."""
         self._check(feature)
         if not self._is_joined(feature):
-            own: npt.NDArray[np.int64] = self._split.lengths(feature)
+            own: npt.NDArray[np.int64] = self._split.lengths(feature, indices)
             return own
         total: npt.NDArray[np.int64] = np.sum(
-            [self._split.lengths(part) for part in self._parts], axis=0, dtype=np.int64
+            [self._split.lengths(part, indices) for part in self._parts], axis=0, dtype=np.int64
         )
         return total
 

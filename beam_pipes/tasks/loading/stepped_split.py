@@ -122,14 +122,15 @@ class SteppedSplit:
             return removed
         return np.flatnonzero(np.isin(self._measured.records, removed))
 
-    def lengths(self, feature: str) -> Int64:
-        """(n,) int64: the leading dimension of a feature of every example.
+    def lengths(self, feature: str, indices: Int64 | None = None) -> Int64:
+        """(n,) int64: the leading dimension of a feature of every example, or of those given.
 
         Raises `TaskError` where the split was not measured.
         """
         if self._measured is None:
             raise TaskError(f"{self!r} is not measured: the lengths of {feature!r} are known when it is read")
-        return self._measured.lengths[feature]
+        lengths = self._measured.lengths[feature]
+        return lengths if indices is None else lengths[indices]
 
     def columns_of(self, features: Sequence[str], records: Int64) -> dict[str, Column]:
         """Features of some examples: the steps run now."""

@@ -56,9 +56,12 @@ class TrimmedSplit:
         column = TokenColumn(np.asarray(self._split.lengths(feature), np.int64))
         return self._stepped({feature: column})[feature]
 
-    def lengths(self, feature: str) -> Int64:
-        """(n,) int64: the leading dimension of a feature of every record."""
-        return self.counted(feature).lengths
+    def lengths(self, feature: str, indices: Int64 | None = None) -> Int64:
+        """(n,) int64: the leading dimension of a feature of every record, or of those given."""
+        if indices is None:
+            return self.counted(feature).lengths
+        column = TokenColumn(np.asarray(self._split.lengths(feature, indices), np.int64))
+        return self._stepped({feature: column})[feature].lengths
 
     def gather_values(self, feature: str, indices: npt.ArrayLike) -> tuple[npt.NDArray[Any], Int64]:
         """The values of a feature for some records, concatenated, and their lengths."""

@@ -1,0 +1,191 @@
+"""The loader against a plain model of it: random caches, mixtures, options and hosts, batch by batch."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from loader_caches import write_split
+from reference_loader import Batch, Run, Source
+
+from beam_pipes.cache import ExampleSpec, FeatureSpec
+from beam_pipes.loader import Loader, Mixture, pack
+from beam_pipes.loader.padded_rows import PaddedSplit
+
+# `--hypothesis-profile=explore` tries others, and many more of them.
+EXAMPLES = 3000 if settings.get_current_profile_name() == "explore" else 50
+NUMBERS = ["bool", "int8", "uint8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"]
+SHAPES = [(), (3,), (2, 2), (None,), (None, 2), (None, None), (2, None), (None, 0)]
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, FeatureSpec]:
+    found = {}
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        dtype = draw(st.sampled_from([*NUMBERS, "str", "bytes"]))
+        shapes = [shape for shape in SHAPES if dtype in NUMBERS or len(shape) < 2]
+        found[name] = FeatureSpec(dtype, shape=draw(st.sampled_from(shapes)))
+    return found
+
+
+def same_values_stored_otherwise(draw: st.DrawFn, spec: FeatureSpec) -> FeatureSpec:
+    """Another range or encoding: read, the feature is the same."""
+    options: dict[str, Any] = {"shape": spec.shape}
+    if spec.dtype.startswith(("int", "uint")) and draw(st.booleans()):
+        options |= {"minimum": 0, "maximum": 100}
+    if spec.dtype in ("int32", "int64", "float32", "bool", "bfloat16") and draw(st.booleans()):
+        options["encoding"] = "list"
+    return FeatureSpec(spec.dtype, **options)
+
+
+def value(rng: np.random.Generator, spec: FeatureSpec, longest: int) -> Any:
+    shape = tuple(int(rng.integers(0, longest + 1)) if size is None else size for size in spec.shape)
+    numbers = rng.integers(0, 2 if spec.dtype == "bool" else 100, shape)
+    if not spec.is_text:
+        return numbers.astype(spec.numpy_dtype)
+    texts = np.empty(shape, object)
+    texts[...] = np.vectorize(lambda n: f"t{n}" if spec.dtype == "str" else b"b%d" % n, otypes=[object])(numbers)
+    return texts[()] if not shape else texts
+
+
+@st.composite
+def sources(draw: st.DrawFn, directory: Path, spec: dict[str, FeatureSpec], kind: str, least: int) -> Source:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    stored = {name: same_values_stored_otherwise(draw, feature) for name, feature in spec.items()}
+    count, uniform = draw(st.integers(least, 12)), draw(st.booleans())
+    longest = draw(st.integers(0, 5))
+    records = [{name: value(rng, feature, longest) for name, feature in stored.items()} for _ in range(count)]
+    if uniform and records:
+        records = [records[0]] * count
+    path = Path(tempfile.mkdtemp(dir=directory)) / "cache"
+    split = write_split(path, records, ExampleSpec(stored), shards=draw(st.integers(1, 3)))
+    given: Any = split
+    if kind == "packed":
+        given = pack(split, sequence_length=4, feature="a", overlong=draw(st.sampled_from(["truncate", "split"])))
+    elif kind == "padded":
+        given = PaddedSplit(split=split, sequence_lengths=dict.fromkeys(spec))
+    return Source(spec, records, split, given)
+
+
+@st.composite
+def runs(draw: st.DrawFn, directory: Path) -> tuple[Run, str]:
+    kind = draw(st.sampled_from(["plain", "plain", "plain", "packed", "padded"]))
+    if kind == "plain":
+        spec = draw(specs())
+    else:  # these lay values out in rows, so that inner dimensions are alike
+        spec = {"a": FeatureSpec(draw(st.sampled_from(NUMBERS)), shape=draw(st.sampled_from([(None,), (None, 2)])))}
+        if kind == "padded":
+            spec |= {"b": FeatureSpec(draw(st.sampled_from([*NUMBERS, "str"])), shape=())}
+    mixes = draw(st.booleans())
+    number = draw(st.integers(1, 3)) if mixes else 1
+    given = [draw(sources(directory, spec, kind, least=1 if mixes else 0)) for _ in range(number)]
+    if mixes and not all(len(source.given) for source in given):
+        mixes, given = False, given[:1]  # a plan without rows
+    exhausted = draw(st.sampled_from(["repeat", "stop", "drop"]))
+    rates = [draw(st.integers(1, 5)) for _ in given] if mixes else None
+    batch_size, epochs = draw(st.integers(1, 9)), draw(st.integers(1, 2))
+    endless = mixes and exhausted == "repeat"
+    options = {
+        "batch_size": batch_size,
+        "epochs": None if endless else epochs,
+        "seed": draw(st.integers(0, 2**64 - 1)),
+        "shuffle": draw(st.booleans()),
+        "last": draw(st.sampled_from(["drop", "pad", "partial"])),
+        "ragged": draw(st.sampled_from(["pad", "pad", "values"])) if kind == "plain" else "pad",
+        "pad_to": None,
+        "pad_value": draw(st.integers(0, 1)),
+    }
+    ragged = [name for name, feature in spec.items() if feature.shape[:1] == (None,)]
+    if kind == "plain" and options["ragged"] == "pad":
+        by_name = {name: 6 for name in ragged if draw(st.booleans())}
+        options["pad_to"] = draw(st.sampled_from([None, 5, by_name]))
+    return (
+        Run(
+            sources=given,
+            rates=rates,
+            exhausted=exhausted,
+            options=options,
+            epochs=1 if endless else epochs,
+            most=4 * batch_size,
+        ),
+        kind,
+    )
+
+
+def row_by_row(batch: Batch) -> Batch:
+    """A transform whose results for no rows have another dtype than those for some."""
+    names = sorted(name for name in batch if "/" not in name)
+    made = {f"{name}2": batch[name] for name in names}
+    made["widths"] = np.array(
+        [[np.shape(batch[name][row]) != () for name in names] for row in range(len(batch[names[0]]))]
+    )
+    return made
+
+
+def assert_same(found: Batch, expected: Batch, where: Any) -> None:
+    assert found.keys() == expected.keys(), where
+    for name, array in expected.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), (where, name)
+        equal = found[name].tolist() == array.tolist()
+        assert equal, (where, name, found[name], array)
+        if array.dtype == object:
+            assert [type(one) for one in found[name].flat] == [type(one) for one in array.flat], (where, name)
+
+
+@pytest.fixture(scope="module")
+def directory() -> Any:
+    path = Path(tempfile.mkdtemp())
+    yield path
+    shutil.rmtree(path)
+
+
+@given(st.data())
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+def test_every_batch_of_every_host_is_that_of_the_model(directory: Path, data: st.DataObject) -> None:
+    check_run(directory, data)
+
+
+def check_run(directory: Path, data: st.DataObject) -> None:
+    run, kind = data.draw(runs(directory))
+    transform = data.draw(st.sampled_from([None, row_by_row])) if run.options["ragged"] == "pad" else None
+    hosts = data.draw(st.integers(1, min(4, run.options["batch_size"])))
+    source = run.sources[0].given
+    if run.rates is not None:
+        pairs = [(one.given, rate) for one, rate in zip(run.sources, run.rates, strict=True)]
+        source = Mixture(pairs, exhausted=run.exhausted)
+
+    def loader(host: int, of: int, workers: int = 0) -> Loader:
+        return Loader(source, transform=transform, host_index=host, host_count=of, workers=workers, **run.options)
+
+    steps = run.steps()
+    event(kind)
+    event(f"{len(steps) > 0} steps")
+
+    for of in {1, hosts}:
+        for host in range(of):
+            expected = [run.batch(rows, host, of, transform) for rows in steps]
+            whole = loader(host, of)
+            if run.options["epochs"] is not None:
+                assert len(whole) == len(expected)
+            for number, (found, wanted) in enumerate(
+                zip(itertools.islice(whole, len(expected)), expected, strict=True)
+            ):
+                assert_same(found, wanted, ("iterated", number, host, of))
+            for number in reversed(range(len(expected))):
+                assert_same(whole.batch_at(number), expected[number], ("batch_at", number, host, of))
+            stop = data.draw(st.integers(0, len(expected)))
+            first, second = loader(host, of), loader(host, of, workers=1)
+            for _ in itertools.islice(first, stop):
+                pass
+            second.set_state(first.get_state())
+            rest = expected[stop:] or (expected if run.options["epochs"] is not None else [])
+            if rest:
+                for number, (found, wanted) in enumerate(zip(itertools.islice(second, len(rest)), rest, strict=True)):
+                    assert_same(found, wanted, ("resumed", stop, number, host, of))
