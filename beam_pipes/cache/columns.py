@@ -300,7 +300,8 @@ class ColumnReader:
         spec = self.spec(feature)
         lengths = np.array([len(value) if spec.shape else 1 for value in parsed], np.int64)
         if not parsed:
-            return np.empty((0, *self._known(spec)[1:]), spec.numpy_dtype), lengths
+            rest = () if spec.has_shape_feature else self._known(spec)[1:]
+            return np.empty((0, *rest), spec.numpy_dtype), lengths
         if spec.has_shape_feature:
             return np.concatenate([value.reshape(-1) for value in parsed]), lengths
         return np.concatenate([value if spec.shape else value[None] for value in parsed]), lengths

@@ -110,10 +110,15 @@ def stack_batches(batches: Sequence[Batch]) -> Batch:
     return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def merge_rows(parts: Sequence[tuple[Array, Batch]], rows: int, fills: Fills) -> Batch:
+def merge_rows(
+    parts: Sequence[tuple[Array, Batch]],
+    rows: int,
+    fills: Fills,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Batch:
     """One batch out of several of the same columns: each part says which rows of the result it is.
 
-    Padded features of different widths get the largest one.
+    Padded features of different widths get the largest one, or that in `shapes`.
     """
     first = parts[0][1]
     merged: Batch = {}
@@ -122,7 +127,8 @@ def merge_rows(parts: Sequence[tuple[Array, Batch]], rows: int, fills: Fills) ->
             merged[name] = _merge_values(name, parts, rows)
             continue
         arrays = [part[name] for _, part in parts]
-        shape = (rows, *np.max([array.shape[1:] for array in arrays], axis=0).astype(int).tolist())
+        inner = shapes.get(name) if shapes is not None else None
+        shape = (rows, *(inner or np.max([array.shape[1:] for array in arrays], axis=0).astype(int).tolist()))
         uniform = all(array.shape[1:] == shape[1:] for array in arrays)
         if uniform:
             out = np.empty(shape, arrays[0].dtype)

@@ -22,7 +22,7 @@ from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
-from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
+from beam_pipes.loader.rows import Columns, GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
 from beam_pipes.loader.stream import (
@@ -171,6 +171,15 @@ class Loader:
         return self._features
 
     @property
+    def columns(self) -> Columns:
+        """The columns that are read, before `transform`, `valid` and `cu_seqlens`.
+
+        `{"tokens": ColumnSpec(dtype="int32", shape=(None,)), …}`: `shape` is that of a row, None where the longest row
+        of the global batch decides.
+        """
+        return self._reader.stream.columns
+
+    @property
     def host_batch_size(self) -> int:
         """Rows of a full batch on this host."""
         return self._reader.host_rows
@@ -232,7 +241,7 @@ class Loader:
         """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
         found = self._next_step(self._cursor_at(step))
         if found is None or (self.epochs is not None and step >= len(self)):
-            raise LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
+            raise self._outside(step)
         return self._reader.read(found)[0]
 
     def batches_at(self, step: int, count: int) -> Batch:
@@ -247,7 +256,7 @@ class Loader:
         while left:
             found = self._steps.next_steps(cursor, self._reader.stream.size_of, most=left)
             if found is None:
-                raise LoaderError(f"step {step + count - 1} is outside the run of {len(self)} steps", step=step)
+                raise self._outside(step + count - 1)
             parts.append(self._reader.read_stacked(found))
             cursor, left = found.following, left - found.length
         if len(parts) == 1:
@@ -422,6 +431,11 @@ class Loader:
             epoch, step = epoch + count, step - count * steps
         return Cursor(epoch, step * self.batch_size)
 
+    def _outside(self, step: int) -> LoaderError:
+        if self.steps_per_epoch == 0:
+            return LoaderError(f"there is no step {step}: {no_steps(self)}", step=step)
+        return LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
+
     def _steps_before(self, epoch: int) -> int:
         """Steps of the epochs before one; a change of a mixture's rates on the way can have altered their sizes."""
         total = first = 0
@@ -443,6 +457,16 @@ class Loader:
             transform=self._transform,
             cu_seqlens=self._cu_seqlens,
         )
+
+
+def no_steps(loader: Loader) -> str:
+    """Why an epoch of a loader has no step, and what to do."""
+    if not loader.rows_per_epoch:
+        return "there are no rows to read: the split is empty."
+    return (
+        f"{loader.rows_per_epoch} rows give no batch of {loader.batch_size}. Use a smaller batch_size, or "
+        'last="pad" or "partial".'
+    )
 
 
 def _check_names(option: str, value: Any, known: Collection[str]) -> None:

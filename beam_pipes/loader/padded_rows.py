@@ -123,10 +123,10 @@ class PaddedRows:
                 batch[name] = values
                 continue
             length = self._padded.sequence_lengths[name]
-            width, *inner = shapes.get(name) or (
-                int(lengths.max(initial=0)) if length is None else length,
-                *values.shape[1:],
+            longest, *inner = (
+                shapes[name] if shapes and name in self._varying else (int(lengths.max(initial=0)), *values.shape[1:])
             )
+            width = longest if length is None else length
             if (lengths > width).any():
                 values, lengths = self._cut(name, rows, values, lengths, width)
             inside = np.arange(width, dtype=np.int32) < lengths[:, None]

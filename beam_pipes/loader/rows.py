@@ -126,11 +126,14 @@ class Rows(Protocol):
         ...
 
     def widest(self, rows: Indices) -> Shapes:
-        """For each column that varies: the smallest shape of a row that holds these rows; reads no values."""
+        """For each column that varies: the smallest shape of a row that holds these rows. Reads no values."""
         ...
 
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
-        """The rows as a batch; columns that vary get `shapes`, by default the smallest that hold these rows."""
+        """The rows as a batch; columns that vary get `shapes`, by default the smallest that hold these rows.
+
+        `shapes` may name others, of a mixture's other sources; they are not looked at.
+        """
         ...
 
     def will_need(self, blocks: Indices) -> None:
@@ -163,6 +166,7 @@ class SplitRows:
         self.features = options.features or tuple(split.spec)
         self.fills = fills_of(split.spec, self.features, options.pad_value)
         self.columns = _columns_of_split(split.spec, self.features, options)
+        self._varying = varying(self.columns)
         self._pad_to = {name: column.shape for name, column in self.columns.items() if None not in column.shape}
 
     @property
@@ -174,14 +178,17 @@ class SplitRows:
 
     def widest(self, rows: Indices) -> Shapes:
         found = {}
-        for name in varying(self.columns):
+        for name in self._varying:
             longest = self._split.shapes(name, rows).max(axis=0, initial=0).tolist()
             known = self.columns[name].shape
             found[name] = tuple(one if size is None else size for one, size in zip(longest, known, strict=True))
         return found
 
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
-        options = self._options if shapes is None else {**self._options, "pad_to": {**self._pad_to, **shapes}}
+        options = self._options
+        if shapes is not None:
+            wider = {name: shapes[name] for name in self._varying}
+            options = {**options, "pad_to": {**self._pad_to, **wider}}
         batch: Batch = self._split.gather(rows, **options)
         return batch
 
@@ -215,13 +222,15 @@ def _columns_of_split(spec: Mapping[str, Any], features: Sequence[str], options:
     return columns
 
 
-def columns_alike(sources: Sequence[Rows]) -> Columns:
-    """The columns that the sources of a mixture have in common.
+def columns_in_common(sources: Sequence[Rows]) -> Columns:
+    """The columns of a mixture of these sources; a dimension that varies in one of them varies in the mixture.
 
-    Raises `LoaderError`, saying which source has what and what to do, unless all have the same columns: which sources
-    come in a batch differs from step to step and from host to host, and its dtypes and shapes must not.
+    Raises `LoaderError`, saying which source has what and what to do, where names, dtypes, ranks or known dimensions
+    differ: which sources come in a batch differs from step to step and from host to host, its dtypes and shapes must
+    not.
     """
     first = sources[0].columns
+    owners = {name: {column: 0} for name, column in first.items()}  # the first source with each kind of column
     for number, rows in enumerate(sources[1:], 1):
         if rows.columns.keys() != first.keys():
             lacking, having = (number, 0) if first.keys() - rows.columns.keys() else (0, number)
@@ -231,31 +240,39 @@ def columns_alike(sources: Sequence[Rows]) -> Columns:
                 f"{_named(sources, lacking)} has only {', '.join(map(repr, sources[lacking].columns))}. Pass "
                 "features=[…] with those that all of them have, and pack all of them or none.",
                 feature=name,
+                source=number,
             )
-        for name, column in first.items():
-            if rows.columns[name] != column:
-                raise LoaderError(
-                    f"the sources of a mixture differ in feature {name!r}: {_named(sources, 0)} has {column}, and "
-                    f"{_named(sources, number)} has {rows.columns[name]}. {_remedy(name, column, rows.columns[name])}",
-                    feature=name,
-                    source=number,
-                )
-    return first
+        for name, column in rows.columns.items():
+            for other, owner in owners[name].items():
+                if not _alike(column, other):
+                    same_dtype = column.dtype == other.dtype
+                    remedy = "pack all of them to one length, or give it one shape" if same_dtype else "cast it"
+                    raise LoaderError(
+                        f"the sources of a mixture differ in feature {name!r}: {_named(sources, owner)} has {other}, "
+                        f"and {_named(sources, number)} has {column}. Rows of one batch need one dtype and shape: "
+                        f"{remedy} in a stage and build the cache again, or leave {name!r} out with features=[…].",
+                        feature=name,
+                        source=number,
+                    )
+            owners[name].setdefault(column, number)
+    common = {}
+    for name, kinds in owners.items():
+        sizes = zip(*(column.shape for column in kinds), strict=True)
+        shape = tuple(None if None in found else found[0] for found in sizes)
+        common[name] = dataclasses.replace(first[name], shape=shape)
+    return common
+
+
+def _alike(one: ColumnSpec, other: ColumnSpec) -> bool:
+    """Whether rows of both fit into one array."""
+    return (one.dtype, one.concatenated, len(one.shape)) == (other.dtype, other.concatenated, len(other.shape)) and all(
+        None in pair or len(set(pair)) == 1 for pair in zip(one.shape, other.shape, strict=True)
+    )
 
 
 def _named(sources: Sequence[Rows], number: int) -> str:
     split = sources[number].split
     return f"source {number} ({split.name!r} of {getattr(stored_split(split), 'path', split)})"
-
-
-def _remedy(name: str, one: ColumnSpec, other: ColumnSpec) -> str:
-    leave = f"or leave {name!r} out with features=[…]"
-    if one.dtype != other.dtype:
-        return f"Cast it in a stage and build one of the caches again, {leave}."
-    lengths = {column.shape[0] for column in (one, other) if column.shape}
-    if None in lengths and len(lengths) == 2 and one.shape[1:] == other.shape[1:]:
-        return f"Pad it to one length in all of them: pad_to={{{name!r}: {max(lengths - {None})}}}, {leave}."
-    return f"Pack or pad all of them to one length, make the shapes alike in a stage and build again, {leave}."
 
 
 def checked_features(features: Sequence[str]) -> tuple[str, ...]:

@@ -24,7 +24,16 @@ from beam_pipes.loader.order import Indices, KeyedPermutation, Order, Sequential
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.padded_rows import PaddedRows, PaddedSplit
-from beam_pipes.loader.rows import Columns, GatherOptions, Rows, Shapes, SplitRows, columns_alike, row_bytes
+from beam_pipes.loader.rows import (
+    Columns,
+    GatherOptions,
+    Rows,
+    Shapes,
+    SplitRows,
+    columns_in_common,
+    row_bytes,
+    varying,
+)
 from beam_pipes.loader.schedule import integer_rates
 from beam_pipes.loader.state import Segment
 from beam_pipes.loader.taken_down import read_consistently
@@ -270,8 +279,12 @@ class MixtureStream:
         self.size = self._schedules(self._whole).size
         self.features = self._orders[0].rows.features
         self.all_features = frozenset().union(*(orders.rows.split.spec for orders in self._orders))
-        self.fills = self._orders[0].rows.fills
-        self.columns = columns_alike(self.sources)
+        self.columns = columns_in_common(self.sources)
+        # A feature that is ragged in one source is filled as a ragged one in all.
+        self.fills = {
+            name: next((rows.fills[name] for rows in self.sources if rows.split.spec[name].ragged), fill)
+            for name, fill in self._orders[0].rows.fills.items()
+        }
         self.row_bytes = row_bytes(self.columns)
 
     @property
@@ -391,17 +404,19 @@ class MixtureStream:
     def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
         sources = places[:, 0]
         parts = []
-        for source in np.unique(sources).tolist():
+        for source in np.unique(sources).tolist() if len(sources) else [0]:
             mine = np.flatnonzero(sources == source)
             parts.append((mine, self._orders[source].rows.gather(places[mine, 1], shapes)))
-        if not parts:
-            return self._orders[0].rows.gather(places[:, 1], shapes)
-        return merge_rows(parts, len(places), self.fills)
+        return merge_rows(parts, len(places), self.fills, shapes)
 
     def _widest(self, places: Places) -> Shapes:
         found: dict[str, tuple[int, ...]] = {}
+        names = varying(self.columns)
         for source in np.unique(places[:, 0]).tolist():
-            for name, shape in self._orders[source].rows.widest(places[places[:, 0] == source, 1]).items():
+            rows = self._orders[source].rows
+            widest = rows.widest(places[places[:, 0] == source, 1])
+            for name in names:
+                shape = widest.get(name) or tuple(size or 0 for size in rows.columns[name].shape)
                 found[name] = tuple(map(max, shape, found.get(name, shape)))
         return found
 

@@ -17,6 +17,8 @@ from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
+from beam_pipes.loader.loader import no_steps
+from beam_pipes.loader.rows import row_bytes
 from beam_pipes.on_device.aligned import aligned_copy
 from beam_pipes.on_device.batching_generator import taken_apart
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
@@ -79,11 +81,8 @@ class CacheSource:
         self.error: BaseException | None = None
         self._spec = spec
         self._loader = open_loader()
-        if self._loader.epochs is not None and self._loader.steps_per_epoch == 0:
-            raise LoaderError(
-                f"{self._loader.rows_per_epoch} rows give no batch of {self._loader.batch_size}. Use a smaller "
-                'batch_size, or last="pad" or "partial".'
-            )
+        if self._loader.steps_per_epoch == 0:
+            raise LoaderError(no_steps(self._loader))
 
     @property
     def known_n_samples(self) -> int | None:
@@ -195,15 +194,18 @@ class CacheSource:
         return self._records(batches) if self.by_record else batches
 
     def _shape(self, name: str, batch: Mapping[str, Any]) -> tuple[int | None, ...]:
-        """What is known of a column: the rows where every batch is full, the rest from the feature's spec."""
+        """What is known of a column: the rows where every batch is full, the rest where no row looks different."""
         array = batch[name]
         values_of_ragged = f"{name}/lengths" in batch
         full = self._loader.last in ("drop", "pad") and not values_of_ragged and name != "cu_seqlens"
         rows = self._loader.host_batch_size if full else None
-        feature = self._spec.get(name) if self._spec is not None else None
-        if feature is not None and not feature.ragged:
-            return (rows, *array.shape[1:])
-        return (rows, *([None] * (array.ndim - 1)))
+        columns, inner = self._loader.columns, array.shape[1:]
+        if row_bytes(columns) is not None:
+            return (rows, *inner)  # also behind a transform: it makes of every row what it makes of the first ones
+        known = columns[name].shape if name in columns else ()
+        if len(known) == len(inner) and all(size in (None, found) for size, found in zip(known, inner, strict=True)):
+            return (rows, *known)
+        return (rows, *([None] * len(inner)))
 
     def _records(self, batches: Any) -> Any:
         """Single records from batches of them, ragged ones from values and lengths."""

@@ -102,6 +102,18 @@ def padded_to(array: np.ndarray[Any, Any], shape: Sequence[int], fill: Any) -> n
     return made
 
 
+def _fit_together(one: Mapping[str, tuple[Any, ...]], other: Mapping[str, tuple[Any, ...]]) -> bool:
+    if not one or one.keys() != other.keys():
+        return False
+    for name, (dtype, form, sizes) in one.items():
+        same_kind = (dtype, form, len(sizes)) == (other[name][0], other[name][1], len(other[name][2]))
+        if not same_kind or any(
+            None not in pair and pair[0] != pair[1] for pair in zip(sizes, other[name][2], strict=True)
+        ):
+            return False
+    return True
+
+
 def chairman(rates: Sequence[int]) -> Iterator[int]:
     """Sources by Tijdeman's rule, slot by slot, without end."""
     total, active = sum(rates), [index for index, rate in enumerate(rates) if rate]
@@ -152,9 +164,39 @@ class Run:
     epochs: int
     most: int  # rows of a mixture without end
 
+    def is_refused(self) -> bool:
+        """Whether the sources have no common columns."""
+        kinds = [self._kinds(source) for source in self.sources]
+        return any(not _fit_together(one, other) for one, other in itertools.combinations(kinds, 2))
+
+    def _kinds(self, source: Source) -> dict[str, tuple[Any, ...]]:
+        """For each feature: its dtype, how it is laid out, and the sizes that are known."""
+        if isinstance(source.given, PackingPlan):
+            (name,) = source.given.features
+            spec = source.spec[name]
+            return {name: (spec.dtype, "", (*source.given.sequence_lengths.values(), *spec.shape[1:]))}
+        kinds: dict[str, tuple[Any, ...]] = {}
+        for name in self.options["features"] or source.spec:
+            spec = source.spec.get(name)
+            if spec is None:
+                return {}
+            if self.options["ragged"] == "values" and spec.ragged:
+                form = (len(spec.shape), spec.shape[1:] if not spec.has_shape_feature else None)
+                kinds[name] = (spec.dtype, form, ())
+                continue
+            pad_to = self.options["pad_to"]
+            width = pad_to.get(name) if isinstance(pad_to, Mapping) else pad_to
+            if isinstance(pad_to, Mapping) and width is not None and spec.shape[:1] not in ((None,), (width,)):
+                return {}
+            padded = spec.shape[:1] == (None,) and width is not None
+            kinds[name] = (spec.dtype, "", (width, *spec.shape[1:]) if padded else spec.shape)
+        return kinds
+
     def steps(self) -> list[list[Row]]:
         """The rows of every global batch."""
         rows = [source.rows(self.options["pad_value"]) for source in self.sources]
+        if self.options["features"] is not None:
+            rows = [[{name: row[name] for name in self.options["features"]} for row in one] for one in rows]
         batch_size, found = self.options["batch_size"], []
         for epoch in range(self.epochs):
             places = epoch_rows([len(one) for one in rows], self.rates, self.exhausted, most=self.most)
@@ -191,23 +233,27 @@ class Run:
             mine["valid"] = np.arange(first, last) < count
         return mine
 
+    def _ragged(self, name: str) -> bool:
+        """Whether a feature is ragged in any of the sources."""
+        return any(name in source.spec and source.spec[name].ragged for source in self.sources)
+
     def _whole(self, rows: Sequence[Row]) -> Batch:
         batch: Batch = {}
         for name in rows[0]:
             box = np.max([row[name].shape for row in rows], axis=0).astype(int).tolist()
             spec = self.sources[0].spec.get(name)
-            if spec is not None and spec.ragged and isinstance(self.sources[0].given, Split):
+            if any(name in source.spec and source.spec[name].shape[:1] == (None,) for source in self.sources):
                 wanted = self.options["pad_to"]
                 wanted = wanted.get(name) if isinstance(wanted, Mapping) else wanted
-                if wanted is not None and spec.shape[0] is None:
-                    box[0] = wanted
-            fill = 0 if spec is None else fill_of(spec, self.options["pad_value"] if spec.ragged else 0)
+                box[0] = box[0] if wanted is None else wanted
+            fill = 0 if spec is None else fill_of(spec, self.options["pad_value"] if self._ragged(name) else 0)
             batch[name] = np.stack([padded_to(row[name], box, fill) for row in rows])
         return batch
 
     def _values(self, rows: Sequence[Row], missing: int, first: int) -> Batch:
         batch: Batch = {}
-        for name, spec in self.sources[0].spec.items():
+        for name in self.options["features"] or self.sources[0].spec:
+            spec = self.sources[0].spec[name]
             arrays = [row[name] for row in rows]
             if not spec.ragged:
                 stacked = np.stack([*arrays, np.empty(spec.shape, spec.numpy_dtype)])[:-1]
@@ -226,7 +272,7 @@ class Run:
 
     def _filled(self, name: str, array: np.ndarray[Any, Any], missing: int, whole: Any) -> np.ndarray[Any, Any]:
         spec = self.sources[0].spec.get(name)
-        fill = 0 if spec is None else fill_of(spec, self.options["pad_value"] if spec.ragged else 0)
+        fill = 0 if spec is None else fill_of(spec, self.options["pad_value"] if self._ragged(name) else 0)
         if array.dtype == object and fill == 0:
             fill = b"" if any(isinstance(one, bytes) for one in whole.flat) else ""
         padding = np.empty((missing, *array.shape[1:]), array.dtype)

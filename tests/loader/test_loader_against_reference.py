@@ -16,6 +16,7 @@ from loader_caches import write_split
 from reference_loader import Batch, Run, Source
 
 from beam_pipes.cache import ExampleSpec, FeatureSpec
+from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.loader.padded_rows import PaddedSplit
 
@@ -45,6 +46,29 @@ def same_values_stored_otherwise(draw: st.DrawFn, spec: FeatureSpec) -> FeatureS
     return FeatureSpec(spec.dtype, **options)
 
 
+def another(draw: st.DrawFn, spec: dict[str, FeatureSpec]) -> dict[str, FeatureSpec]:
+    """The features with one that has another dtype or shape, or is missing."""
+    name = draw(st.sampled_from(sorted(spec)))
+    feature, left = spec[name], {key: one for key, one in spec.items() if key != name}
+    changes = ["dtype", "rank", "missing"] + ["size", "size"] * bool(feature.shape)
+    change = draw(st.sampled_from(changes))
+    if change == "missing" and left:
+        return left
+    if change == "dtype":
+        return {
+            **left,
+            name: FeatureSpec(
+                "str" if feature.dtype == "bytes" else "bytes" if feature.is_text else "uint32", shape=feature.shape
+            ),
+        }
+    if change == "size":
+        axis = draw(st.integers(0, len(feature.shape) - 1))
+        shape = list(feature.shape)
+        shape[axis] = draw(st.sampled_from([None, 2, 3]))
+        return {**left, name: FeatureSpec(feature.dtype, shape=tuple(shape))}
+    return {**left, name: FeatureSpec(feature.dtype, shape=() if feature.shape else (2,))}
+
+
 def value(rng: np.random.Generator, spec: FeatureSpec, longest: int) -> Any:
     shape = tuple(int(rng.integers(0, longest + 1)) if size is None else size for size in spec.shape)
     numbers = rng.integers(0, 2 if spec.dtype == "bool" else 100, shape)
@@ -68,7 +92,8 @@ def sources(draw: st.DrawFn, directory: Path, spec: dict[str, FeatureSpec], kind
     split = write_split(path, records, ExampleSpec(stored), shards=draw(st.integers(1, 3)))
     given: Any = split
     if kind == "packed":
-        given = pack(split, sequence_length=4, feature="a", overlong=draw(st.sampled_from(["truncate", "split"])))
+        length = draw(st.sampled_from([4, 4, 4, 4, 5]))
+        given = pack(split, sequence_length=length, feature="a", overlong=draw(st.sampled_from(["truncate", "split"])))
     elif kind == "padded":
         given = PaddedSplit(split=split, sequence_lengths=dict.fromkeys(spec))
     return Source(spec, records, split, given)
@@ -85,7 +110,11 @@ def runs(draw: st.DrawFn, directory: Path) -> tuple[Run, str]:
             spec |= {"b": FeatureSpec(draw(st.sampled_from([*NUMBERS, "str"])), shape=())}
     mixes = draw(st.booleans())
     number = draw(st.integers(1, 3)) if mixes else 1
-    given = [draw(sources(directory, spec, kind, least=1 if mixes else 0)) for _ in range(number)]
+    differs = kind == "plain" and draw(st.integers(0, 3)) == 0
+    given = [
+        draw(sources(directory, another(draw, spec) if differs and index else spec, kind, least=1 if mixes else 0))
+        for index in range(number)
+    ]
     if mixes and not all(len(source.given) for source in given):
         mixes, given = False, given[:1]  # a plan without rows
     exhausted = draw(st.sampled_from(["repeat", "stop", "drop"]))
@@ -100,6 +129,7 @@ def runs(draw: st.DrawFn, directory: Path) -> tuple[Run, str]:
         "last": draw(st.sampled_from(["drop", "pad", "partial"])),
         "ragged": draw(st.sampled_from(["pad", "pad", "values"])) if kind == "plain" else "pad",
         "pad_to": None,
+        "features": draw(st.sampled_from([None, None, ["a"], [*spec][::-1]])) if kind == "plain" else None,
         "pad_value": draw(st.integers(0, 1)),
     }
     ragged = [name for name, feature in spec.items() if feature.shape[:1] == (None,)]
@@ -164,8 +194,14 @@ def check_run(directory: Path, data: st.DataObject) -> None:
     def loader(host: int, of: int, workers: int = 0) -> Loader:
         return Loader(source, transform=transform, host_index=host, host_count=of, workers=workers, **run.options)
 
-    steps = run.steps()
     event(kind)
+    if run.is_refused():
+        event("refused")
+        for host in range(hosts):
+            with pytest.raises(LoaderError, match="sources of a mixture|cannot be padded to|has no feature"):
+                loader(host, hosts)
+        return
+    steps = run.steps()
     event(f"{len(steps) > 0} steps")
 
     for of in {1, hosts}:
@@ -180,6 +216,14 @@ def check_run(directory: Path, data: st.DataObject) -> None:
                 assert_same(found, wanted, ("iterated", number, host, of))
             for number in reversed(range(len(expected))):
                 assert_same(whole.batch_at(number), expected[number], ("batch_at", number, host, of))
+            count = min(3, len(expected))
+            if count:
+                if all(len({batch[name].shape for batch in expected[:count]}) == 1 for name in expected[0]):
+                    stacked = {name: np.stack([batch[name] for batch in expected[:count]]) for name in expected[0]}
+                    assert_same(whole.batches_at(0, count), stacked, ("stacked", host, of))
+                else:
+                    with pytest.raises(LoaderError, match="batches that are stacked need the same shapes"):
+                        whole.batches_at(0, count)
             stop = data.draw(st.integers(0, len(expected)))
             first, second = loader(host, of), loader(host, of, workers=1)
             for _ in itertools.islice(first, stop):

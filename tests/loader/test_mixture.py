@@ -233,13 +233,13 @@ def one_feature(path, spec, value, count=6):
             [FeatureSpec("int32", shape=(3,)), FeatureSpec("int32", shape=(4,))],
             [[1] * 3, [1] * 4],
             r"in feature 'x': source 0 \('train' of .*0\) has int32 \(3,\), and source 1 \('train' of .*1\) has "
-            r"int32 \(4,\)\. Pack or pad all of them to one length",
+            r"int32 \(4,\)\. Rows of one batch need one dtype and shape: pack all of them to one length",
             id="fixed",
         ),
         pytest.param(
             [FeatureSpec("int32"), FeatureSpec("int64")],
             [1, 1],
-            r"has int32 \(\), and source 1 .* has int64 \(\)\. Cast it in a stage and build one of the caches again",
+            r"has int32 \(\), and source 1 .* has int64 \(\)\. .*: cast it in a stage and build the cache again",
             id="dtypes",
         ),
         pytest.param(
@@ -252,10 +252,10 @@ def one_feature(path, spec, value, count=6):
             id="ranks",
         ),
         pytest.param(
-            [FeatureSpec("int32", shape=(None,)), FeatureSpec("int32", shape=(4,))],
-            [[1, 2], [1] * 4],
-            r"has int32 \(None,\), and .* has int32 \(4,\)\. Pad it to one length in all of them: pad_to=\{'x': 4\}",
-            id="ragged_and_fixed",
+            [FeatureSpec("int32", shape=(None,)), FeatureSpec("int32", shape=(4,)), FeatureSpec("int32", shape=(3,))],
+            [[1, 2], [1] * 4, [1] * 3],
+            r"source 1 .* has int32 \(4,\), and source 2 .* has int32 \(3,\)",
+            id="two_fixed_ones_beside_a_ragged_one",
         ),
     ],
 )
@@ -266,13 +266,25 @@ def test_sources_that_differ_are_refused_when_the_loader_is_made(tmp_path, specs
         Loader(Mixture([(split, 1) for split in splits]), batch_size=2, epochs=None)
 
 
-def test_a_width_that_is_asked_for_makes_ragged_and_fixed_sources_alike(tmp_path):
-    ragged = one_feature(tmp_path / "ragged", FeatureSpec("int32", shape=(None,)), [1, 2])
-    fixed = one_feature(tmp_path / "fixed", FeatureSpec("int32", shape=(4,)), [3] * 4)
+@pytest.mark.parametrize("pad_to", [None, {"x": 4}], ids=["longest", "pad_to"])
+def test_a_fixed_length_beside_a_ragged_one_varies(tmp_path, pad_to):
+    ragged = write_split(
+        tmp_path / "ragged",
+        [{"x": [1] * length} for length in range(1, 5)],
+        ExampleSpec({"x": FeatureSpec("int32", shape=(None,))}),
+        shards=1,
+    )
+    fixed = one_feature(tmp_path / "fixed", FeatureSpec("int32", shape=(4,)), [3] * 4, count=2)
+    mixture = Mixture([(fixed, 1), (ragged, 1)], exhausted="drop")
+    options = {"batch_size": 2, "last": "pad", "pad_to": pad_to, "pad_value": -1}
 
-    batch = Loader(Mixture([(ragged, 1), (fixed, 1)]), batch_size=2, epochs=None, pad_to={"x": 4}).batch_at(0)
+    whole = [batch["x"] for batch in Loader(mixture, **options)]
+    hosts = [Loader(mixture, **options, host_index=host, host_count=2) for host in range(2)]
 
-    assert sorted(batch["x"].tolist()) == [[1, 2, 0, 0], [3, 3, 3, 3]]
+    assert {array.shape[1] for array in whole[:2]} == {4}
+    assert set(np.unique(np.concatenate([array.ravel() for array in whole])).tolist()) == {-1, 1, 3}
+    for expected, *batches in zip(whole, *hosts, strict=True):
+        assert np.array_equal(np.concatenate([batch["x"] for batch in batches]), expected)
 
 
 def test_other_ranges_and_encodings_are_no_difference(tmp_path):
@@ -287,7 +299,7 @@ def test_other_ranges_and_encodings_are_no_difference(tmp_path):
 def test_packed_sources_of_other_lengths_are_refused(document_split):
     plans = [pack(document_split, sequence_length=length) for length in (40, 60)]
 
-    with pytest.raises(LoaderError, match=r"'tokens': .* has int32 \(40,\), .* has int32 \(60,\)\. Pack or pad all"):
+    with pytest.raises(LoaderError, match=r"'tokens': .* has int32 \(40,\), .* has int32 \(60,\)\. .*pack all of them"):
         Loader(Mixture([(plan, 1) for plan in plans], exhausted="drop"), batch_size=8)
 
 
