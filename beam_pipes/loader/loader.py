@@ -66,8 +66,8 @@ class Loader:
         number of steps). With "pad" and "partial" an epoch is exactly the set of rows.
       features: names to read, all by default. `ragged`, `pad_to`, `pad_value`: see `GatherOptions`.
       transform: makes of a batch of rows what is handed out, row by row: every array of its result has the rows of the
-        batch as its first axis. Called with as many rows as are read at once, from every thread that reads, and once
-        with none, to see what features it gives.
+        batch as its first axis, and its dtypes and shapes do not depend on which rows come together. Called with as
+        many rows as are read at once, from every thread that reads, and once with none, to see what features it gives.
       cu_seqlens: adds `cu_seqlens` to packed batches: int32 boundaries of the segments in the flattened batch, padding
         counted as a segment, from 0 to rows · sequence_length, as attention kernels for varying lengths take them.
       workers: threads that make batches ahead; 0 makes each when it is asked for. One is enough to overlap with

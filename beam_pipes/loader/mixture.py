@@ -27,6 +27,9 @@ class Mixture:
     `Mixture([(books, 0.7), (web, 0.2), (code, 0.1)])`: of the first n rows, for every n, between 0.7 n - 1 and
     0.7 n + 1 are from books. Rates are proportions of any scale, see `integer_rates` for their precision.
 
+    All sources need the same features, dtypes and ranks, and the same sizes where they are fixed; `Loader` says which
+    source has what. A dimension that varies in one source varies in the mixture.
+
     What happens when a source has given all of its rows:
       "repeat": it starts again, in the order of its next epoch. The mixture never ends: use `epochs=None`.
       "stop": an epoch of the mixture ends before the first row that would be the second of its kind.

@@ -76,6 +76,22 @@ def test_lengths_fetch_no_records(far, tmp_path):
     assert len(storage.reads) == SHARDS and all(name.endswith(".index") for name in storage.reads)
 
 
+def test_the_rows_of_other_hosts_cost_their_index_only(far, tmp_path):
+    path, local, largest = far
+    storage = FarStorage()
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=4 * largest, storage=storage)
+    loader = Loader(remote, batch_size=40, shuffle=False, host_index=0, host_count=2)
+
+    batch = loader.batch_at(0)
+
+    assert batch["tokens"].shape == (20, local.lengths("tokens")[:40].max())
+    assert sorted(name.rpartition("-train.tfrecord-")[2] for name in storage.reads) == [
+        "00000-of-00012",
+        "00000-of-00012.index",
+        "00001-of-00012.index",
+    ]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_block_shuffle_fetches_every_shard_once_an_epoch_within_the_bound(far, tmp_path, workers):
     path, local, largest = far

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from loading_tasks import LENGTHS, SIZES, cached_tasks_to_load, global_rows, text
 
 from beam_pipes import tasks
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import LoaderError, TaskError
 from transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
@@ -439,6 +439,35 @@ def test_passed_through_and_stored_rows(tmp_path: Path) -> None:
         plain = tasks.get_loader("weighted", {}, PassThroughFeatureConverter(), batch_size=8, shuffle=False)
         batch = plain.batch_at(0)
         assert sorted(batch) == ["targets", "vectors", "weights"] and batch["vectors"].shape == (8, 8, 3)
+        hosts = [
+            tasks.get_loader(
+                "weighted",
+                {},
+                PassThroughFeatureConverter(),
+                batch_size=8,
+                shuffle=False,
+                shard_info=tasks.ShardInfo(i, 3),
+            )
+            for i in range(3)
+        ]
+        for name, values in batch.items():
+            parts = [host.batch_at(0)[name] for host in hosts]
+            assert np.array_equal(np.concatenate(parts), values)
+
+
+def test_hosts_are_refused_rows_whose_length_is_known_when_they_are_read(caches) -> None:
+    def loader(lengths: Mapping[str, int], hosts: int) -> Any:
+        converter = PassThroughFeatureConverter()
+        return tasks.get_loader("noisy", lengths, converter, batch_size=4, shard_info=tasks.ShardInfo(0, hosts))
+
+    assert loader({}, 1).batch_at(0)["inputs"].shape[0] == 4
+    assert loader(LENGTHS, 2).batch_at(0)["inputs"].shape == (2, 40)
+    with pytest.raises(
+        LoaderError,
+        match="feature 'inputs' is padded to the longest row of the global batch, .* on every host, .* Give 'inputs' a "
+        "length",
+    ):
+        loader({}, 2)
 
 
 def test_three_hundred_cached_tasks_are_one_loader(tmp_path: Path) -> None:
