@@ -327,6 +327,19 @@ def test_an_empty_split_ends_at_once(tmp_path):
         assert list(Loader(empty, batch_size=4, last=last, workers=1)) == []
 
 
+@pytest.mark.parametrize("epochs", [1, None])
+def test_a_run_without_steps_says_why_there_is_none(tmp_path, row_split, epochs):
+    empty = write_split(tmp_path / "empty", [], DOCUMENTS, shards=1)
+
+    for read in (Loader.batch_at, lambda loader, step: loader.batches_at(step, 1)):
+        with pytest.raises(
+            LoaderError, match="there is no step 0: 100 rows give no batch of 1000. Use a smaller batch_"
+        ):
+            read(Loader(row_split, batch_size=1000, epochs=epochs), 0)
+        with pytest.raises(LoaderError, match="there is no step 3: there are no rows to read: the split is empty"):
+            read(Loader(empty, batch_size=4, last="pad", epochs=epochs), 3)
+
+
 def test_an_error_while_reading_reaches_the_consumer(tmp_path):
     split = write_split(tmp_path / "cut", documents(40), DOCUMENTS, shards=2)
     next(tmp_path.glob("cut/snapshots/*/demo-train.tfrecord-00001-of-00002")).unlink()

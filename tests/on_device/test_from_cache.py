@@ -342,6 +342,46 @@ def test_only_native_loaders_have_a_state(fixed):
         DataLoader.from_cache(fixed, batch_size=8).to_torch().state_dict()
 
 
+# Shapes that are known beforehand
+
+
+@pytest.mark.parametrize(
+    ("make", "known"),
+    [
+        pytest.param(lambda texts: texts, {"tokens": (2, None), "id": (2,), "text": (2,)}, id="split"),
+        pytest.param(
+            lambda texts: Mixture([(texts, 1), (texts, 1)], exhausted="drop"),
+            {"tokens": (2, None), "id": (2,), "text": (2,)},
+            id="mixture",
+        ),
+        pytest.param(
+            lambda texts: pack(texts, sequence_length=40),
+            {"tokens": (2, 40), "segment_ids": (2, 40), "positions": (2, 40)},
+            id="packed",
+        ),
+    ],
+)
+@pytest.mark.parametrize("last", ["drop", "pad", "partial"])
+def test_the_element_spec_is_that_of_every_batch(texts, make, known, last):
+    expected = {name: shape if last != "partial" else (None, *shape[1:]) for name, shape in known.items()}
+    if last == "pad":
+        expected["valid"] = (2,)
+
+    loader = DataLoader.from_cache(make(texts), batch_size=2, last=last).map(lambda batch: batch)
+
+    assert {name: tuple(spec.shape) for name, spec in loader.element_spec.items()} == expected
+    for batch in loader:
+        assert all(spec.is_compatible_with(batch[name]) for name, spec in loader.element_spec.items())
+
+
+def test_a_width_that_is_asked_for_is_in_the_element_spec(texts):
+    mixture = Mixture([(texts, 1), (texts, 1)], exhausted="drop")
+
+    loader = DataLoader.from_cache(mixture, batch_size=2, pad_to=40, features=["tokens"]).map(lambda batch: batch)
+
+    assert tuple(loader.element_spec["tokens"].shape) == (2, 40)
+
+
 # Wrong use
 
 
@@ -354,6 +394,8 @@ def test_wrong_use_is_named(fixed, texts_path, texts):
         DataLoader.from_cache(Loader(fixed, batch_size=2), batch_size=2, seed=1)
     with pytest.raises(LoaderError, match="103 rows give no batch of 200"):
         DataLoader.from_cache(fixed, batch_size=200)
+    with pytest.raises(LoaderError, match="103 rows give no batch of 200"):
+        DataLoader.from_cache(fixed, batch_size=200, epochs=None)
     with pytest.raises(LoaderError, match="last, pad_to describe batches, and records are read one by one"):
         DataLoader.from_cache(texts, last="pad", pad_to=4)
     with pytest.raises(LoaderError, match="transform= makes batches of batches, .*: use .map, or batch_size"):
