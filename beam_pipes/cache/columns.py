@@ -257,14 +257,14 @@ class ColumnReader:
         for axis, (found, wanted) in enumerate(zip(longest, box, strict=True)):
             if wanted is not None and found > wanted:
                 raise self._too_long(feature, wanted, found, axis)
-        box = [found if wanted is None else wanted for found, wanted in zip(longest, box, strict=True)]
+        sizes: list[int] = [found if wanted is None else wanted for found, wanted in zip(longest, box, strict=True)]
         fill = self._fill(feature, value)
         try:
-            made = np.full((len(shapes), *box), fill, values.dtype)
+            made = np.full((len(shapes), *sizes), fill, values.dtype)
         except (MemoryError, ValueError) as error:
             raise SpecError(
-                f"feature {feature!r}: {len(shapes)} records padded to a common shape of {box} do not fit into memory. "
-                "Take fewer at a time, or ragged='values'.",
+                f"feature {feature!r}: {len(shapes)} records padded to a common shape of {sizes} do not fit into "
+                "memory. Take fewer at a time, or ragged='values'.",
                 feature=feature,
             ) from error
         end = 0

@@ -247,7 +247,7 @@ class Split:
         made = np.empty((len(places), len(spec.shape)), np.int64)
         if spec.shape:
             made[:, 0] = self._columns.lengths(feature, places)
-            made[:, 1:] = spec.shape[1:]
+            made[:, 1:] = [size or 0 for size in spec.shape[1:]]
         return made
 
     def gather_values(self, feature: str, indices: Sequence[int] | Array) -> tuple[Array, Array]:

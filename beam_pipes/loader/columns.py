@@ -86,5 +86,6 @@ def _inner_of(feature: str, shapes: npt.NDArray[np.int64]) -> list[int]:
 
 def put_into(batch: npt.NDArray[Any], inside: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> None:
     """Writes concatenated values to the places that `inside` marks; their inner dimensions may be smaller."""
-    corner = batch if batch.shape[2:] == values.shape[1:] else batch[(..., *map(slice, values.shape[1:]))]
-    corner[inside] = values
+    corner: Any = (..., *(slice(size) for size in values.shape[1:]))
+    batch = batch if batch.shape[2:] == values.shape[1:] else batch[corner]
+    batch[inside] = values

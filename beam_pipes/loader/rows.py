@@ -49,7 +49,7 @@ class GatherOptions:
 
 
 def _is_width(size: Any) -> bool:
-    return isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0
+    return isinstance(size, (int, np.integer)) and not isinstance(size, bool) and int(size) >= 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What a loader gives, computed the slow way: records in lists, orders of every row, batches put together by value.
 
-It shares with the loader the keyed permutation of an epoch (which has golden values of its own) and nothing else.
+It shares with the loader the orders of an epoch (which have tests of their own) and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache import FeatureSpec, Split
-from beam_pipes.loader import KeyedPermutation, PackingPlan
+from beam_pipes.loader import BlockOrder, BlockShuffle, KeyedPermutation, PackingPlan
 from beam_pipes.loader.padded_rows import PaddedSplit
 
 Row = dict[str, Any]
@@ -42,8 +42,8 @@ class Source:
 
     def _packed(self, plan: PackingPlan, row: int, pad_value: int) -> Row:
         (name,), width = plan.features, next(iter(plan.sequence_lengths.values()))
-        spec = self.spec[name]
-        values, segments, positions = np.full((width, *spec.shape[1:]), pad_value, spec.numpy_dtype), [], []
+        spec, inner = self.spec[name], np.shape(self.records[0][name])[1:]
+        values, segments, positions = np.full((width, *inner), pad_value, spec.numpy_dtype), [], []
         for entry in range(int(plan.bin_offsets[row]), int(plan.bin_offsets[row + 1])):
             start, length = int(plan.starts[entry, 0]), int(plan.lengths[entry, 0])
             piece = as_array(self.records[int(plan.records[entry])][name], spec)[start : start + length]
@@ -65,6 +65,7 @@ class Source:
             if not spec.ragged:
                 row[name] = value
                 continue
+            value = value if length is None else value[:length]
             inside = np.ones(len(value), np.int32)
             columns = {
                 name: value,
@@ -192,33 +193,44 @@ class Run:
             kinds[name] = (spec.dtype, "", (width, *spec.shape[1:]) if padded else spec.shape)
         return kinds
 
-    def steps(self) -> list[list[Row]]:
-        """The rows of every global batch."""
+    def steps(self, epoch: int = 0, position: int = 0, batch_size: int | None = None) -> list[list[Row]]:
+        """The rows of every global batch from a place of the run on."""
         rows = [source.rows(self.options["pad_value"]) for source in self.sources]
         if self.options["features"] is not None:
             rows = [[{name: row[name] for name in self.options["features"]} for row in one] for one in rows]
-        batch_size, found = self.options["batch_size"], []
-        for epoch in range(self.epochs):
+        batch_size, found = batch_size or self.options["batch_size"], []
+        for current in range(epoch, self.epochs):
             places = epoch_rows([len(one) for one in rows], self.rates, self.exhausted, most=self.most)
-            chosen = [
-                rows[source][self._record(source, epoch, ordinal, len(rows[source]))] for source, ordinal in places
-            ]
-            for start in range(0, len(chosen), batch_size):
+            chosen = [rows[source][self._record(source, current, ordinal)] for source, ordinal in places]
+            for start in range(position, len(chosen), batch_size):
                 batch = chosen[start : start + batch_size]
                 if len(batch) == batch_size or self.options["last"] != "drop":
                     found.append(batch)
+            position = 0
         return found
 
-    def _record(self, source: int, epoch: int, ordinal: int, size: int) -> int:
-        again, position = divmod(ordinal, size)
-        if not self.options["shuffle"]:
+    def _record(self, source: int, epoch: int, ordinal: int) -> int:
+        given, shuffle, seed = self.sources[source].given, self.options["shuffle"], self.options["seed"]
+        again, position = divmod(ordinal, len(given))
+        if isinstance(shuffle, BlockShuffle):
+            sizes = self.sources[source].split.shard_sizes
+            order: Any = BlockOrder(sizes, window=shuffle.window, seed=seed, epoch=epoch + again, stream=source)
+        elif shuffle:
+            order = KeyedPermutation(len(given), seed=seed, epoch=epoch + again, stream=source)
+        else:
             return position
-        order = KeyedPermutation(size, seed=self.options["seed"], epoch=epoch + again, stream=source)
         return int(order.records([position])[0])
 
-    def batch(self, rows: Sequence[Row], host_index: int, host_count: int, transform: Transform | None) -> Batch:
+    def batch(
+        self,
+        rows: Sequence[Row],
+        host_index: int,
+        host_count: int,
+        transform: Transform | None,
+        batch_size: int | None = None,
+    ) -> Batch:
         """The slice of one host."""
-        full, count = self.options["batch_size"], len(rows)
+        full, count = batch_size or self.options["batch_size"], len(rows)
         places = count if self.options["last"] == "partial" else full
         first, last = host_index * places // host_count, (host_index + 1) * places // host_count
         if self.options["ragged"] == "values":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from loader_caches import write_split
-from reference_loader import Batch, Run, Source
+from reference_loader import Batch, Run, Source, Transform
 
 from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader import Loader, Mixture, pack
+from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
 from beam_pipes.loader.padded_rows import PaddedSplit
 
 # `--hypothesis-profile=explore` tries others, and many more of them.
@@ -69,8 +70,10 @@ def another(draw: st.DrawFn, spec: dict[str, FeatureSpec]) -> dict[str, FeatureS
     return {**left, name: FeatureSpec(feature.dtype, shape=() if feature.shape else (2,))}
 
 
-def value(rng: np.random.Generator, spec: FeatureSpec, longest: int) -> Any:
+def value(rng: np.random.Generator, spec: FeatureSpec, longest: int, inner: int | None) -> Any:
     shape = tuple(int(rng.integers(0, longest + 1)) if size is None else size for size in spec.shape)
+    if inner is not None and spec.shape[1:] == (None,):
+        shape = (shape[0], inner)
     numbers = rng.integers(0, 2 if spec.dtype == "bool" else 100, shape)
     if not spec.is_text:
         return numbers.astype(spec.numpy_dtype)
@@ -80,22 +83,27 @@ def value(rng: np.random.Generator, spec: FeatureSpec, longest: int) -> Any:
 
 
 @st.composite
-def sources(draw: st.DrawFn, directory: Path, spec: dict[str, FeatureSpec], kind: str, least: int) -> Source:
+def sources(
+    draw: st.DrawFn, directory: Path, spec: dict[str, FeatureSpec], kind: str, least: int, length: int | None
+) -> Source:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     stored = {name: same_values_stored_otherwise(draw, feature) for name, feature in spec.items()}
     count, uniform = draw(st.integers(least, 12)), draw(st.booleans())
     longest = draw(st.integers(0, 5))
-    records = [{name: value(rng, feature, longest) for name, feature in stored.items()} for _ in range(count)]
+    records = [
+        {name: value(rng, feature, longest, None if kind == "plain" else 2) for name, feature in stored.items()}
+        for _ in range(count)
+    ]
     if uniform and records:
         records = [records[0]] * count
     path = Path(tempfile.mkdtemp(dir=directory)) / "cache"
     split = write_split(path, records, ExampleSpec(stored), shards=draw(st.integers(1, 3)))
     given: Any = split
     if kind == "packed":
-        length = draw(st.sampled_from([4, 4, 4, 4, 5]))
-        given = pack(split, sequence_length=length, feature="a", overlong=draw(st.sampled_from(["truncate", "split"])))
+        row = draw(st.sampled_from([4, 4, 4, 4, 5]))
+        given = pack(split, sequence_length=row, feature="a", overlong=draw(st.sampled_from(["truncate", "split"])))
     elif kind == "padded":
-        given = PaddedSplit(split=split, sequence_lengths=dict.fromkeys(spec))
+        given = PaddedSplit(split=split, sequence_lengths={**dict.fromkeys(spec), "a": length}, overlong="truncate")
     return Source(spec, records, split, given)
 
 
@@ -105,14 +113,19 @@ def runs(draw: st.DrawFn, directory: Path) -> tuple[Run, str]:
     if kind == "plain":
         spec = draw(specs())
     else:  # these lay values out in rows, so that inner dimensions are alike
-        spec = {"a": FeatureSpec(draw(st.sampled_from(NUMBERS)), shape=draw(st.sampled_from([(None,), (None, 2)])))}
+        spec = {
+            "a": FeatureSpec(
+                draw(st.sampled_from(NUMBERS)), shape=draw(st.sampled_from([(None,), (None, 2), (None, None)]))
+            )
+        }
         if kind == "padded":
             spec |= {"b": FeatureSpec(draw(st.sampled_from([*NUMBERS, "str"])), shape=())}
     mixes = draw(st.booleans())
     number = draw(st.integers(1, 3)) if mixes else 1
     differs = kind == "plain" and draw(st.integers(0, 3)) == 0
+    length = draw(st.sampled_from([None, 3]))
     given = [
-        draw(sources(directory, another(draw, spec) if differs and index else spec, kind, least=1 if mixes else 0))
+        draw(sources(directory, another(draw, spec) if differs and index else spec, kind, 1 if mixes else 0, length))
         for index in range(number)
     ]
     if mixes and not all(len(source.given) for source in given):
@@ -125,7 +138,7 @@ def runs(draw: st.DrawFn, directory: Path) -> tuple[Run, str]:
         "batch_size": batch_size,
         "epochs": None if endless else epochs,
         "seed": draw(st.integers(0, 2**64 - 1)),
-        "shuffle": draw(st.booleans()),
+        "shuffle": draw(st.sampled_from([True, False] if kind == "packed" else [True, False, BlockShuffle(window=2)])),
         "last": draw(st.sampled_from(["drop", "pad", "partial"])),
         "ragged": draw(st.sampled_from(["pad", "pad", "values"])) if kind == "plain" else "pad",
         "pad_to": None,
@@ -191,8 +204,9 @@ def check_run(directory: Path, data: st.DataObject) -> None:
         pairs = [(one.given, rate) for one, rate in zip(run.sources, run.rates, strict=True)]
         source = Mixture(pairs, exhausted=run.exhausted)
 
-    def loader(host: int, of: int, workers: int = 0) -> Loader:
-        return Loader(source, transform=transform, host_index=host, host_count=of, workers=workers, **run.options)
+    def loader(host: int, of: int, workers: int = 0, **others: Any) -> Loader:
+        options = {**run.options, "transform": transform, "host_index": host, "host_count": of, "workers": workers}
+        return Loader(source, **{**options, **others})
 
     event(kind)
     if run.is_refused():
@@ -233,3 +247,22 @@ def check_run(directory: Path, data: st.DataObject) -> None:
             if rest:
                 for number, (found, wanted) in enumerate(zip(itertools.islice(second, len(rest)), rest, strict=True)):
                     assert_same(found, wanted, ("resumed", stop, number, host, of))
+    resume_with_another_batch_size(run, loader, hosts, transform, data)
+
+
+def resume_with_another_batch_size(
+    run: Run, loader: Callable[..., Loader], hosts: int, transform: Transform | None, data: st.DataObject
+) -> None:
+    """Steps then begin anywhere in an epoch."""
+    first, size = loader(0, 1), data.draw(st.integers(hosts, 9))
+    for _ in itertools.islice(first, data.draw(st.integers(0, 3))):
+        pass
+    steps = run.steps(first.epoch, first.position, size)
+    for host in range(hosts):
+        second = loader(host, hosts, batch_size=size)
+        second.set_state(first.get_state())
+        if run.options["epochs"] is None:
+            steps = steps[: (run.most - first.position) // size]
+        for number, (rows, found) in enumerate(zip(steps, second, strict=False)):
+            expected = run.batch(rows, host, hosts, transform, size)
+            assert_same(found, expected, ("another batch size", number, host, hosts))

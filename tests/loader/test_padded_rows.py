@@ -81,6 +81,15 @@ def test_wrong_rows_are_refused(split, options, words):
         PaddedSplit(split=split, **options)
 
 
+def test_a_fixed_leading_dimension_is_not_padded_beside_one_that_varies(tmp_path):
+    spec = ExampleSpec({"x": FeatureSpec("int32", shape=(2, None))})
+    pairs = write_split(tmp_path / "cache", [{"x": np.ones((2, 3), np.int32)}], spec, shards=1)
+
+    assert Loader(PaddedSplit(split=pairs, sequence_lengths={"x": 2}), batch_size=1).batch_at(0)["x"].shape == (1, 2, 3)
+    with pytest.raises(LoaderError, match=r"feature 'x' is fixed by its shape \(2, None\) and cannot be padded to 5"):
+        PaddedSplit(split=pairs, sequence_lengths={"x": 5})
+
+
 def test_rows_have_their_lengths_already(split):
     padded = PaddedSplit(split=split, sequence_lengths={"tokens": 30})
 
