@@ -202,7 +202,7 @@ def _layout(
         if (
             not field.direct
             or field.num_bytes not in (None, size)
-            or size % field.row_bytes
+            or (field.row_bytes and size % field.row_bytes)
             or (offset - 4) % field.alignment
             or known not in (None, offset)
         ):

@@ -244,6 +244,48 @@ def test_a_split_without_records_is_read(tmp_path: Path, spec: ExampleSpec, shar
         split.gather([0])
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3), (None, 0), (2, 0, None)], ids=str)
+def test_features_without_elements_are_read(tmp_path: Path, shape: tuple[int | None, ...], region: str) -> None:
+    value = np.zeros([2 if size is None else size for size in shape], np.int32)
+    spec = ExampleSpec({"none": FeatureSpec("int32", shape=shape), "id": FeatureSpec("int64")})
+
+    split = Cache.open(build(tmp_path, spec, [[{"none": value, "id": number} for number in range(3)]]))["train"]
+
+    assert split.gather([2, 0])["none"].shape == (2, *value.shape)
+    assert split.shapes("none", [2, 0]).tolist() == [list(value.shape)] * 2
+    assert split[1]["none"].shape == value.shape
+
+
+@pytest.mark.parametrize("encoding", ["raw", "list"])
+@pytest.mark.parametrize("shape", [(None,), (None, 2), (None, None), (2, None)], ids=str)
+def test_values_of_no_records_have_the_rank_of_those_of_some(tmp_path: Path, encoding: Any, shape: Any) -> None:
+    spec = ExampleSpec({"x": FeatureSpec("int32", shape=shape, encoding=encoding)})
+    value = np.ones([2 if size is None else size for size in shape], np.int32)
+    split = Cache.open(
+        build(
+            tmp_path, spec, [[{"x": value}, {"x": value[:, :1] if shape[-1:] == (None,) and value.ndim > 1 else value}]]
+        )
+    )["train"]
+
+    none, some = split.gather([], ragged="values"), split.gather([0, 1], ragged="values")
+
+    assert {name: (array.dtype, array.shape[1:]) for name, array in none.items()} == {
+        name: (array.dtype, array.shape[1:]) for name, array in some.items()
+    }
+
+
+def test_pad_to_takes_a_shape_and_leaves_fixed_dimensions_alone(mixed: tuple[Split, list[dict[str, Any]]]) -> None:
+    split, _ = mixed
+    inner = split.shapes("image", [0, 2]).max(axis=0)[1:].tolist()
+    assert split.gather([0, 2], features=["image"], pad_to={"image": (9, *inner)})["image"].shape == (2, 9, *inner)
+    with pytest.raises(
+        SpecError, match=rf"'{fixed}' has the shape .* and cannot be padded to 77: only dimensions that"
+    ):
+        split.gather([0], features=[fixed], pad_to={fixed: 77})
+    with pytest.raises(SpecError, match=r"'image' has the shape .* and cannot be padded to \(9,\)"):
+        split.gather([0], features=["image"], pad_to={"image": (9,)})
+
+
 def test_pad_to_and_pad_value_are_checked(mixed: tuple[Split, list[dict[str, Any]]]) -> None:
     split, _ = mixed
 
