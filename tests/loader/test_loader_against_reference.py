@@ -22,7 +22,7 @@ from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
 from beam_pipes.loader.padded_rows import PaddedSplit
 
 # `--hypothesis-profile=explore` tries others, and many more of them.
-EXAMPLES = 3000 if settings.get_current_profile_name() == "explore" else 80
+EXAMPLES = 3000 if settings.get_current_profile_name() == "explore" else 60
 NUMBERS = ["bool", "int8", "uint8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64", "bfloat16"]
 SHAPES = [(), (3,), (2, 2), (None,), (None, 2), (None, None), (2, None), (None, 0)]
 
