@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.cache.takedown import is_removed
-from beam_pipes.errors import LoaderError, UnknownRecordError
+from beam_pipes.errors import LoaderError, UnboundedLoaderError, UnknownRecordError
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
@@ -109,12 +109,22 @@ def places_of(
 ) -> list[RowPlace]:
     """When the rows that hold anything of a source record come, in order of steps.
 
-    `epochs` from `first_epoch` on; in a mixture without end (one epoch) every time up to `last_step`, or once each
-    where it is left out. A record that is in no row (dropped, left out by the packing plan) has no places.
+    `epochs` from `first_epoch` on, up to `last_step` where it is given. A mixture without end is one epoch, and needs
+    `last_step`. A record that is in no row (dropped, left out by the packing plan) has no places. Where records are
+    taken down, the places of this one that others have now are marked `taken_down`, and those that it has of others
+    `stands_in_for`. Of a mixture whose rates changed, the rows from the change on count (`first_known_step`).
 
-    Raises `UnknownRecordError` where no source of the loader has read such a record.
+    Raises `UnknownRecordError` where no source of the loader has read such a record, and `UnboundedLoaderError` where
+    a mixture without end is asked for epochs, or for all steps.
     """
     stream = loader._reader.stream
+    if stream.size is None:
+        loader._check_epoch(first_epoch + epochs - 1)
+        if last_step is None:
+            raise UnboundedLoaderError(
+                "a mixture with exhausted='repeat' has no end, and every record of it comes again and again: say up to "
+                "which step to look, when_record(…, last_step=1000), or --last-step 1000."
+            )
     found: list[RowPlace] = []
     unknown: list[UnknownRecordError] = []
     sources = range(len(stream.sources)) if isinstance(stream, MixtureStream) else range(1)
@@ -125,12 +135,25 @@ def places_of(
         except UnknownRecordError as error:
             unknown.append(error)
             continue
-        for row in _rows_with(rows_of_source, records):
+        removed = split_of(rows_of_source).removed_rows
+        hidden = set(records[is_removed(records, removed)].tolist())
+        for row, gone in _rows_with(rows_of_source, records, hidden):
             for epoch in range(first_epoch, first_epoch + epochs):
-                found += _occurrences(loader, epoch, source, row, last_step)
+                for place in _occurrences(loader, epoch, source, row, last_step):
+                    found.append(dataclasses.replace(place, taken_down=True) if gone else place)
+        for row, other in _stood_in_for(rows_of_source, records, removed):
+            for epoch in range(first_epoch, first_epoch + epochs):
+                for place in _occurrences(loader, epoch, source, row, last_step):
+                    found.append(dataclasses.replace(place, stands_in_for=other))
     if len(unknown) == len(sources):
         raise unknown[0]
     return sorted(found, key=lambda place: (place.step, place.position))
+
+
+def first_known_step(loader: Loader) -> int:
+    """The first step that `places_of` knows of: not 0 where the rates of a mixture changed in its first epoch."""
+    segment = loader._reader.stream.segment(0)
+    return 0 if segment is None else -(-segment.start // loader.batch_size)
 
 
 def splits_of(stream: Any) -> list[Any]:
@@ -156,31 +179,40 @@ def _records_of(rows: Any, row: int) -> tuple[list[int | None], Indices]:
     return list(range(1, last - first + 1)), plan.records[first:last].astype(np.int64)
 
 
-def _rows_with(rows: Any, records: Indices) -> Iterator[int]:
-    """The rows that hold any of these records (ascending), each once."""
+def _rows_with(rows: Any, records: Indices, hidden: set[int]) -> Iterator[tuple[int, bool]]:
+    """The rows that hold any of these records (ascending), each once; and whether all that they hold is hidden."""
     if not isinstance(rows, PackedRows):
-        yield from records.tolist()
+        yield from ((record, record in hidden) for record in records.tolist())
         return
     plan: PackingPlan = rows.plan
-    last = -1
+    found: dict[int, bool] = {}
     for start in range(0, len(plan.records), _CHUNK):
         entries = start + np.flatnonzero(is_removed(plan.records[start : start + _CHUNK], records))
-        for row in (np.searchsorted(plan.bin_offsets, entries, side="right") - 1).tolist():
-            if row != last:
-                yield row
-            last = row
+        bins = np.searchsorted(plan.bin_offsets, entries, side="right") - 1
+        for row, record in zip(bins.tolist(), plan.records[entries].tolist(), strict=True):
+            found[row] = found.get(row, True) and record in hidden
+    yield from found.items()
+
+
+def _stood_in_for(rows: Any, records: Indices, removed: Indices) -> Iterator[tuple[int, str]]:
+    """The rows of records that are taken down and for which one of these is read, and the source record of each."""
+    split = split_of(rows)
+    if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
+        return  # a packed row closes up behind a record that is gone
+    stood_in_for = removed[np.isin(split.stand_ins(removed), records)]
+    yield from zip(stood_in_for.tolist(), split.record_ids(stood_in_for), strict=True)
 
 
 def _occurrences(loader: Loader, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
     stream = loader._reader.stream
-    if stream.size is not None or last_step is None:
+    if stream.size is not None:
         place = loader.when(row, epoch=epoch, source=source)
         if place is not None and (last_step is None or place.step <= last_step):
             yield place
         return
-    assert isinstance(stream, MixtureStream)
+    assert isinstance(stream, MixtureStream) and last_step is not None
     for position in stream.positions_of(epoch, source, row):
-        place = loader.place_at(epoch, position)
+        place = loader._place_of(epoch, position, source)
         if place is None or place.step > last_step:
             return
         yield place

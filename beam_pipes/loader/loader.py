@@ -38,13 +38,21 @@ from beam_pipes.loader.taken_down import note_other_takedowns, takedown_revision
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowPlace:
-    """Where a row comes: its step, the host that gets it, and its index in that host's batch."""
+    """Where a row comes: its step, the host that gets it, and its index in that host's batch.
+
+    `source` counts the sources of a mixture (0 without one). `when_record` says two things more: `taken_down`, where
+    the record is hidden now, so that its place holds another one; and `stands_in_for`, the source record that is
+    taken down and whose place this one has.
+    """
 
     epoch: int
     position: int
     step: int
     host_index: int
     index: int
+    source: int = 0
+    taken_down: bool = False
+    stands_in_for: str | None = None
 
 
 class Loader:
@@ -265,12 +273,30 @@ class Loader:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
-        """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`."""
+        """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`.
+
+        Of a mixture without end, which is one epoch, number 0: when it comes first.
+        """
+        self._check_epoch(epoch)
         position = self._reader.stream.position_of(epoch, source, row)
-        return None if position is None else self.place_at(epoch, position)
+        return None if position is None else self._place_of(epoch, position, source)
 
     def place_at(self, epoch: int, position: int) -> RowPlace | None:
         """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""
+        self._check_epoch(epoch)
+        stream = self._reader.stream
+        if isinstance(stream, MixtureStream):
+            return self._place_of(epoch, position, int(stream.locate(epoch, np.array([position]))[0, 0]))
+        return self._place_of(epoch, position, 0)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch and self.rows_per_epoch is None:
+            raise UnboundedLoaderError(
+                f"expected epoch 0, got epoch {epoch}: a mixture with exhausted='repeat' is one epoch without end, so "
+                "no step belongs to a later one. Ask for steps: when_record(…, last_step=1000), or --last-step 1000."
+            )
+
+    def _place_of(self, epoch: int, position: int, source: int) -> RowPlace | None:
         rows = self._reader.stream.size_of(epoch)
         step = position // self.batch_size
         start = step * self.batch_size
@@ -279,7 +305,12 @@ class Loader:
             return None
         host, index = self._steps.host_of(position - start, count)
         return RowPlace(
-            epoch=epoch, position=position, step=self._steps_before(epoch) + step, host_index=host, index=index
+            epoch=epoch,
+            position=position,
+            step=self._steps_before(epoch) + step,
+            host_index=host,
+            index=index,
+            source=source,
         )
 
     def who(self, step: int) -> list[Delivery]:

@@ -7,6 +7,7 @@ import json
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from runners.commands.loader_options import (
@@ -62,16 +63,24 @@ def who_command(
     if as_json:
         console.print_json(json.dumps([dataclasses.asdict(each) for each in found]))
         return
-    table = Table("host", "row", "segment", "source record", "split", "record", "note", title_justify="left")
+    table = Table("host", "row", "segment", "source record", title_justify="left")
+    if len(paths) > 1:
+        table.add_column("source")
+    for heading in ("split", "record", "note"):
+        table.add_column(heading)
     for each in found:
         note = ""
         if each.taken_down:
             note = f"taken down; in its place: {each.stands_in}" if each.stands_in else "taken down; left out"
         segment = "" if each.segment is None else str(each.segment)
-        table.add_row(
-            str(each.host_index), str(each.index), segment, each.record_id, each.split, str(each.record), note
-        )
+        source = [str(each.source)] if len(paths) > 1 else []
+        where = [str(each.host_index), str(each.index), segment, each.record_id, *source, each.split, str(each.record)]
+        table.add_row(*map(escape, [*where, note]))
     console.print(table)
+    for number, path in enumerate(paths if len(paths) > 1 else []):
+        console.print(f"source {number}: {path}", markup=False)
     rows = len({each.position for each in found})
     epoch = f"epoch {found[0].epoch}" if found else "no epoch"
-    console.print(f"step {step} ({epoch}): {len(found)} records in {rows} rows.")
+    gone = sum(each.taken_down for each in found)
+    taken_down = f", {gone} of them taken down" if gone else ""
+    console.print(f"step {step} ({epoch}): {len(found)} records in {rows} rows{taken_down}.")

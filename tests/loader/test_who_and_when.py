@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from origin_caches import build_origins
 
 from beam_pipes.cache import Cache
-from beam_pipes.errors import CacheNotFoundError, LoaderError, StateMismatchError, UnknownRecordError
+from beam_pipes.errors import (
+    CacheNotFoundError,
+    LoaderError,
+    StateMismatchError,
+    UnboundedLoaderError,
+    UnknownRecordError,
+)
 from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
+from beam_pipes.loader.delivery import first_known_step
 from beam_pipes.loader.from_state import loader_from_state
 from beam_pipes.offline.takedown import take_down
 
@@ -66,9 +73,54 @@ def test_when_of_who_contains_the_step(train, other, kind, exhausted, batch_size
 
     for each in loader.who(step):
         places = loader.when_record(each.record_id, epochs=1 if endless else 2, last_step=step if endless else None)
-        assert (each.step, each.epoch, each.host_index, each.index) in {
-            (place.step, place.epoch, place.host_index, place.index) for place in places
+        assert (each.step, each.epoch, each.host_index, each.index, each.source) in {
+            (place.step, place.epoch, place.host_index, place.index, place.source) for place in places
         }
+
+
+@pytest.mark.parametrize("kind", ["split", "packed", "mixture", "packed mixture"])
+@pytest.mark.parametrize("exhausted", ["repeat", "stop", "drop"])
+def test_when_names_exactly_the_steps_at_which_who_names_the_record(train, other, kind, exhausted):
+    loader = loader_of(train, other, kind, exhausted, batch_size=3, seed=2, epochs=2, last="pad", host_count=2)
+    endless = loader.steps_per_epoch is None
+    count = 40 if endless else len(loader)
+    asked = {"last_step": count - 1} if endless else {"epochs": 2}
+
+    named = {}
+    for each in (each for step in range(count) for each in loader.who(step)):
+        named.setdefault(each.record_id, set()).add((each.epoch, each.step, each.host_index, each.index, each.source))
+
+    for record_id, places in named.items():
+        found = loader.when_record(record_id, **asked)
+        assert {(each.epoch, each.step, each.host_index, each.index, each.source) for each in found} == places
+
+
+def test_a_mixture_without_end_has_no_second_epoch_and_needs_a_last_step(train, other):
+    loader = Loader(Mixture([(train, 2), (other, 1)]), batch_size=4, seed=1, epochs=None)
+    record_id = train.record_ids([0])[0]
+
+    for question in (
+        lambda: loader.when_record(record_id, epochs=2, last_step=9),
+        lambda: loader.when(0, epoch=1),
+        lambda: loader.place_at(1, 0),
+    ):
+        with pytest.raises(UnboundedLoaderError, match=r"expected epoch 0, got epoch 1: a mixture .* --last-step 1000"):
+            question()
+    with pytest.raises(UnboundedLoaderError, match=r"has no end.* say up to which step to look"):
+        loader.when_record(record_id)
+    position = loader.when(0, source=1).position
+    assert loader.place_at(0, position).source == 1
+
+
+def test_after_a_change_of_rates_when_says_from_which_step_it_knows(train, other):
+    loader = Loader(Mixture([(train, 2), (other, 1)]), batch_size=4, seed=1, epochs=None)
+    assert first_known_step(loader) == first_known_step(Loader(train, batch_size=4)) == 0
+    for _ in zip(range(5), loader, strict=False):
+        pass
+
+    loader.set_rates([1, 3])
+
+    assert first_known_step(loader) == loader.step == 5
 
 
 @given(batch_size=st.integers(2, 9), seed=st.integers(0, 3), hosts=st.integers(1, 2), at=st.integers(0, 10**6))
@@ -108,7 +160,7 @@ def test_a_record_that_is_in_no_row_never_comes(train):
 
 def test_taken_down_records_are_marked_with_what_stands_in(tmp_path):
     train = build_origins(tmp_path)["train"]
-    loader = Loader(train, batch_size=4, seed=1)
+    loader = Loader(train, batch_size=4, seed=1, last="partial")
     packed = Loader(pack(train, sequence_length=24, feature="tokens"), batch_size=4, seed=1, last="partial")
     take_down(tmp_path / "cache", ["a.txt@4"])
 
@@ -116,6 +168,14 @@ def test_taken_down_records_are_marked_with_what_stands_in(tmp_path):
     assert [(each.record_id, each.stands_in) for each in gone] == [("a.txt@4", "a.txt@8")] * len(gone)
     assert len(gone)
     assert [each.stands_in for step in range(len(packed)) for each in packed.who(step) if each.taken_down] == [None] * 2
+
+    before = [(each.step, each.index) for step in range(len(loader)) for each in loader.who(step) if each.taken_down]
+    hidden, standing_in = loader.when_record("a.txt@4"), loader.when_record("a.txt@8")
+    assert [(each.step, each.index) for each in hidden if each.taken_down] == before
+    assert len(hidden) == len(before)
+    assert [(each.step, each.index) for each in standing_in if each.stands_in_for == "a.txt@4"] == before
+    assert [each.stands_in_for for each in standing_in].count(None) == len(train.find_rows("a.txt@8"))
+    assert {each.taken_down for each in packed.when_record("a.txt@4")} == {True}
 
 
 class TestFromAState:

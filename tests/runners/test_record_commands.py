@@ -9,7 +9,7 @@ import pytest
 from test_cli import beam_pipes
 
 from beam_pipes.cache import Cache
-from beam_pipes.loader import Loader
+from beam_pipes.loader import Loader, Mixture
 
 
 @pytest.fixture
@@ -46,14 +46,31 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     plain = ("--batch-size", "8", "--seed", "4", "--split", "train", "--json")
     who = json.loads(beam_pipes("who", cache.path, "--step", step, *plain).stdout)
     assert [each["record_id"] for each in who] == [each.record_id for each in loader.who(int(step))]
-    assert "delivered 1 times" in beam_pipes("when", record, cache.path, *options).stdout
+    assert "delivered 1 time in epoch 0." in beam_pipes("when", record, cache.path, *options).stdout
+    mixed = (cache.path, cache.path, "--rate", "2", "--rate", "1", "--batch-size", "8", "--split", "train")
+    places = beam_pipes("when", record, *mixed, "--last-step", "60").stdout
+    loader = Loader(Mixture([(cache["train"], 2), (cache["train"], 1)]), batch_size=8, epochs=None)
+    found = loader.when_record(record, last_step=60)
+    sources = [int(line.split("source ")[1].split(" (")[0]) for line in places.splitlines()[:-1]]
+    assert sources == [place.source for place in found]
+    assert set(sources) == {0, 1}
+    assert places.endswith(f"{record}: delivered {len(found)} times in steps 0 to 60.\n")
+    told = beam_pipes("who", *mixed, "--step", str(found[0].step)).stdout
+    assert "┃ source ┃ split" in told
+    assert f"source 1: {cache.path}" in told
 
     ids = tmp_path / "ids.txt"
     ids.write_text(f"# a request\n{record}\n\nnowhere.txt@3\n")
     taken = beam_pipes("takedown", cache.path, str(ids), "--reason", "request 1").stdout
     assert "takedown 1 (revision 1): 2 ids, 1 source records matched." in taken
     assert "matches nothing: nowhere.txt@3" in taken
-    assert "taken down; in its place" in beam_pipes("who", cache.path, "--step", step, *options).stdout
+    told = beam_pipes("who", cache.path, "--step", step, *options).stdout
+    assert "taken down; in its place" in told
+    assert "8 records in 8 rows, 1 of them taken down." in told
+    assert (
+        "delivered 0 times in epoch 0; 1 more before it was taken down."
+        in beam_pipes("when", record, cache.path, *options).stdout
+    )
     assert "(taken down)" in beam_pipes("why", record, cache.path).stdout
     verified = beam_pipes("verify", cache.path).stdout
     assert "no problem" in verified
@@ -72,6 +89,10 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
         (["who", "CACHE", "--step", "0", "--batch-size", "2"], "has the splits eval, train, words: choose one with"),
         (["who", "CACHE", "--step", "0", "--batch-size", "2", "--state", "none.json"], "no such file"),
         (["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"], "as many --rate, got 0"),
+        (
+            "when large.txt@0 CACHE CACHE --split train --batch-size 2 --rate 1 --rate 1 --epochs 3".split(),
+            "expected epoch 0, got epoch 2: a mixture with exhausted='repeat' is one epoch without end",
+        ),
         (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --resolve"),
         (["takedown", "nowhere", "--list"], "there is no directory 'nowhere': nothing was built there."),
         (["takedown", "CACHE", "none.txt"], "expected a text file with one record id a line"),
