@@ -12,13 +12,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.shard_figures import ShardFigures, StageFigures
@@ -175,7 +175,7 @@ class JsonLines:
             self.close(counts)
 
     def close(self, counts: Counts) -> None:
-        self._stream.write(json.dumps(counts.to_json()) + "\n")
+        self._stream.write(strict_json(counts.to_json()) + "\n")
         self._stream.flush()
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from beam_pipes.errors import CorruptManifestError
 
+# What Python's parser calls the numbers that JSON has not → how they are written.
+_WORDS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
 MAX_CRC = (1 << 32) - 1
 
 
@@ -19,6 +22,41 @@ def canonical_json(value: Any) -> bytes:
     return (
         json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
     )
+
+
+def strict_json(
+    value: Any,
+    *,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+    ensure_ascii: bool = True,
+    cls: type[json.JSONEncoder] | None = None,
+) -> str:
+    """JSON that every parser reads: what JSON has no number for is one of the texts "nan", "inf" and "-inf".
+
+        strict_json({"loss": math.nan, "step": 3})  →  '{"loss": "nan", "step": 3}'
+
+    `float()` and NumPy read the texts back. The options are those of `json.dumps`, which writes NaN and Infinity: no
+    JSON, and refused by most parsers other than Python's.
+    """
+
+    def dumps(value: Any, *, allow_nan: bool, cls: type[json.JSONEncoder] | None) -> str:
+        return json.dumps(
+            value,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+            ensure_ascii=ensure_ascii,
+            cls=cls,
+            allow_nan=allow_nan,
+        )
+
+    try:
+        return dumps(value, allow_nan=False, cls=cls)
+    except ValueError:  # also for a value that contains itself: raised again here
+        words = json.loads(dumps(value, allow_nan=True, cls=cls), parse_constant=_WORDS.__getitem__)
+        return dumps(words, allow_nan=False, cls=None)
 
 
 def corrupt(path: str, field: str, expected: str, found: Any) -> CorruptManifestError:

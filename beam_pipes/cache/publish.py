@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.cache.checked_json import canonical_json
+from beam_pipes.cache.checked_json import canonical_json, strict_json
 from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.schema import schema_text
@@ -60,7 +59,7 @@ def publish(
             store.replace(os.path.join(directory, file), text.encode())
         store.replace(os.path.join(directory, STATISTICS), canonical_json(list(manifest.statistics)))
         if build is not None:
-            rendered = json.dumps(build, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+            rendered = strict_json(build, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
             store.replace(os.path.join(directory, BUILD), rendered.encode())
     reached("publish/described")
     try:

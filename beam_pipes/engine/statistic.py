@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -117,10 +118,25 @@ class StoredStatistic(Statistic):
 
 
 def to_json(statistic: Statistic) -> dict[str, Any]:
-    """`Counter('n', 3)` → `{'name': 'n', 'kind': 'Counter', 'state': {'count': 3}}`."""
+    """`Counter('n', 3)` → `{'name': 'n', 'kind': 'Counter', 'state': {'count': 3}}`.
+
+    Raises `InvalidStatisticsException` for a state with NaN or infinities.
+    """
     if isinstance(statistic, StoredStatistic):
         return {"name": statistic.name, "kind": statistic.stored_kind, "state": statistic.stored}
-    return {"name": statistic.name, "kind": statistic.kind(), "state": statistic.state()}
+    state = statistic.state()
+    try:
+        json.dumps(state, allow_nan=False)
+    except ValueError:
+        raise InvalidStatisticsException(
+            f"the state of the statistic {statistic.name!r} should hold what JSON has, got {brief(state)}: NaN and "
+            f"infinities are no numbers of JSON. Give {type(statistic).__qualname__} a state() that writes them as "
+            "texts, and a from_state() that reads them.",
+            where=statistic.name,
+        ) from None
+    except TypeError:
+        pass  # said where it is written
+    return {"name": statistic.name, "kind": statistic.kind(), "state": state}
 
 
 def from_json(value: Mapping[str, Any]) -> Statistic:

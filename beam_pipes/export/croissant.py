@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from typing import Any
 
 from beam_pipes.cache import dtypes
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.export.parquet import RECORD, write_parquet
@@ -56,7 +56,7 @@ _CONTEXT: dict[str, Any] = {
 def write_croissant(cache: Cache, directory: str) -> None:
     """Writes the Parquet files, and `croissant.json`: a record set a split, a field a feature, a checksum a file."""
     write_parquet(cache, directory)
-    text = json.dumps(croissant_of(cache, directory), indent=2, ensure_ascii=False) + "\n"
+    text = strict_json(croissant_of(cache, directory), indent=2, ensure_ascii=False) + "\n"
     with open(os.path.join(directory, FILE_NAME), "w", encoding="utf-8") as file:
         file.write(text)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.lineage import LINEAGE, lineage_digest
 from beam_pipes.cache.manifest import FileEntry, Manifest
@@ -124,7 +124,7 @@ def _linked(header: BuildHeader, snapshot: str, completions: list[Completion]) -
 
 def write_build_record(header: BuildHeader, record: Mapping[str, Any]) -> None:
     """Writes `build.json` beside the snapshot's manifest: runner, times, whatever must not change the manifest."""
-    rendered = json.dumps(record, indent=1, sort_keys=True) + "\n"
+    rendered = strict_json(record, indent=1, sort_keys=True) + "\n"
     with writing(header.root):
         storage_for(header.directory).replace(f"{header.directory}/{BUILD}", rendered.encode())
     reached("build/recorded")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import PlanError, StalePlanError
 from beam_pipes.offline.declaration_fingerprint import DeclarationFingerprint, explain_change
 from beam_pipes.offline.forecast import Forecast
@@ -51,7 +52,7 @@ class SavedPlan:
         """Writes the plan as JSON."""
         fields = {**dataclasses.asdict(self), "fingerprint": self.fingerprint.to_json(), "version": _VERSION}
         try:
-            Path(path).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+            Path(path).write_text(strict_json(fields, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise PlanError(f"the plan cannot be saved as {os.fspath(path)!r}: {error.strerror or error}.") from error
 

@@ -320,12 +320,12 @@ def _merged(accounts: Sequence[UnitAccount]) -> UnitAccount:
 
 
 def _counts(account: UnitAccount) -> dict[str, Any]:
-    counts = {name: value for name, value in account.to_json().items() if name != "partly_dropped"}
     try:
+        counts = account.to_json()
         json.dumps(counts)
-    except TypeError:
-        counts.pop("statistics")
-    return counts
+    except TypeError:  # as is InvalidStatisticsException
+        counts = dataclasses.replace(account, statistics={}).to_json()
+    return {name: value for name, value in counts.items() if name != "partly_dropped"}
 
 
 def _thawed(values: dict[str | None, Frozen]) -> list[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.testing import check_declaration
 from runners.commands.tables import console
 
@@ -24,7 +24,7 @@ def chaos_command(
     """
     verdict = check_declaration(declaration, max_records=max_records, beam=beam, timeout_secs=timeout_secs)
     if as_json:
-        console.print_json(json.dumps(verdict.to_json()))
+        console.print_json(strict_json(verdict.to_json()))
     else:
         console.print(str(verdict), markup=False)
     if not verdict.robust:

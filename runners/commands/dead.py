@@ -6,13 +6,13 @@ import base64
 import collections
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator
 from typing import IO, Annotated, Any
 
 import typer
 
 from beam_pipes.cache import Cache
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.cache.output_file import writing_to
 from runners.commands.tables import console, dead_letters_table
@@ -47,10 +47,10 @@ def dead_command(
             if len(shown) < count:
                 shown.append(letter)
             if file is not None:
-                file.write(json.dumps(exported(letter), ensure_ascii=False) + "\n")
+                file.write(strict_json(exported(letter), ensure_ascii=False) + "\n")
     if as_json:
         rows = [{"stage": stage, "error": error, "count": number} for (stage, error), number in counts.most_common()]
-        console.print_json(json.dumps({"dead_letters": counts.total(), "by_stage_and_error": rows}))
+        console.print_json(strict_json({"dead_letters": counts.total(), "by_stage_and_error": rows}))
         return
     if not counts:
         console.print("no dead letters.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.report import SnapshotDifference, diff_caches
 from runners.commands.tables import console
 
@@ -26,7 +26,7 @@ def diff_command(
     """
     difference = diff_caches(before, after)
     if as_json:
-        console.print_json(json.dumps(difference.to_json()))
+        console.print_json(strict_json(difference.to_json()))
         return
     for line in difference_lines(difference):
         console.print(line, markup=False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.signature import brief
 from beam_pipes.engine.user_module import import_user_module
 from beam_pipes.errors import BeamPipesError, LoaderError
@@ -75,7 +75,7 @@ def doctor_loader_command(
         raise LoaderError("--prefetch keeps batches ready on a device: choose one with --to, or take --workers.")
     found = diagnose_loader(loader, step_ms=step_ms, batches=batches)
     if as_json:
-        console.print_json(json.dumps(found.to_json()))
+        console.print_json(strict_json(found.to_json()))
     else:
         console.print(str(found), markup=False)
 

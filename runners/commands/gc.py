@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.offline.leftovers import collect
 from runners.commands.tables import console
 
@@ -24,7 +24,7 @@ def gc_command(
     """
     collected = collect(path, keep=keep, dry_run=dry_run)
     if as_json:
-        console.print_json(json.dumps(dataclasses.asdict(collected)))
+        console.print_json(strict_json(dataclasses.asdict(collected)))
         return
     for snapshot in collected.removed:
         console.print(f"snapshot {snapshot}: {'would be removed' if dry_run else 'removed'}.", markup=False)

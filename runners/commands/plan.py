@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, NamedTuple
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.completion import find_completions
 from beam_pipes.offline.declaration import Declaration
@@ -121,7 +121,7 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
     if how.as_json:
         more = {} if explanation is None else {"explanation": explanation.to_json()}
         more |= {} if forecast is None else {"forecast": forecast.to_json()}
-        console.print_json(json.dumps({**plan.to_json(), "num_shards_done": done, **more}))
+        console.print_json(strict_json({**plan.to_json(), "num_shards_done": done, **more}))
         return
     fields = plan.to_json()
     console.print(

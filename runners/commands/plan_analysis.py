@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.offline.analysis.analysis_explanation import explain_analysis, to_json
@@ -44,7 +44,7 @@ def show_analysis(
         if not plan.done:
             told: dict[str, Any] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
             told |= {} if expected is None else {"forecast": expected.to_json()}
-            console.print_json(json.dumps({**told, "num_files": plan.source.num_files, "snapshot": None}))
+            console.print_json(strict_json({**told, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done
     if explain or not plan.done:
         for verdict in verdicts:

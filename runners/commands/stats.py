@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import collections
-import json
 from typing import Annotated
 
 import typer
 
 from beam_pipes.cache import Cache
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
 from runners.commands.tables import account_table, console, dead_letters_table, statistics_text
@@ -25,7 +25,7 @@ def stats_command(
     cache = Cache.open(path)
     account = Account.from_json(cache.manifest.accounting)
     if as_json:
-        console.print_json(json.dumps(account.to_json()))
+        console.print_json(strict_json(account.to_json()))
         return
     console.print(account_table(account))
     if account.dead:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.offline.status import Status, read_status
 from runners.commands.tables import account_table, console
 from runners.terminal import Terminal
@@ -30,7 +30,7 @@ def status_command(
     """
     status = read_status(path)
     if as_json:
-        console.print_json(json.dumps(status.to_json()))
+        console.print_json(strict_json(status.to_json()))
     elif not watch:
         console.print(status_view(status))
     else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.takedown import TakedownReport, resolve_takedowns, take_down, takedowns_at, undo_takedown
 from runners.commands.tables import console
@@ -42,7 +42,7 @@ def takedown_command(
         assert ids is not None
         report = take_down(path, read_ids(ids), reason=reason, by=by)
     if as_json:
-        console.print_json(json.dumps(report.to_json()))
+        console.print_json(strict_json(report.to_json()))
         return
     for line in _lines(report):
         console.print(line, markup=False)
@@ -74,7 +74,7 @@ def _lines(report: TakedownReport) -> list[str]:
 def _print_list(path: str, *, as_json: bool) -> None:
     overlay = takedowns_at(path)
     if as_json:
-        console.print_json(json.dumps([takedown.to_json() for takedown in overlay.takedowns]))
+        console.print_json(strict_json([takedown.to_json() for takedown in overlay.takedowns]))
         return
     for takedown in overlay.takedowns:
         undone = f"; undone {takedown.undone}" if takedown.undone else ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated
 
 import typer
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.loader import Loader, RowPlace
 from beam_pipes.loader.delivery import first_known_step
 from runners.commands.loader_options import (
@@ -68,7 +68,7 @@ def when_command(
     )
     found = loader.when_record(record, epochs=epochs, last_step=last_step)
     if as_json:
-        console.print_json(json.dumps([dataclasses.asdict(each) for each in found]))
+        console.print_json(strict_json([dataclasses.asdict(each) for each in found]))
         return
     for each in found:
         place = f"epoch {each.epoch}, step {each.step}: host {each.host_index}, row {each.index} of its batch"

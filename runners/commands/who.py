@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from beam_pipes.cache.checked_json import strict_json
 from runners.commands.loader_options import (
     BatchSize,
     Exhausted,
@@ -61,7 +61,7 @@ def who_command(
     )
     found = loader.who(step)
     if as_json:
-        console.print_json(json.dumps([dataclasses.asdict(each) for each in found]))
+        console.print_json(strict_json([dataclasses.asdict(each) for each in found]))
         return
     table = Table("host", "row", "segment", "source record", title_justify="left")
     if len(paths) > 1:

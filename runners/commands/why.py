@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, get_args
 
 import typer
 
 from beam_pipes.cache import Cache
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.trace import trace_record
 from beam_pipes.offline.why import RecordReport, explain_record
@@ -31,7 +31,7 @@ def why_command(
     """
     report = explain_record(path, record)
     if as_json:
-        console.print_json(json.dumps(report.to_json()))
+        console.print_json(strict_json(report.to_json()))
         return
     for line in report_lines(report):
         console.print(line, markup=False)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from cache_examples import FIXED, MIXED, SNAPSHOT
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beam_pipes.cache import ExampleCodec, FileEntry, Manifest, ShardEntry, SplitManifest, shard_file_name
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import CorruptManifestError, SpecError, UnsupportedFormatError
 
 STRIDE = ExampleCodec(FIXED).fixed_layout.stride  # type: ignore[union-attr]
@@ -196,3 +199,30 @@ def test_a_hundred_thousand_shards_load_in_a_second() -> None:
     found = Manifest.from_bytes(data)
 
     assert found.splits["train"].num_records == 1000 * count
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(value=JSON_VALUES, sort_keys=st.booleans())
+def test_strict_json_differs_from_json_in_what_json_has_no_number_for_alone(value, sort_keys):
+    words = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+    expected = json.loads(json.dumps(value), parse_constant=words.__getitem__)
+
+    made = strict_json(value, sort_keys=sort_keys)
+
+    assert json.loads(made, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) == expected
+    if json.dumps(expected) == json.dumps(value):
+        assert made == json.dumps(value, sort_keys=sort_keys)
+
+
+def test_strict_json_refuses_what_contains_itself():
+    value = []
+    value.append(value)
+
+    with pytest.raises(ValueError, match="Circular reference"):
+        strict_json(value)

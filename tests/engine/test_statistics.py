@@ -293,3 +293,38 @@ def test_a_maximum_keeps_the_greatest_however_it_is_merged(values: list[int]) ->
 
     assert merged == [updated] == [from_json(to_json(Maximum("longest", np.int64(max(values)))))]
     assert str(updated) == f"longest: {max(values)}"
+
+
+@given(values=st.lists(st.floats() | st.integers(-20, 20), min_size=1, max_size=6), at=st.integers(0, 6))
+def test_the_greatest_value_does_not_depend_on_the_order_and_passes_over_nan(values: list[float], at: int) -> None:
+    numbers = [value for value in values if value == value]
+    expected = Maximum("most", max(numbers, default=math.nan))
+
+    for order in (values, values[::-1], values[at:] + values[:at]):
+        (merged,) = merge_statistics([Maximum("most", value) for value in order])
+        text = json.dumps(to_json(merged), allow_nan=False)
+        assert from_json(json.loads(text)) == merged == expected
+
+
+class Mean(Statistic):
+    """A user's own statistic, whose state is a float."""
+
+    def __init__(self, name: str, value: float) -> None:
+        super().__init__(name)
+        self.value = value
+
+    def _merge_from(self, other: Mean) -> None:
+        self.value += other.value
+
+    def copy(self) -> Mean:
+        return Mean(self.name, self.value)
+
+    def _pretty_print(self, name: str) -> str:
+        return f"{name}: {self.value}"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_state_that_json_cannot_hold_is_refused_in_words(value: float) -> None:
+    assert to_json(Mean("mean", 0.5))["state"] == {"value": 0.5}
+    with pytest.raises(InvalidStatisticsException, match=r"statistic 'mean' should hold what JSON has.*Give Mean a st"):
+        to_json(Mean("mean", value))

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import logging
+import math
 
 import ml_dtypes
 import numpy as np
@@ -55,6 +56,24 @@ def test_json_metrics_are_appended_step_by_step(tmp_path, caplog):
     assert "Skipping JSON logging of non-serializable metric 'image'" in caplog.text
     assert "Step number for the logging session is not provided. A dummy value of -1 will be used." in caplog.text
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["wmt-metrics.jsonl"]
+
+
+def test_what_json_has_no_number_for_is_written_as_a_text(tmp_path):
+    logger = JSONLogger(str(tmp_path))
+    metrics = {"loss": Scalar(math.nan), "most": Scalar(math.inf), "rows": Generic(np.array([-math.inf, 1.5]), None)}
+
+    log(logger, metrics, 1, [{"inputs": np.array([math.nan, 1.0])}], {"score": [math.nan]}, [np.float32(math.inf)])
+
+    (line,) = (tmp_path / "wmt-metrics.jsonl").read_text().splitlines()
+    assert strictly(line) == {"step": 1, "loss": "nan", "most": "inf", "rows": ["-inf", 1.5]}
+    (line,) = (tmp_path / "wmt-000001.jsonl").read_text().splitlines()
+    assert strictly(line) == {"input": {"inputs": ["nan", 1.0]}, "target": "inf", "score": "nan"}
+    assert math.isnan(float(strictly(line)["score"]))
+
+
+def strictly(line):
+    """What a parser that knows no NaN makes of it."""
+    return json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
 def test_json_inferences_stand_beside_inputs_and_targets(tmp_path):

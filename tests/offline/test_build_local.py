@@ -16,14 +16,17 @@ import pytest
 import sample_declarations
 from built_files import built_files
 
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.errors import CacheBusyError, SourceError, StageError, TooManyDeadLettersError, WorkerDiedError
 from beam_pipes.loader import Loader
+from beam_pipes.offline import Declaration
 from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import make_plan
 from beam_pipes.offline.reading import graph_runner, read_batches
+from beam_pipes.sources import Memory
+from beam_pipes.typed import Maximum, Pipeline
 from runners.build import build
 from runners.options import LocalOptions
 
@@ -310,3 +313,29 @@ def test_the_record_of_a_run_lies_beside_the_snapshot_and_not_in_it(text_input: 
     assert record["options"] == {"runner": "local", "workers": 1}
     assert len(record["shards"]) == result.num_shards
     assert record["shards"][0]["stage_secs"].keys() >= {"read", "SplitWords", "write"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class GreatestNumber(Pipeline):
+    """A line as a number, and the greatest of them as a statistic."""
+
+    input_type = str
+    output_type = dict
+
+    def transform(self, line: str) -> list[dict]:
+        self._set_stats([Maximum("greatest", float(line))])
+        return [{"number": float(line)}]
+
+
+@pytest.mark.parametrize(("lines", "greatest"), [(["1", "inf"], "inf"), (["nan", "1", "2"], 2.0), (["nan"], "nan")])
+def test_statistics_that_are_not_finite_are_published(lines: list[str], greatest: object, tmp_path: Path) -> None:
+    source = Memory(lines, records_per_shard=2)
+    features = {"number": FeatureSpec("float64")}
+    declaration = Declaration(name="numbers", source=source, pipeline=GreatestNumber(), features=features)
+
+    build(declaration, tmp_path / "cache", options=ONE)
+
+    (statistic,) = Cache.open(tmp_path / "cache").manifest.statistics
+    assert statistic["state"] == {"value": greatest}
+    for path in (tmp_path / "cache").rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

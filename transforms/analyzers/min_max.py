@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import SpecError
 from transforms.analyzers.number_blocks import Block, NumberBlocks
 
@@ -47,7 +48,7 @@ class Bounds:
             "low": self.low.ravel().tolist(),
             "shape": list(self.low.shape),
         }
-        return (json.dumps(value, separators=(",", ":")) + "\n").encode()
+        return (strict_json(value, separators=(",", ":")) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Bounds:

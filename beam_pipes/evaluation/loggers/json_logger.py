@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.loggers.json_encoder import TensorAndNumpyEncoder
@@ -109,14 +110,14 @@ class JSONLogger(Logger):
 
     def _serializable(self, name: str, value: Any) -> bool:
         try:
-            json.dumps(value, cls=self._json_encoder_cls)
+            strict_json(value, cls=self._json_encoder_cls)
         except TypeError:
             _log.warning("`%s` is not JSON serializable", name, exc_info=True)
             return False
         return True
 
     def _line(self, value: Mapping[str, Any]) -> bytes:
-        return json.dumps(value, cls=self._json_encoder_cls).encode() + b"\n"
+        return strict_json(value, cls=self._json_encoder_cls).encode() + b"\n"
 
     def _write(self, name: str, lines: Iterator[bytes]) -> int:
         path = self._path(name)
