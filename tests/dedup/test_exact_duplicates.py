@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,55 @@ def test_results_do_not_depend_on_shards_and_batches(shards: list[list[str]], ba
     assert found_duplicates(ExactDuplicates("exact"), [one]) == found_duplicates(
         ExactDuplicates("exact"), shards, batch=batch
     )
+
+
+FILES = st.dictionaries(st.text("abcd", min_size=1, max_size=2), st.lists(WORDS, max_size=8), max_size=5)
+
+
+def cluster_keys(files: Mapping[str, Sequence[str]], directory: Path) -> dict[str, tuple[str, str]]:
+    """Id of a record → (its content, the name of its cluster), in the order of files."""
+    analyzer, paths = ExactDuplicates("exact"), []
+    for name in sorted(files):
+        accumulator = analyzer.accumulator()
+        accumulator.add(files[name], [f"{name}@{number}" for number in range(len(files[name]))])
+        paths.append(str(directory / f"accumulator-{len(paths)}"))
+        accumulator.save(paths[-1])
+    analyzer.merge(paths, str(directory / "result"))
+    found = Duplicates(str(directory / "result"))
+    contents = {f"{name}@{number}": value for name in files for number, value in enumerate(files[name])}
+    return {record_id: (content, found.cluster_key(record_id)) for record_id, content in contents.items()}
+
+
+@settings(deadline=None)
+@given(FILES, FILES)
+def test_a_cluster_has_one_name_and_keeps_it_unless_a_new_member_takes_it(
+    files: dict[str, list[str]], more: dict[str, list[str]]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        before = cluster_keys(files, Path(directory))
+        after = cluster_keys({**{f"new-{name}": values for name, values in more.items()}, **files}, Path(directory))
+
+    for found in (before, after):
+        names = dict(found.values())
+        assert all(names[content] == key and found[key][0] == content for content, key in found.values())
+    added = {content for record_id, (content, _) in after.items() if record_id not in before}
+    for record_id, (content, key) in before.items():
+        now = after[record_id][1]
+        assert now == key or (content in added and now not in before)
+
+
+@pytest.mark.parametrize(("copies", "moved"), [(1, 0.5), (3, 0.25), (9, 0.1)])
+def test_a_new_member_renames_a_cluster_as_rarely_as_its_share_of_the_members(
+    copies: int, moved: float, tmp_path: Path
+) -> None:
+    values = [f"text {number}" for number in range(2000)]
+    files = {f"b{copy}": values for copy in range(copies)}
+
+    before = cluster_keys(files, tmp_path)
+    after = cluster_keys({**files, "a": values}, tmp_path)  # it sorts before the others
+
+    changed = sum(before[f"b0@{number}"] != after[f"b0@{number}"] for number in range(len(values)))
+    assert changed / len(values) == pytest.approx(moved, abs=0.03)
 
 
 def test_what_a_normalizer_folds_is_the_same(tmp_path: Path) -> None:

@@ -22,6 +22,20 @@ class SourceFile:
 
 SOURCE_FILE = SourceFile()
 
+
+@dataclasses.dataclass(frozen=True)
+class ClusterKey:
+    """Gives the name of the cluster of duplicates that the current record belongs to, see `Duplicates.cluster_key`."""
+
+    result: Result
+
+    def __call__(self, record: Any) -> str:
+        context = current_context()
+        assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+        name: str = self.result.value().cluster_key(context.record_id)
+        return name
+
+
 KeyOf = str | SourceFile | Result | Callable[[Any], str | bytes | int]
 
 
@@ -30,8 +44,8 @@ class GroupKey:
     """Gives the key of a record: `GroupKey("user", stage="SplitByKey")({"user": 7, "text": "to be"})` → `7`.
 
     `of` is the name of a field (of a mapping) or attribute (of a protocol buffer), `SOURCE_FILE`, the result of an
-    analyzer that finds duplicates (then the key is the first record of the cluster), or a function of the record. Keys
-    are str, bytes or int; `7`, `"7"` and `b"7"` are the same key.
+    analyzer that finds duplicates (then the key is the name of the cluster: the id of the member whose id has the
+    smallest hash), or a function of the record. Keys are str, bytes or int; `7`, `"7"` and `b"7"` are the same key.
 
     Raises `DeclarationError` where a record does not have the field.
     """
@@ -46,16 +60,14 @@ class GroupKey:
                 f"record, got {brief(self.of)}. Example: key='user'.",
                 stage=self.stage,
             )
+        if isinstance(self.of, Result):
+            object.__setattr__(self, "of", ClusterKey(self.of))
 
     def __call__(self, record: Any) -> Any:
-        if isinstance(self.of, (SourceFile, Result)):
+        if isinstance(self.of, SourceFile):
             context = current_context()
             assert context is not None  # set by whoever calls `transform`, see `Pipeline`
-            place = record_place(context.record_id)
-            if isinstance(self.of, SourceFile):
-                return place.file
-            found = self.of.value().find(str(place))
-            return str(place) if found is None else found.kept
+            return record_place(context.record_id).file
         if callable(self.of):
             return self.of(record)
         if isinstance(record, Mapping):

@@ -21,9 +21,13 @@ class SplitByKey(RandomPartition):
         {"user": "ann", "text": "to see"}  → train
 
     The choice is a function of (seed, name, key). It is the same on every runner, and keys stay where they are when
-    data is added. Where fractions change, only the keys move for which there is no room any more: the outputs divide
-    the numbers from 0 to 1 among them in their order, and a key has its number. Datasets that are split with the same
-    name, seed and fractions agree on every key.
+    data is added. A record keeps its key, unless the key is the result of an analyzer of duplicates and its cluster
+    gets or loses members: n members that get m more are named anew, and drawn anew, with a probability of m / (n + m),
+    all of them together. Clusters whose members stay the same stay where they are.
+
+    Where fractions change, only the keys move for which there is no room any more: the outputs divide the numbers from
+    0 to 1 among them in their order, and a key has its number. Datasets that are split with the same name, seed and
+    fractions agree on every key.
 
     Fractions are of keys, not of records: where a few users have most of the records, splits may be far from them.
 

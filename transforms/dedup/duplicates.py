@@ -19,8 +19,10 @@ It holds no count of what was compared and no order of files: input without dupl
 from __future__ import annotations
 
 import csv
+import functools
+import hashlib
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -139,6 +141,43 @@ class Duplicates:
         found = self._find(record_id)
         return None if found is None else self._row(*found)
 
+    def cluster_key(self, record_id: str) -> str:
+        """The id of the member of a record's cluster that names it; the record's own id where it has no duplicates.
+
+        The name is the member whose id has the smallest hash. So it depends on which records the cluster has, and on
+        nothing else: not on the order of files, nor on other clusters. Of a cluster of n records to which m are added
+        it changes with a probability of m / (n + m); `kept`, the first record in the order of the source, changes
+        whenever one is added before it.
+
+        The first call works out the names of all clusters: 40 bytes of memory for each record that is removed.
+        """
+        place = record_place(record_id)
+        clusters = self._clusters
+        found = self._find(record_id)
+        if found is not None:
+            cluster = int(clusters.of_rows[found[1]])
+        else:
+            number = self._files.get(place.file)
+            named = None if number is None else clusters.find(number, place.position)
+            if named is None:
+                return str(place)
+            cluster = named
+        row = int(clusters.names[cluster])
+        if row < 0:
+            return f"{self._names[clusters.kept_files[cluster]]}@{clusters.kept[cluster]}"
+        file = bisect_right(self._starts, row) - 1
+        return f"{self._names[file]}@{self._removed[row]}"
+
+    @functools.cached_property
+    def _clusters(self) -> _Clusters:
+        return _clusters_of(
+            np.frombuffer(self._starts, np.uint64),
+            np.frombuffer(self._removed, np.uint64),
+            self._kept_files,
+            self._kept,
+            self._names,
+        )
+
     def write_tsv(self, path: str) -> None:
         """Writes all rows as a table, tabs between its columns: removed, kept, kind, similarity."""
         with writing_to(path), open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
@@ -162,6 +201,61 @@ class Duplicates:
             kind=self.kind,
             similarity=float(self._similarities[row]),
         )
+
+
+class _Clusters(NamedTuple):
+    """What names each cluster. Clusters are sorted by the places of their kept records.
+
+    `kept_files`, `kept`: those places; `starts`: where those of each file begin, and the end; `names`: the row of the
+    removed record that names the cluster, -1 where the kept one does; `of_rows`: the cluster of each row.
+    """
+
+    kept_files: Array
+    kept: memoryview
+    starts: list[int]
+    names: Array
+    of_rows: Array
+
+    def find(self, file: int, position: int) -> int | None:
+        """The cluster whose kept record has this place."""
+        end = self.starts[file + 1]
+        at = bisect_left(self.kept, position, self.starts[file], end)
+        return at if at < end and self.kept[at] == position else None
+
+
+def _clusters_of(starts: Array, removed: Array, kept_files: Array, kept: Array, names: list[str]) -> _Clusters:
+    salts = np.array([_salt(name) for name in names], np.uint64)
+    sizes = np.diff(starts).astype(np.int64)
+    hashes = _place_hashes(np.repeat(salts, sizes), removed)
+    order = np.lexsort((hashes, kept, kept_files))
+    files, positions = kept_files[order], kept[order]
+    begins = np.ones(len(order), bool)
+    begins[1:] = (files[1:] != files[:-1]) | (positions[1:] != positions[:-1])
+    firsts = order[begins]
+    of_rows = np.empty(len(order), np.uint32)
+    of_rows[order] = np.cumsum(begins) - 1
+    own = _place_hashes(salts[kept_files[firsts]], kept[firsts])
+    return _Clusters(
+        kept_files=kept_files[firsts],
+        kept=kept[firsts].data,
+        starts=np.searchsorted(kept_files[firsts], np.arange(len(names) + 1)).tolist(),
+        names=np.where(hashes[firsts] < own, firsts, -1),
+        of_rows=of_rows,
+    )
+
+
+def _salt(file: str) -> int:
+    digest = hashlib.blake2b(file.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _place_hashes(salts: Array, positions: Array) -> Array:
+    """64 bits for each place, evenly distributed: the finalizer of SplitMix64 over the file's digest and position."""
+    words = (positions + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) ^ salts
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    made: Array = words ^ (words >> np.uint64(31))
+    return made
 
 
 def write_duplicates(
