@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_pipes.analysis.accumulator import Accumulator
 from beam_pipes.analysis.result import Result
@@ -48,7 +48,9 @@ class Analyzer(abc.ABC):
             one DAG with an output for each of them runs once.
 
     Class attributes: `version` (raise it when results change in a way that the code does not show) and `input_type`
-    (the class of values that it can analyse).
+    (the class of values that it can analyse), or `accepts` (several classes of them). Values of a class that has
+    nothing to do with these are refused where the declaration is made; where the class is not known, as with `object`,
+    the accumulator refuses them.
 
     A fingerprint covers the class, its code and `fingerprint_config()`, together with the fingerprint of `of`, and
     neither the name nor anything else of the declaration. Accumulators are kept by it, one for each source shard.
@@ -63,6 +65,7 @@ class Analyzer(abc.ABC):
 
     version = 1
     input_type = object
+    accepts: ClassVar[tuple[type, ...]] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -119,10 +122,14 @@ class Analyzer(abc.ABC):
 
     def check_type(self, found: Any, words: str) -> None:
         """Raises `DeclarationError` where values of the class `found` cannot be analysed."""
-        if isinstance(found, type) and not issubclass(found, self.input_type):
+        if not isinstance(found, type):
+            return
+        possible = not self.accepts or any(issubclass(found, one) or issubclass(one, found) for one in self.accepts)
+        if not possible or not issubclass(found, self.input_type):
+            expected = " or ".join(map(describe, self.accepts)) or describe(self.input_type)
             raise DeclarationError(
-                f"analyzer {self.name!r}: {type(self).__name__} analyses {describe(self.input_type)}, but {words} "
-                f"{describe(found)}. Give of=..., a pipeline that ends in {describe(self.input_type)}.",
+                f"analyzer {self.name!r}: {type(self).__name__} analyses {expected}, but {words} {describe(found)}. "
+                f"Give of=..., a pipeline that ends in {expected}.",
                 analyzer=self.name,
                 expected=self.input_type,
                 found=found,

@@ -391,6 +391,40 @@ def test_tokenizers_are_the_same_however_the_text_is_cut(kind: str, special: tup
         assert tokenizer.decode(tokenizer.encode(TEXT[0]).ids) == TEXT[0]
 
 
+@pytest.mark.parametrize("analyzer", [Vocabulary("v"), LengthHistogram("l")], ids=["vocabulary", "lengths"])
+def test_values_of_another_kind_are_refused_in_a_later_batch_too(analyzer: Analyzer) -> None:
+    accumulator = analyzer.accumulator()
+    accumulator.add([3, 4], ["f@0", "f@1"])
+
+    with pytest.raises(SpecError, match="got both"):
+        accumulator.add([["to", "be"]], ["f@2"])
+
+
+@pytest.mark.parametrize(
+    ("make", "found", "words"),
+    [
+        (
+            Vocabulary,
+            float,
+            r"Vocabulary analyses str or bytes or int or .*, but the source gives float\. Give of=",
+        ),
+        (TopK, dict, "TopK analyses str or bytes or int or .*, but the source gives dict"),
+        (Moments, str, "Moments analyses int or float or .*, but the source gives str"),
+        (MinMax, bytes, "MinMax analyses int or float or .*, but the source gives bytes"),
+        (Quantiles, str, "Quantiles analyses int or float or .*, but the source gives str"),
+        (LengthHistogram, float, "LengthHistogram analyses int or .*Sized, but the source gives float"),
+        (KeyedSample, list, "KeyedSample analyses str or bytes, but the source gives list"),
+    ],
+)
+def test_classes_that_cannot_be_analysed_are_refused_where_they_are_declared(
+    make: Any, found: type, words: str
+) -> None:
+    make("a").check_type(object, "the source gives")  # what they are shows later
+
+    with pytest.raises(DeclarationError, match=words):
+        make("a").check_type(found, "the source gives")
+
+
 @pytest.mark.parametrize(
     ("analyzer", "values", "words"),
     [
@@ -402,6 +436,23 @@ def test_tokenizers_are_the_same_however_the_text_is_cut(kind: str, special: tup
         (Quantiles("q"), [math.nan], "expected numbers that can be ordered, got NaN"),
         (LengthHistogram("l"), ["a", 1.5], "expected values with a length, or lengths .int., got float 1.5"),
         (KeyedSample("s"), [1], "expected values to sample of the type str or bytes, got int 1"),
+        (
+            Vocabulary("v"),
+            [["to", "be"], "or not"],
+            "all lists .or tuples, arrays., or all str, .*got both",
+        ),
+        (TopK("t"), ["or not", ("to", "be")], "all lists .or tuples, arrays., or all str, .*got both"),
+        (Vocabulary("v"), [["a"], {"b": 7}], "got both"),
+        (Vocabulary("v"), [{"b": 7}], "expected values to count .str, bytes or int, or lists of them., got dict"),
+        (Vocabulary("v"), [["a", ["b"]]], "expected values to count .str, bytes or int, or lists of them., got list"),
+        (Vocabulary("v"), [True], "expected values to count .str, bytes or int, or lists of them., got bool True"),
+        (
+            LengthHistogram("l"),
+            [3, "12"],
+            "a length, or that are all lengths .int., got both: int 3, str '12'",
+        ),
+        (LengthHistogram("l"), [3, 2.9], "got both: int 3, float 2.9"),
+        (LengthHistogram("l"), [np.array(3)], "expected values with a length, or lengths .int., got ndarray"),
     ],
 )
 def test_values_that_cannot_be_analysed_are_named(

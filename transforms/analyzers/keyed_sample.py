@@ -25,6 +25,7 @@ class KeyedSample(Analyzer):
     """
 
     version = 2
+    accepts = (str, bytes)
 
     max_bytes: int = 16 << 20
     seed: int = 0

@@ -7,9 +7,11 @@ import collections
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import SpecError
@@ -67,6 +69,8 @@ class LengthHistogram(Analyzer):
     Memory: one counter for each length that occurs.
     """
 
+    accepts = (int, np.integer, Sized)
+
     def accumulator(self) -> Accumulator:
         return _LengthCounts()
 
@@ -83,15 +87,25 @@ class LengthHistogram(Analyzer):
 class _LengthCounts(Accumulator):
     def __init__(self) -> None:
         self._counts: collections.Counter[int] = collections.Counter()
+        self._are_lengths: bool | None = None
 
     def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
-        if isinstance(values[0], int):
-            self._counts.update(int(value) for value in values)
+        classes = {type(value): value for value in values}
+        kinds = {_is_length(cls) for cls in classes} | (set() if self._are_lengths is None else {self._are_lengths})
+        if len(kinds) > 1:
+            found = ", ".join(f"{cls.__name__} {value!r:.60}" for cls, value in classes.items())
+            raise SpecError(
+                f"expected values that all have a length, or that are all lengths (int), got both: {found}. Give "
+                "of=..., a pipeline that ends in one of them."
+            )
+        (self._are_lengths,) = kinds
+        if self._are_lengths:
+            self._counts.update(map(int, values))
             return
         try:
             self._counts.update(map(len, values))
         except TypeError:
-            bad = next(value for value in values if not hasattr(value, "__len__"))
+            bad = next(value for value in values if not _has_length(value))
             raise SpecError(
                 f"expected values with a length, or lengths (int), got {type(bad).__name__} {bad!r:.60}. Give of=..., "
                 "a pipeline that ends in such values."
@@ -99,6 +113,18 @@ class _LengthCounts(Accumulator):
 
     def save(self, path: str) -> None:
         _write(self._counts, path)
+
+
+def _is_length(cls: type) -> bool:
+    return issubclass(cls, (int, np.integer)) and not issubclass(cls, bool)
+
+
+def _has_length(value: Any) -> bool:
+    try:
+        len(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _write(counts: Mapping[int, int], path: str) -> None:

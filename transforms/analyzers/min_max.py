@@ -13,7 +13,7 @@ import numpy as np
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import SpecError
-from transforms.analyzers.number_blocks import Block, NumberBlocks
+from transforms.analyzers.number_blocks import NUMBERS, Block, NumberBlocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,6 +67,8 @@ class MinMax(Analyzer):
 
     A NaN counts and bounds nothing. Integers are taken as float64, exact up to 2^53.
     """
+
+    accepts = NUMBERS
 
     def accumulator(self) -> Accumulator:
         return _Bounded()

@@ -13,7 +13,7 @@ import numpy as np
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import SpecError
-from transforms.analyzers.number_blocks import Block, NumberBlocks
+from transforms.analyzers.number_blocks import NUMBERS, Block, NumberBlocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +92,8 @@ class Moments(Analyzer):
 
     A NaN makes what it is part of NaN. Integers are taken as float64, exact up to 2^53. Costs about 0.1 µs a number.
     """
+
+    accepts = NUMBERS
 
     def accumulator(self) -> Accumulator:
         return _Moments()

@@ -14,6 +14,9 @@ from beam_pipes.errors import SpecError
 
 BLOCK_LENGTH = 1024
 
+# What `NumberBlocks` takes, for `Analyzer.accepts`.
+NUMBERS: tuple[type, ...] = (int, float, np.number, np.bool_, np.ndarray, list, tuple)
+
 Block = np.ndarray[Any, np.dtype[np.float64]]
 
 

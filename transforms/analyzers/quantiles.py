@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipes.analysis import Accumulator, Analyzer
-from transforms.analyzers.number_blocks import NumberBlocks
+from transforms.analyzers.number_blocks import NUMBERS, NumberBlocks
 from transforms.analyzers.quantile_sketch import QuantileSketch
 
 
@@ -26,6 +26,8 @@ class Quantiles(Analyzer):
 
     A NaN has no rank: `AnalysisError`.
     """
+
+    accepts = NUMBERS
 
     k: int = 4096
 

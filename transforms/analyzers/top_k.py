@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError
-from transforms.analyzers.value_counts import Value, ValueCounts
+from transforms.analyzers.value_counts import COUNTED, Value, ValueCounts
 from transforms.analyzers.vocabulary import Vocabulary
 
 
@@ -20,6 +20,8 @@ class TopK(Analyzer):
     """
 
     k: int = 100
+
+    accepts = COUNTED
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ import itertools
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,11 @@ Value = str | bytes | int
 
 # Distinct values in memory, about 40 MB of words; beyond, a sorted run goes to a temporary file.
 MOST_DISTINCT = 1 << 18
+
+# Of these the items are counted.
+LISTS = (list, tuple, np.ndarray)
+# What `ValueCounts` can count, for `Analyzer.accepts`.
+COUNTED: tuple[type, ...] = (str, bytes, int, np.integer, *LISTS)
 
 _INT = struct.Struct(">Q")
 _SIGN = 1 << 63
@@ -67,16 +72,41 @@ class ValueCounts(Accumulator):
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._runs: list[str] = []
         self._kind = ""
+        self._lists: bool | None = None
 
     def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
         counts = self._counts
-        if isinstance(values[0], (list, tuple, np.ndarray)):
-            for value in values:
-                counts.update(_items(value))
-        else:
-            counts.update(values)
+        lists = self._are_lists(values)
+        try:
+            if lists:
+                for value in values:
+                    counts.update(_items(value))
+            else:
+                counts.update(values)
+        except TypeError:  # an item that is a list or a dict itself
+            for item in itertools.chain.from_iterable(map(_items, values)):
+                if not isinstance(item, Hashable):
+                    kind_of(item)
+            raise
         if len(counts) > self._most_distinct:
             self._spill()
+
+    def _are_lists(self, values: Sequence[Any]) -> bool:
+        """Whether the values are lists, whose items count. Of a text among lists the letters would be counted."""
+        classes = {type(value): value for value in values}
+        lists = {issubclass(cls, LISTS) for cls in classes} | (set() if self._lists is None else {self._lists})
+        if len(lists) > 1:
+            found = next(iter(classes.values()))
+            raise SpecError(
+                "expected values that are all lists (or tuples, arrays), or all str, bytes or int, got both; one is "
+                f"{type(found).__name__} {found!r:.60}. Of a list the items are counted, and a text would be one item. "
+                "Give of=..., a pipeline that ends in one of them."
+            )
+        (self._lists,) = lists
+        if not self._lists:
+            for value in classes.values():
+                kind_of(value)
+        return self._lists
 
     def save(self, path: str) -> None:
         rows = self._sorted_rows()

@@ -21,7 +21,7 @@ import numpy as np
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError, SpecError
 from transforms.analyzers.count_runs import Row, merged_files, read_run, write_run
-from transforms.analyzers.value_counts import Value, ValueCounts, key_of, kind_of, merged_counts, value_of
+from transforms.analyzers.value_counts import COUNTED, Value, ValueCounts, key_of, kind_of, merged_counts, value_of
 
 # Rows that are sorted in memory at once, about 12 MB; beyond, sorted runs go to temporary files.
 MOST_SORTED = 1 << 16
@@ -106,6 +106,8 @@ class Vocabulary(Analyzer):
     min_count: int = 1
     size: int | None = None
     reserved: tuple[Value, ...] = ()
+
+    accepts = COUNTED
 
     def __post_init__(self) -> None:
         super().__post_init__()
