@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -164,7 +165,7 @@ def _of_statistic(statistic: Statistic, measure: str | None) -> float | None:
 def quantile_of_histogram(histogram: Histogram, share: float) -> float | None:
     """The value below which `share` of the counts lie, interpolated within its range; None where nothing is counted.
 
-    An open range gives its only bound. Values that are NaN do not count.
+    An open range gives its only finite bound. Values that are NaN do not count.
     """
     total = sum(histogram.counters)
     if not total:
@@ -174,6 +175,8 @@ def quantile_of_histogram(histogram: Histogram, share: float) -> float | None:
     for position, count in enumerate(histogram.counters):
         if count and below + count >= wanted:
             low, high = edges[position], edges[position + 1]
+            if math.isinf(low) or math.isinf(high):  # there is nothing to interpolate towards
+                return float(high if math.isinf(low) else low)
             return float(low + (high - low) * (wanted - below) / count)
         below += count
     return float(histogram.buckets[-1])

@@ -6,8 +6,6 @@ data, into the completions. Names are looked up by namespace and name: runners d
 
 from __future__ import annotations
 
-import math
-
 from apache_beam.metrics import Metrics
 
 from beam_pipes.engine.account import Account
@@ -16,19 +14,18 @@ from beam_pipes.engine.histogram import Histogram
 
 
 class Mirror:
-    """Counters and distributions of one unit, created once: creating them for each element costs three times more."""
+    """Counters of one unit, created once: creating them for each element costs three times more."""
 
     def __init__(self, namespace: str, unit: str) -> None:
         self._namespace = namespace
         self._unit = unit
         self._counters: dict[str, Metrics.DelegatingCounter] = {}
-        self._distributions: dict[str, Metrics.DelegatingDistribution] = {}
 
     def show(self, account: Account) -> None:
         """Adds what one batch has booked for this unit.
 
-        `Counter` → one counter; `Histogram` → one counter for each range, and a distribution of the lower bounds of
-        the ranges (Beam's distributions hold integers, and the values themselves are gone by then).
+        `Counter` → one counter; `Histogram` → one counter for each range. Not a distribution of Beam: that would tell
+        a mean, and the values that it is of are gone by then.
         """
         unit = account.units.get(self._unit)
         if unit is None:
@@ -42,18 +39,8 @@ class Mirror:
             if isinstance(statistic, Counter):
                 self._count(name, statistic.count)
             elif isinstance(statistic, Histogram):
-                self._show_histogram(name, statistic)
-
-    def _show_histogram(self, name: str, histogram: Histogram) -> None:
-        distribution = self._distributions.get(name)
-        if distribution is None:
-            distribution = self._distributions[name] = Metrics.distribution(self._namespace, name)
-        lower_bounds = [histogram.buckets[0], *histogram.buckets]
-        for (label, count), low in zip(histogram.ranges(), lower_bounds, strict=False):
-            self._count(f"{name}/{label}", count)
-            if math.isfinite(low):
-                for _ in range(count):
-                    distribution.update(round(low))
+                for label, count in statistic.ranges():
+                    self._count(f"{name}/{label}", count)
 
     def _count(self, name: str, count: int) -> None:
         if not count:

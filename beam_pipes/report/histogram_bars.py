@@ -48,8 +48,14 @@ def bars_of_values(values: npt.NDArray[Any], *, bars: int = 24) -> list[Bar]:
 
 
 def _bounds(histogram: Histogram) -> list[tuple[str, str]]:
-    edges = ["-inf", *(f"{bucket:g}" if isinstance(bucket, float) else str(bucket) for bucket in histogram.buckets)]
+    edges = ["-inf", *map(_number, histogram.buckets)]
     return list(zip(edges, [*edges[1:], "inf"], strict=True))
+
+
+def _number(bucket: float) -> str:
+    """In few digits, where these are the number: of 0.1234567 and 0.1234568 six digits would make one bound."""
+    short = f"{bucket:g}"
+    return short if isinstance(bucket, float) and float(short) == bucket else str(bucket)
 
 
 def _scaled(labelled: list[tuple[str, int]]) -> list[Bar]:

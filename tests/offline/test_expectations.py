@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,11 @@ def test_quantiles_of_a_histogram() -> None:
     assert [quantile_of_histogram(histogram, share) for share in (0.25, 0.5, 0.75, 1.0)] == [5.0, 10.0, 15.0, 20.0]
     histogram.increment(99, 100)
     assert quantile_of_histogram(histogram, 0.9) == 20.0
+
+    open_ended = Histogram("tokens", [-math.inf, 5, 10, math.inf])
+    for value in (1, 7, 1000):
+        open_ended.increment(value)
+    assert [quantile_of_histogram(open_ended, share) for share in (0.1, 0.9)] == [5.0, 10.0]
 
 
 @pytest.mark.parametrize(

@@ -394,6 +394,10 @@ def test_bars() -> None:
     ]
     wide = Histogram("w", range(1000))
     wide.counters = [1] * 1001
+    near = Histogram("near", [0.1234567, 0.1234568, 0.5])
+    near.increment(0.12345675)
+    near.increment(0.3)
+    assert [bar.label for bar in bars_of(near)] == ["[0.1234567,0.1234568)", "[0.1234568,0.5)"]
     assert len(bars_of(wide)) <= 40 and sum(bar.count for bar in bars_of(wide)) == 1001
     assert [(bar.label, bar.count) for bar in bars_of_values(np.array([1, 1, 2]))] == [("[1,2)", 2), ("[2,3)", 1)]
 
