@@ -68,11 +68,5 @@ def _print(inspection: Inspection) -> None:
                 table.add_column(column, no_wrap=True)
             table.add_column("value", overflow="fold")
             for line, (feature, kind, value) in enumerate(feature_lines(example)):
-                table.add_row(*(_plain(cell) for cell in (f"[{number}]" if not line else "", feature, kind, value)))
+                table.add_row(f"[{number}]" if not line else "", feature, kind, value)
             console.print(table)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rich.markup import escape
 from rich.table import Table
 
 from beam_pipes.cache.dead_letters import DeadLetter
@@ -12,7 +11,8 @@ from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistic import Statistic
 from runners.terminal import Terminal
 
-console = Terminal(highlight=False, soft_wrap=True, emoji=False)
+# Without markup: names, reasons and messages of users may have brackets in them.
+console = Terminal(highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 def account_table(account: Account) -> Table:
@@ -35,7 +35,7 @@ def dead_letters_table(counts: Mapping[tuple[str, str], int], first: Mapping[tup
     for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         letter = first[kind]
         message = letter.message if len(letter.message) <= 80 else letter.message[:79] + "…"
-        table.add_row(*map(escape, kind), f"{count:,}", escape(f"{letter.record_id}: {message}"))
+        table.add_row(*kind, f"{count:,}", f"{letter.record_id}: {message}")
     return table
 
 

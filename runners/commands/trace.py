@@ -35,7 +35,7 @@ def print_trace(trace: RecordTrace) -> None:
     console.print(f"{trace.record_id}: {len(trace.raw):,} bytes: {short(trace.raw)}", markup=False)
     table = Table("stage", "in", "out", "dropped", "statistics", title_justify="left", show_lines=True)
     for stage in trace.stages:
-        table.add_row(*(_escaped(cell) for cell in _cells(stage)))
+        table.add_row(*_cells(stage))
     console.print(table)
     failure = trace.failure
     if failure is not None:
@@ -68,9 +68,3 @@ def _values(columns: Any) -> str:
         elif not values:
             lines.append(f"{prefix}nothing")
     return "\n".join(lines)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

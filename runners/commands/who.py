@@ -6,7 +6,6 @@ import dataclasses
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from beam_pipes.cache.checked_json import strict_json
@@ -75,7 +74,7 @@ def who_command(
         segment = "" if each.segment is None else str(each.segment)
         source = [str(each.source)] if len(paths) > 1 else []
         where = [str(each.host_index), str(each.index), segment, each.record_id, *source, each.split, str(each.record)]
-        table.add_row(*map(escape, [*where, note]))
+        table.add_row(*where, note)
     console.print(table)
     for number, path in enumerate(paths if len(paths) > 1 else []):
         console.print(f"source {number}: {path}", markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -10,11 +11,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.offline import Declaration
+from beam_pipes.sources import TextLines
+from beam_pipes.typed import Histogram, Maximum, Pipeline
+from runners import LocalOptions, build
 from runners.cli import split_beam_args
+from runners.commands import app
 
 
 def beam_pipes(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -256,3 +265,81 @@ def test_what_follows_two_dashes_goes_to_beam() -> None:
         ["--region=x", "--", "y"],
     )
     assert split_beam_args(["build"]) == (["build"], [])
+
+
+class Awkward(Pipeline):
+    """A number as an example with texts of several bytes, infinities, NaN and empty lists; the fourths are for eval."""
+
+    def __init__(self) -> None:
+        super().__init__(str, {"train": dict, "eval": dict, "empty": dict}, "Awkward")
+
+    def transform(self, line: str) -> dict[str, list[dict[str, Any]]]:
+        if not line:
+            return self.drop("empty [line]")
+        number = int(line)
+        value = [math.nan, math.inf, -0.0, 1.5][number % 4]
+        tokens = Histogram("tokens", [0, 5, math.inf])
+        tokens.increment(value if number == 4 else number)
+        self._set_stats([Maximum("greatest", value), tokens])
+        example = {
+            "text": "ä日" * (number % 3),
+            "value": value,
+            "big": 2**64 - 1 - number,
+            "list": [value] * (number % 2),
+        }
+        return {
+            "train": [] if number % 4 == 0 else [example],
+            "eval": [example] if number % 4 == 0 else [],
+            "empty": [],
+        }
+
+
+def test_what_commands_tell_of_awkward_values_is_what_a_script_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "in").mkdir()
+    source = tmp_path / "in" / "ä [b].txt"
+    features = {
+        "text": FeatureSpec("str"),
+        "value": FeatureSpec("float64"),
+        "big": FeatureSpec("uint64"),
+        "list": FeatureSpec("float64", shape=(None,)),
+    }
+    for path, lines in (("one", range(40)), ("two", range(3, 30))):
+        source.write_text("".join(f"{line}\n" for line in [*lines, "", "", "[bad]"]))
+        declaration = Declaration(
+            name="awkward", source=TextLines(tmp_path / "in"), pipeline=Awkward(), features=features,
+            on_error="dead_letter", max_bad=0.5,
+        )  # fmt: skip
+        build(declaration, tmp_path / path, options=LocalOptions(workers=1))
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+
+    def told(*arguments: str) -> str:
+        done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def strictly(*arguments: str) -> Any:
+        return json.loads(told(*arguments), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+    shown = told("stats", one)
+    assert re.search(r"Awkward +│ 43 │ +40 │ +40 │ +1 │ empty \[line\] 2 ", shown)
+    assert "ä [b].txt@112: invalid literal for int() with base 10: '[bad]'" in shown
+    assert "Awkward_greatest: inf\nAwkward_tokens:\n  [0,5): 4\n  [5,inf): 35\n  nan: 1\n" in shown
+    assert "split empty: 0 records in 1 shards\nsplit eval: 10 records in 1 shards\nsplit train: 30 records" in shown
+    states = {each["name"]: each["state"] for each in strictly("stats", one, "--json")["units"][1]["statistics"]}
+    assert states["Awkward_greatest"] == {"value": "inf"}
+    assert states["Awkward_tokens"]["buckets"] == [0, 5, "inf"]
+    assert "dropped by Awkward: empty [line]" in told("why", "ä [b].txt@110", one)
+    assert "big: np.uint64(18446744073709551615)" in told("inspect", one, "--split", "eval", "-n", "1")
+    assert "40 records in 3 shards" in told("verify", one)
+    medians = {
+        (each["split"], each["name"]): each["medians"] for each in strictly("diff", one, two, "--json")["drift"]
+        if each["quantity"] == "value"
+    }  # fmt: skip
+    for split in ("train", "eval"):
+        for index, cache in enumerate((one, two)):
+            found = [example["value"] for example in Cache.open(cache)[split] if example["value"] == example["value"]]
+            if found:
+                assert float(medians[split, "value"][index]) == np.median(found)

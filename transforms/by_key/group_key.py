@@ -70,6 +70,7 @@ class GroupKey:
             return record_place(context.record_id).file
         if callable(self.of):
             return self.of(record)
+        assert isinstance(self.of, str)  # a result has become a ClusterKey
         if isinstance(record, Mapping):
             if self.of in record:
                 return record[self.of]
