@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -32,12 +33,44 @@ def parameters(function: Any) -> dict[str, inspect.Parameter]:
         return {}
 
 
+def bound_names(function: Any) -> frozenset[str]:
+    """Names of the keyword arguments that a `functools.partial` has bound, also inside of others and of decorators."""
+    names: set[str] = set()
+    while True:
+        if isinstance(function, functools.partial):
+            names.update(function.keywords)
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            return frozenset(names)
+
+
+def injectable(transform: Any) -> frozenset[str]:
+    """Names that `add_kwargs_to_transform` gives a value: parameters that are not bound, and fields of a dataclass."""
+    return _fields(transform) | (parameters(transform).keys() - bound_names(transform))
+
+
 def add_kwargs_to_transform(transform: Any, **kwargs: Any) -> Any:
-    """Binds those keyword arguments that the function takes: `f(ds, output_features)` → `f(ds)`."""
-    accepted = parameters(transform)
-    everything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values())
-    bound = {name: value for name, value in kwargs.items() if everything or name in accepted}
+    """A function or a callable dataclass with those arguments that it takes: `f(ds, output_features)` → `f(ds)`.
+
+    Fields of a dataclass are replaced, whatever they hold. What a `functools.partial` has bound stays. A function with
+    `**kwargs` is given what it names.
+    """
+    fields = _fields(transform)
+    replaced = {name: value for name, value in kwargs.items() if name in fields}
+    if replaced:
+        transform = dataclasses.replace(transform, **replaced)
+    accepted = injectable(transform) - fields
+    bound = {name: value for name, value in kwargs.items() if name in accepted}
     return functools.partial(transform, **bound) if bound else transform
+
+
+def _fields(transform: Any) -> frozenset[str]:
+    """Fields of an object of a callable dataclass; none of anything else, such as a typed stage."""
+    if not dataclasses.is_dataclass(transform) or isinstance(transform, type) or not callable(transform):
+        return frozenset()
+    return frozenset(field.name for field in dataclasses.fields(transform) if field.init)
 
 
 def required_positional(function: Any) -> list[str]:

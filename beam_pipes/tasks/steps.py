@@ -19,7 +19,7 @@ from beam_pipes.tasks.examples import dataset_from_examples, examples_from_datas
 from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.python_step import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
-from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, parameters
+from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
 from beam_pipes.tasks.token_column import TokenColumn
 
 BoundStep = Callable[[Any, int], Iterable[Any]]
@@ -57,8 +57,8 @@ class Step:
         self.is_python_map = isinstance(function, PythonMap)
         self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
-        self._bound = frozenset(bound)
-        self._python_form: Callable[..., Any] | None = form and functools.partial(form, **bound)
+        # A dataclass is filled as it is: a partial around it would hide its fields.
+        self._python_form: Callable[..., Any] | None = functools.partial(form, **bound) if form and bound else form
         columns = getattr(function, "column_form", None)
         self._column_form: Callable[..., Any] | None = columns and functools.partial(columns, **bound)
         self._function = function
@@ -93,18 +93,15 @@ class Step:
 
     @property
     def takes_sequence_length(self) -> bool:
-        if self.is_pipeline or "sequence_length" in self._bound:
+        if self.is_pipeline:
             return False
-        return "sequence_length" in parameters(self.preprocessor)
+        function = self._python_form if self.is_python_map else self.preprocessor
+        return "sequence_length" in injectable(function)
 
     @property
     def takes_seeds(self) -> bool:
         function = self._function
         return bool(getattr(function, "takes_seeds", False) or getattr(function, "takes_generator", False))
-
-    def _injected(self, context: StepContext) -> dict[str, Any]:
-        """What the task gives to this step; what is bound to it already stays."""
-        return {name: value for name, value in context.injected.items() if name not in self._bound}
 
     def _check_arguments(self) -> None:
         if self.is_pipeline:
@@ -135,7 +132,7 @@ class Step:
         """The step applied to a `tf.data.Dataset`."""
         if self.has_dataset_form:
             current_seed_manager().begin_step()
-            return add_kwargs_to_transform(self.preprocessor, **self._injected(context))(dataset)
+            return add_kwargs_to_transform(self.preprocessor, **context.injected)(dataset)
         step = self.bind(context)
         return dataset_from_examples(
             lambda: _over(step, examples_from_dataset(dataset)),
@@ -150,7 +147,7 @@ class Step:
     def bind_columns(self, context: StepContext) -> Callable[[Mapping[str, TokenColumn]], Mapping[str, TokenColumn]]:
         """The step on columns of many examples."""
         assert self._column_form is not None
-        return add_kwargs_to_transform(self._column_form, **self._injected(context))  # type: ignore[no-any-return]
+        return add_kwargs_to_transform(self._column_form, **context.injected)  # type: ignore[no-any-return]
 
     def bind(self, context: StepContext) -> BoundStep:
         """The step on single examples: called with one and its position, it gives what it makes of it.
@@ -165,7 +162,7 @@ class Step:
             assert seed is not None
             return functools.partial(self._run_pipeline, context, seed, RecordContext(seed=seed.seed, unit=self.name))
         assert self._python_form is not None
-        function = add_kwargs_to_transform(self._python_form, **self._injected(context))
+        function = add_kwargs_to_transform(self._python_form, **context.injected)
         return functools.partial(self._run_function, context, function, seed)
 
     def _run_function(
