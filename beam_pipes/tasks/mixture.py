@@ -106,6 +106,23 @@ class Mixture(DatasetProviderBase):
     # Rates.
 
     @property
+    def entries(self) -> Sequence[tuple[Task | Mixture, Rate]]:
+        """The tasks and mixtures of the declaration, each with its rate: a number, or a function of the task."""
+        return tuple(self._entries)
+
+    @property
+    def has_rate_functions(self) -> bool:
+        """Some rate, here or in a mixture inside, is a function of the task."""
+        inside = (entry.has_rate_functions for entry, _ in self._entries if isinstance(entry, Mixture))
+        return any(callable(rate) for _, rate in self._entries) or any(inside)
+
+    def with_entries(self, name: str, entries: Sequence[tuple[Task | Mixture, Rate]]) -> Mixture:
+        """A mixture under another name, of other entries, that mixes them in the same way."""
+        return Mixture(
+            name, entries, sample_fn=self._sample_fn, source_info=self._source_info, exhaustion=self._exhaustion
+        )
+
+    @property
     def tasks(self) -> list[Task]:
         """All tasks, those of nested mixtures included, each once, sorted by name."""
         found: dict[str, Task] = {}

@@ -29,7 +29,8 @@ def mixture_or_task_with_new_vocab(
 
     Args:
         mixture_or_task: a name or an object.
-        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`.
+        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, and
+            mixtures inside it `{new name}.{mixture}`. Rates that are functions are called with the new tasks.
         new_vocab: the vocabulary of every feature.
         new_output_features: the features, instead.
         add_to_seqio_registry: register what is made.

@@ -79,7 +79,8 @@ def mixture_or_task_with_truncated_data(
 
     Args:
         mixture_or_task: a name or an object.
-        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`.
+        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, and
+            mixtures inside it `{new name}.{mixture}`. Rates that are functions are called with the new tasks.
         split_sizes: split → examples of each task.
         add_to_seqio_registry: register what is made.
     """

@@ -10,7 +10,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
 from beam_pipes.tasks.mixture import Mixture
 from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry
-from beam_pipes.tasks.signatures import parameters
+from beam_pipes.tasks.signatures import add_kwargs_to_transform
 from beam_pipes.tasks.task import Task
 from beam_pipes.tasks.trimming import trim_dataset
 
@@ -52,7 +52,7 @@ def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], di
         return dataset
 
     steps = [
-        functools.partial(step, sequence_length=fixed) if _takes_length(step) else step
+        add_kwargs_to_transform(step, sequence_length=fixed)
         for step in task.preprocessors
         if not isinstance(step, CacheDatasetPlaceholder)
     ]
@@ -69,21 +69,21 @@ def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], di
     )
 
 
-def _takes_length(step: Any) -> bool:
-    return "sequence_length" in parameters(step)
-
-
 def add_fully_cached_mixture(
     mixture_name: str, sequence_length: Mapping[str, int], disallow_shuffling: bool = False
 ) -> Mixture:
-    """Registers a mixture of the fully cached tasks of another one, at the same rates."""
-    mixture = MixtureRegistry.get(mixture_name)
-    return MixtureRegistry.add(
-        fully_cached_name(mixture_name, sequence_length),
-        [
-            (add_fully_cached_task(task.name, sequence_length, disallow_shuffling).name, mixture.get_rate(task))
-            for task in mixture.tasks
-        ],
-        sample_fn=mixture.sample_fn,
-        exhaustion=mixture.exhaustion,
-    )
+    """Registers a mixture of the fully cached tasks of another one, at the same rates.
+
+    A rate that is a function is called with the fully cached task, whose number of examples may be another one.
+    """
+
+    def cached(entry: Task | Mixture) -> Task | Mixture:
+        if isinstance(entry, Task):
+            return add_fully_cached_task(entry.name, sequence_length, disallow_shuffling)
+        entries = [(cached(inner), rate) for inner, rate in entry.entries]
+        return entry.with_entries(fully_cached_name(entry.name, sequence_length), entries)
+
+    mixture = cached(MixtureRegistry.get(mixture_name))
+    assert isinstance(mixture, Mixture)
+    MixtureRegistry.add_provider(mixture.name, mixture)
+    return mixture
