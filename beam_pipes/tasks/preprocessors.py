@@ -54,7 +54,8 @@ def tokenize(
 
     Args:
         copy_pretokenized: keep the text.
-        with_eos: append EOS where the feature asks for it (`add_eos`).
+        with_eos: append EOS where the feature asks for it (`add_eos`). Of several texts in a vector, which are one
+            sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` puts one behind each.
     """
 
     def tokenize_one(example: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -73,14 +74,14 @@ def tokenize_impl(
 
     def encode(name: str, feature: Feature, value: Any) -> Any:
         encoded = feature.vocabulary.encode_tf(value)
-        return _append_to_last_axis(encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
+        return _end_sequences(encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
 
     return tokenize_features(features, output_features, copy_pretokenized, encode)
 
 
 @with_python_form(python_forms.tokenize_and_append_eos)
 def tokenize_and_append_eos(dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True) -> Any:
-    """`tokenize`, then EOS behind every feature that asks for it, in one pass."""
+    """`tokenize(..., with_eos=True)`: EOS at the end of every feature that asks for it, in one pass."""
     return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
 
 
@@ -155,13 +156,35 @@ def _append_to_last_axis(value: Any, scalar: int) -> Any:
     tf = tensorflow("append_eos")
     rank = value.shape.rank
     if isinstance(value, tf.RaggedTensor):
-        if rank == 1:
-            return tf.concat([value, tf.constant([scalar], value.dtype)], axis=0)
-        ends = tf.ones_like(value[..., :1].to_tensor(shape=[*[None] * (rank - 1), 1])) * tf.cast(scalar, value.dtype)
-        return tf.concat([value, tf.RaggedTensor.from_tensor(ends, ragged_rank=rank - 1)], axis=-1)
+        if rank > 2:
+            return value.with_values(_append_to_last_axis(value.values, scalar))
+        return tf.concat([value, tf.fill([value.nrows(), 1], tf.cast(scalar, value.dtype))], axis=1)
     shape = tf.concat([tf.shape(value)[:-1], [1]], axis=0)
     joined = tf.concat([value, tf.fill(shape, tf.cast(scalar, value.dtype))], axis=-1)
     return tf.ensure_shape(joined, [*value.shape[:-1], None])
+
+
+def _end_sequences(value: Any, eos: int) -> Any:
+    """EOS behind the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
+
+    A sequence without items has no end to put it to, and stays empty.
+    """
+    tf = tensorflow("tokenize")
+    rank = value.shape.rank
+    if rank == 1:
+        return _append_to_last_axis(value, eos)
+    if not isinstance(value, tf.RaggedTensor):
+        value = tf.RaggedTensor.from_tensor(value, ragged_rank=rank - 1)
+    if rank > 3:
+        return value.with_values(_end_sequences(value.values, eos))
+    items = value if rank == 2 else value.values
+    splits = tf.stack([tf.zeros((), tf.int64), items.nrows()]) if rank == 2 else value.row_splits
+    starts, ends = splits[:-1], splits[1:]
+    last = tf.boolean_mask(ends, ends > starts) - 1
+    counts = tf.scatter_nd(last[:, None], tf.ones_like(last), items.nrows()[None])
+    eos_of_last = tf.RaggedTensor.from_row_lengths(tf.fill(tf.shape(last), tf.cast(eos, items.dtype)), counts)
+    ended = tf.concat([items, eos_of_last], axis=1)
+    return ended if rank == 2 else value.with_values(ended)
 
 
 @with_column_form(column_forms.truncate_inputs_left)

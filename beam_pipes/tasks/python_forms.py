@@ -32,15 +32,17 @@ def tokenize(
     example: Example, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
 ) -> dict[str, Any]:
     def encode(name: str, feature: Feature, value: Any) -> Any:
-        encoded = _encode(name, feature, value)
-        return _with_eos(name, encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
+        return _encode(name, feature, value, eos_of(name, feature) if with_eos and feature.add_eos else None)
 
     return tokenize_features(example, output_features, copy_pretokenized, encode)
 
 
-def _encode(name: str, feature: Feature, value: Any) -> Any:
+def _encode(name: str, feature: Feature, value: Any, eos: int | None) -> Any:
+    """The ids of a text or of a vector of texts; of several, the last one ends in `eos`."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         rows = [np.asarray(feature.vocabulary.encode(text), np.int32) for text in value]
+        if rows and eos is not None:
+            rows[-1] = _with_eos(name, rows[-1], eos)
         if len({len(row) for row in rows}) > 1:
             raise TaskError(
                 f"feature '{name}' is a vector of texts of different lengths, which is ragged: tokenize it in a "
@@ -50,7 +52,16 @@ def _encode(name: str, feature: Feature, value: Any) -> Any:
             )
         return np.stack(rows) if rows else np.zeros((0, 0), np.int32)
     encoded = feature.vocabulary.encode(value)
-    return np.asarray(encoded, np.int32) if isinstance(encoded, list) else encoded
+    encoded = np.asarray(encoded, np.int32) if isinstance(encoded, list) else encoded
+    if eos is None:
+        return encoded
+    if np.ndim(encoded) > 1:
+        raise TaskError(
+            f"feature '{name}' holds {len(encoded)} sequences, of which the last one ends in EOS, so that they are "
+            "ragged: tokenize it in a dataset preprocessor, or append EOS to each with append_eos",
+            feature=name,
+        )
+    return _with_eos(name, encoded, eos)
 
 
 def tokenize_and_append_eos(

@@ -70,12 +70,36 @@ def test_tokenize_appends_eos_where_the_feature_asks_for_it() -> None:
     assert sorted(alone) == ["inputs", "other", "targets"]
 
 
-def test_a_vector_of_texts_becomes_ragged() -> None:
+def test_a_vector_of_texts_becomes_ragged_and_ends_once() -> None:
+    features = {"targets": Feature(BYTES, rank=2)}
     dataset = tf.data.Dataset.from_tensors({"targets": tf.constant(["ab", "c"])})
 
-    (example,) = preprocessors.tokenize(dataset, {"targets": Feature(BYTES, rank=2)}, with_eos=True)
+    (example,) = preprocessors.tokenize(dataset, features, with_eos=True)
+    (each,) = preprocessors.append_eos(preprocessors.tokenize(dataset, features), features)
 
-    assert example["targets"].to_list() == [[100, 101, 1], [102, 1]]
+    assert example["targets"].to_list() == [[100, 101], [102, 1]]
+    assert each["targets"].to_list() == [[100, 101, 1], [102, 1]]
+
+
+@pytest.mark.parametrize("texts", [["ab", "c"], ["abc"], []], ids=["two", "one", "none"])
+def test_both_forms_end_a_vector_of_texts_at_its_last_one(texts: list[str]) -> None:
+    example = {"targets": np.array([text.encode() for text in texts], object)}
+    dataset = tf.data.Dataset.from_tensors({"targets": tf.constant(texts, tf.string)})
+    features = {"targets": Feature(BYTES, rank=2)}
+
+    (there,) = preprocessors.tokenize_and_append_eos(dataset, features)
+    here = preprocessors.tokenize_and_append_eos.python_form(example, features)
+
+    assert here["targets"].tolist() == there["targets"].to_list()
+
+
+def test_ids_of_several_sequences_are_not_ended_in_python() -> None:
+    features = {"targets": Feature(IDS, rank=2)}
+
+    with pytest.raises(
+        TaskError, match="holds 2 sequences, of which the last one ends in EOS, so that they are ragged"
+    ):
+        preprocessors.tokenize_and_append_eos.python_form({"targets": np.array([[5, 6], [7, 8]])}, features)
 
 
 def test_append_eos_and_append_eos_after_trim() -> None:
