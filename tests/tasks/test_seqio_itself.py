@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipes.tasks import TaskRegistry, get_global_cache_dirs, set_global_cache_dirs
+import beam_pipes.seqio as seqio
+from beam_pipes.tasks import MixtureRegistry, TaskRegistry, get_global_cache_dirs, set_global_cache_dirs
 from runners import LocalOptions, cache_tasks
+from tests.support import seqio_face
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["plain:pairs", "plain:with_eos", "plain:everything"]
@@ -33,6 +35,7 @@ def both(tmp_path_factory) -> Iterator[tuple[Path, dict]]:
         lines = "".join(f"to be {i} or é\tnicht {'x' * i}\n" for i in range(number, number + 5))
         (root / f"train{number}.tsv").write_text(lines, encoding="utf-8")
     (root / "valid.tsv").write_text("a\tb\n")
+    (root / "vocab.txt").write_text("\n".join("[PAD] [UNK] un ##aff ##able the dog [CLS] [SEP]".split()) + "\n")
     before = os.environ.get("TASKS_DATA"), get_global_cache_dirs()
     os.environ["TASKS_DATA"] = str(root)
     set_global_cache_dirs([])
@@ -50,6 +53,7 @@ def both(tmp_path_factory) -> Iterator[tuple[Path, dict]]:
         "read": str(root / "ours"),
         "write": str(root / "theirs"),
         "answer": str(root / "answer.json"),
+        "word_pieces": str(root / "vocab.txt"),
     }
     (root / "request.json").write_text(json.dumps(request))
     ran = subprocess.run(
@@ -117,3 +121,15 @@ def test_we_count_what_seqio_counts(both, name: str) -> None:
         assert ours.keys() - theirs.keys() == {"inputs_chars", "targets_chars"}
     texts = [example["targets_pretokenized"] for example in TaskRegistry.get(name).examples(split="train")]
     assert read[name]["train"]["stats"]["targets_chars"] == sum(len(text.decode()) for text in texts)
+
+
+def test_declarations_mean_here_what_they_mean_there(both) -> None:
+    root, answers = both
+    TaskRegistry.reset()
+    MixtureRegistry.reset()
+
+    ours = {**seqio_face.told(seqio), **seqio_face.word_pieces(seqio, str(root / "vocab.txt"))}
+
+    assert ours == answers["face"]
+    assert ours["rates of by_size, truncated"] == 0.5
+    assert ours["injected into a dataclass"] == "{'targets': 7} ['targets'] own"

@@ -160,7 +160,7 @@ def test_word_pieces_are_the_longest_from_the_left() -> None:
     assert vocabulary.encode("hello unaffable, World!") == [7, 4, 5, 6, 1, 1, 9]
     assert vocabulary.decode([7, 4, 5, 6]) == "hello unaffable"
     assert vocabulary.encode("don't 你好") == [12, 13, 14, 10, 11]
-    assert (vocabulary.sos_id, vocabulary.eos_id, vocabulary.unk_id, vocabulary.vocab_size) == (2, 3, 1, 23)
+    assert (vocabulary.sos_id, vocabulary.eos_id, vocabulary.unk_id, vocabulary.vocab_size) == (2, 3, 1, 24)
 
 
 @pytest.mark.parametrize(

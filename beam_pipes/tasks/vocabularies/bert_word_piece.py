@@ -121,7 +121,8 @@ class BertWordPieceVocabulary(Vocabulary):
 
     @property
     def _base_vocab_size(self) -> int:
-        return len(self._pieces)
+        """The pieces, and one id behind them that no text is encoded to: the original's table has a bucket there."""
+        return len(self._pieces) + 1
 
     def _encode(self, s: Any) -> list[int]:
         return [piece for word in self.words(as_text(s)) for piece in self._pieces_of(word)]
@@ -129,7 +130,7 @@ class BertWordPieceVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         words: list[str] = []
         for i in ids:
-            piece = self._pieces[i]
+            piece = self._pieces[i] if i < len(self._pieces) else self._unknown_token
             if words and self._suffix_indicator and piece.startswith(self._suffix_indicator):
                 words[-1] += piece[len(self._suffix_indicator) :]
             else:

@@ -52,7 +52,8 @@ class ByteVocabulary(Vocabulary):
             tf.cast(tf.io.decode_raw(s, tf.uint8), tf.int32) + _SPECIAL_IDS
             if _is_scalar(tf, s)
             else tf.ragged.map_flat_values(
-                lambda byte: tf.cast(tf.squeeze(tf.io.decode_raw(byte, tf.uint8), -1), tf.int32) + _SPECIAL_IDS,
+                # The fixed length keeps the axis of a text's bytes where there are none at all.
+                lambda byte: tf.cast(tf.io.decode_raw(byte, tf.uint8, fixed_length=1)[:, 0], tf.int32) + _SPECIAL_IDS,
                 tf.strings.bytes_split(s),
             )
         )
