@@ -7,6 +7,7 @@ branches as functions. What such a call does with data nodes is said here.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 import sysconfig
@@ -51,6 +52,7 @@ def do_not_convert(function: F) -> F:
 def _library() -> Any:
     """Malt's transpiler, with the meaning of `if` and its like from here."""
     require("malt", purpose="enable_conditionals=True")
+    importlib.import_module("importlib.util")  # malt uses it and leaves the import to others
     from malt.core import converter
     from malt.impl import api
     from malt.operators import variables

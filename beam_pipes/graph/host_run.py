@@ -19,7 +19,7 @@ from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.scope import Scope
 from beam_pipes.graph.statistics import Done
-from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.tensor_list import TensorList, no_samples
 
 #: What is said where a sample went a way on which a function returns nothing.
 NO_VALUE = "a function with conditions returns nothing for some samples: return a value on all ways"
@@ -124,6 +124,8 @@ class HostRun:
             value = self.held[node.inputs[1]]
             rows = np.intersect1d(rows[chosen == node.operator.branch], value.rows, assume_unique=True)
             outcome = Outcome([value.take(rows)], {})
+        elif not len(rows) and not node.operator.is_source and not node.operator.side_effects:
+            outcome = Outcome([no_samples(output.spec) for output in node.outputs], {})
         elif node.operator.is_source:
             outcome = self.feed(node, self.samples(node, rows))
         else:
@@ -139,14 +141,14 @@ class HostRun:
         if outcome.failures:
             rows = self._bury(node, rows, outcome.failures)
         for output, column in zip(node.outputs, outcome.columns, strict=True):
-            self.held[output] = Held(column, rows)
+            self.held[output] = Held(_as_declared(column, output), rows)
         self._count(node, len(rows), outcome, time.perf_counter() - start)
         for data_node in spent:
             self.held.pop(data_node, None)
 
     def output(self, node: DataNode) -> TensorList:
         """The column of an output, over the samples that went all the way."""
-        return self.held[node].take(self.rows_of(None))
+        return _as_declared(self.held[node].take(self.rows_of(None)), node)
 
     def _chosen(self, predicate: DataNode, rows: Rows) -> npt.NDArray[np.bool_]:
         """The condition, for some rows."""
@@ -200,3 +202,9 @@ class HostRun:
     def _count(self, node: OperatorNode, records: int, outcome: Outcome, secs: float) -> None:
         sizes = tuple(column.nbytes for column in outcome.columns)
         self.tally.done.append((node.name, Done(records, len(outcome.failures), sizes, secs)))
+
+
+def _as_declared(column: TensorList, node: DataNode) -> TensorList:
+    """A column; one of no samples, which cannot say dtype and shape itself, as what the graph knows of the node."""
+    known = node.spec.shape is not None or node.spec.dtype is not None
+    return no_samples(node.spec) if known and not len(column) else column

@@ -16,7 +16,7 @@ from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.made_ahead import MadeAhead
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.tensor_list import TensorList, values_and_lengths
+from beam_pipes.graph.tensor_list import TensorList, no_samples, values_and_lengths
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.loader.state import LoaderState
 
@@ -199,8 +199,7 @@ class GraphIterator:
 
     def _of_no_samples(self, name: str, spec: TensorSpec) -> dict[str, Any]:
         """The same of a batch of which all samples were dropped."""
-        extents = (None,) if spec.shape is None else spec.shape
-        array = np.zeros((0, *[size or 0 for size in extents]), spec.dtype)
+        array = no_samples(spec if spec.shape is not None else TensorSpec(spec.dtype, (None,))).as_array()
         if _is_dense(spec, spec.ndim):
             return {name: array}
         if self._ragged == "values":

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError
+from beam_pipes.graph.tensor_spec import TensorSpec
 
 Array = np.ndarray[Any, Any]
 
@@ -138,6 +139,15 @@ class TensorList:
         what = "ragged" if self._array is None else "×".join(map(str, self._array.shape[1:])) or "scalar"
         layout = f", layout={self.layout!r}" if self.layout else ""
         return f"TensorList({len(self)} × {self.dtype} {what}{layout})"
+
+
+def no_samples(spec: TensorSpec) -> TensorList:
+    """A batch of no samples as the graph declares them: float32 of shape (3, 8, 8) → (0, 3, 8, 8), float32.
+
+    A dimension that varies by sample is 0; where not even the rank is known, the array is (0,).
+    """
+    shape = (0,) if spec.shape is None else (0, *[size or 0 for size in spec.shape])
+    return TensorList(np.zeros(shape, spec.dtype), layout=spec.layout)
 
 
 def values_and_lengths(batch: TensorList) -> tuple[Array, Array]:

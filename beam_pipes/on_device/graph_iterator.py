@@ -15,7 +15,7 @@ from beam_pipes.graph.device_program import Backend, DeviceProgram
 from beam_pipes.graph.feeding import Work
 from beam_pipes.graph.iterator import GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.tensor_list import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.prefetch import Stage
 
@@ -108,6 +108,9 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             for at, row in enumerate(rows.tolist()):
                 samples[row] = array[at]
         ordered = [samples[row] for row in made.run.rows_of(None).tolist()]
+        if not ordered:
+            none = self.shaped(name, no_samples(node.spec), node.spec)
+            return none if back else {key: self._all_placed(key, value) for key, value in none.items()}
         if self._ragged != "list" or (back and ordered):
             columns = TensorList([np.asarray(self.fetched(one)) for one in ordered])
             shaped = self.shaped(name, columns, node.spec)

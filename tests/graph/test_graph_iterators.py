@@ -14,6 +14,7 @@ import pytest
 from graph_outputs import numbered, plain
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import beam_pipes.graph.tfrecord as tfrec
 from beam_pipes.cache.framing import RecordWriter
@@ -385,3 +386,62 @@ def test_what_is_asked_for_wrongly_is_said(files_root: str) -> None:
         len(GraphIterator(reading(files_root, num_shards=11)))
     with pytest.raises(GraphError, match="an epoch holds no batch: 10 samples do not fill one of 11 with last='drop'"):
         reading(files_root, batch_size=11, last="drop").run()
+
+
+def of_five_images(root: Path, *, damaged: bool = False) -> Pipeline:
+    """Batches of two of every second of five images: the second shard is short of one, so its last batch is empty."""
+    (root / "a").mkdir()
+    for number in range(5):
+        image = root / "a" / f"{number}.png"
+        Image.new("RGB", (6, number + 5)).save(image)
+        if damaged:
+            image.write_bytes(b"x")
+
+    @pipeline_def(batch_size=2, on_error="drop")
+    def graph() -> Any:
+        data, label = fn.readers.file(file_root=str(root), shard_id=1, num_shards=2)
+        image = fn.decoders.image(data)
+        small = fn.resize(image, size=(4, 4))
+        normal = fn.crop_mirror_normalize(small, dtype=types.FLOAT, output_layout="CHW")
+        unknown = fn.cast(fn.python_function(image, function=np.copy), dtype=types.INT16)
+        return {
+            "normal": normal,
+            "label": label,
+            "part": image[:, :1] / 255.0,
+            "sent": normal.gpu() * 2,
+            "image": image,
+            "unknown": unknown,
+        }
+
+    return graph()
+
+
+@pytest.mark.parametrize("iterator", [GraphIterator, JaxGraphIterator, TorchGraphIterator])
+@pytest.mark.parametrize("ragged", ["list", "pad", "values"])
+@pytest.mark.parametrize("dropped", [False, True], ids=["no samples", "all dropped"])
+def test_a_batch_of_no_samples_has_the_declared_dtypes_and_shapes(
+    tmp_path: Path, iterator: Any, ragged: str, dropped: bool
+) -> None:
+    batches = list(iterator(of_five_images(tmp_path, damaged=dropped), ragged=ragged))
+    empty = batches[-1]
+
+    expected = {"normal": ("float32", (0, 3, 4, 4)), "sent": ("float32", (0, 3, 4, 4)), "label": ("int32", (0,))}
+    expected["image"] = ("uint8", (0, 0, 3) if ragged == "values" else (0, 0, 0, 3))
+    found = {name: (str(empty[name].dtype).removeprefix("torch."), tuple(empty[name].shape)) for name in expected}
+    assert found == expected
+    assert [str(empty[name].dtype).removeprefix("torch.") for name in ("part", "unknown")] == ["float32", "int16"]
+    if not dropped:
+        whole = batches[0]
+        assert len(batches) == 2 and len(whole["label"]) == 2
+        assert {name: type(empty[name]) for name in ("normal", "sent")} == {
+            n: type(whole[n]) for n in ("normal", "sent")
+        }
+
+
+def test_run_gives_the_declared_dtypes_and_shapes_of_no_samples(tmp_path: Path) -> None:
+    pipe = of_five_images(tmp_path)
+    pipe.run()
+    normal, label, part, sent, image, _ = (one.as_array() for one in pipe.run())
+
+    assert (normal.shape, normal.dtype, label.shape, label.dtype) == ((0, 3, 4, 4), np.float32, (0,), np.int32)
+    assert (sent.shape, sent.dtype, image.dtype, part.dtype) == ((0, 3, 4, 4), np.float32, np.uint8, np.float32)
