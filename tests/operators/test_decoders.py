@@ -53,8 +53,21 @@ def test_jpeg_is_what_pillow_decodes() -> None:
     progressive = encoded("JPEG", progressive=True)
     assert np.abs(decode(progressive).astype(int) - IMAGE).mean() < 3
     assert decode(encoded("JPEG", mode="CMYK")).shape == (25, 40, 3)
-    luma = decode(data, output_type=types.YCbCr)[:, :, 0]
-    assert np.abs(luma - expected @ [0.299, 0.587, 0.114]).max() < 2
+
+
+def test_ycbcr_is_the_studio_range_that_dali_gives() -> None:
+    black_white_red = [[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 255, 0]]
+    blue_grey_yellow = [[0, 0, 255], [128, 128, 128], [255, 255, 0], [10, 200, 90]]
+    pixels = np.array([black_white_red, blue_grey_yellow], np.uint8)
+    there = [  # of fn.color_space_conversion of DALI 2.4
+        [[16, 128, 128], [235, 128, 128], [81, 90, 240], [145, 54, 34]],
+        [[41, 240, 110], [126, 128, 128], [210, 16, 146], [128, 108, 52]],
+    ]
+    exact = decode(encoded("PNG", image=pixels), output_type=types.YCbCr)
+    assert exact.dtype == np.uint8 and exact.tolist() == there
+    large = np.repeat(np.repeat(pixels, 16, 0), 16, 1)
+    jpeg = decode(encoded("JPEG", image=large, quality=100, subsampling=0), output_type=types.YCbCr)
+    assert np.abs(jpeg[8::16, 8::16].astype(int) - there).max() <= 2
 
 
 def test_other_dtypes_have_their_full_range() -> None:

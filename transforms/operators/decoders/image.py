@@ -16,6 +16,10 @@ from beam_pipes.graph.types import DALIImageType
 _JPEG, _PNG, _WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF"
 _CHANNELS = {DALIImageType.RGB: 3, DALIImageType.BGR: 3, DALIImageType.YCbCr: 3, DALIImageType.GRAY: 1}
 _ORIENTATION_TAG = 0x0112
+# RGB to luma and chroma in the studio range of BT.601: luma 16 to 235, chroma 16 to 240 with 128 for grey.
+_LUMA = np.array([0.299, 0.587, 0.114])
+_BLUE, _RED = (np.array([0.0, 0.0, 1.0]) - _LUMA) / 1.772, (np.array([1.0, 0.0, 0.0]) - _LUMA) / 1.402
+_YCBCR = np.stack([_LUMA * 219, _BLUE * 224, _RED * 224]) / 255
 _FASTER = "taken so that graphs move over; it changes nothing here"
 
 
@@ -27,10 +31,12 @@ class Image(Operator):
     What kind of file it is, its first bytes say. JPEG is decoded with libjpeg-turbo, strictly: a file that is cut short
     or damaged is an error, and never a half grey image. Channels of transparency are left out, unless `output_type` is
     ANY_DATA, which keeps what the file has. Other dtypes than uint8 have their full range: 255 becomes 1.0 as float.
+    YCbCr is that of BT.601 in studio range, as DALI's: luma from 16 to 235.
     """
 
     inputs = ("data",)
     devices = ("cpu", "mixed")
+    version = "2"
     output_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space of the output")
     dtype = Constant("dtype", default="uint8", doc="the dtype of the output; the range is stretched to it")
     adjust_orientation = Constant("bool", default=True, doc="whether images are turned as their Exif data says")
@@ -73,7 +79,7 @@ class Image(Operator):
         kind = self.output_type
         try:
             _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
-            if colours in ("CMYK", "YCCK") or kind == DALIImageType.YCbCr:
+            if colours in ("CMYK", "YCCK"):
                 return self._by_pillow(data)
             space = (
                 "GRAY"
@@ -85,6 +91,8 @@ class Image(Operator):
             )
         except ValueError as error:
             raise ValueError(f"the JPEG file of {len(data)} bytes is damaged: {error}") from error
+        if kind == DALIImageType.YCbCr:
+            image = to_ycbcr(image)
         # Most files have no Exif data, and a search in their first bytes is cheaper than parsing them.
         if self.adjust_orientation and b"Exif\0\0" in bytes(data[: 1 << 16]):
             image = turned(image, _orientation(data))
@@ -103,7 +111,10 @@ class Image(Operator):
     def _converted(self, file: Any) -> Any:
         if file.mode.startswith("I;16"):
             image = np.asarray(file).astype(np.uint16)[:, :, None]
-            return image if self.output_type in (DALIImageType.GRAY, DALIImageType.ANY_DATA) else np.repeat(image, 3, 2)
+            if self.output_type in (DALIImageType.GRAY, DALIImageType.ANY_DATA):
+                return image
+            image = np.repeat(image, 3, 2)
+            return to_ycbcr(image) if self.output_type == DALIImageType.YCbCr else image
         kind = self.output_type
         if kind == DALIImageType.ANY_DATA:
             plain = {"1": "L", "P": "RGBA" if "transparency" in file.info else "RGB", "CMYK": "RGB"}
@@ -113,8 +124,18 @@ class Image(Operator):
             return np.asarray(file.convert("L"))[:, :, None]
         if file.mode in ("P", "LA", "PA"):
             file = file.convert("RGBA")
-        array = np.asarray(file.convert("YCbCr" if kind == DALIImageType.YCbCr else "RGB"))
+        array = np.asarray(file.convert("RGB"))
+        if kind == DALIImageType.YCbCr:
+            return to_ycbcr(array)
         return array[:, :, ::-1] if kind == DALIImageType.BGR else array
+
+
+def to_ycbcr(image: Any) -> Any:
+    """RGB as YCbCr of BT.601, uint8 and uint16 alike: white is (235, 128, 128), black (16, 128, 128)."""
+    wider = (int(np.iinfo(image.dtype).max) + 1) // 256
+    limits = np.array([16, 128, 128]) * wider
+    colours = image.astype(np.float32) @ (_YCBCR.T * (wider * 255 / np.iinfo(image.dtype).max)).astype(np.float32)
+    return np.floor(colours + (limits + 0.5).astype(np.float32)).astype(image.dtype)
 
 
 def in_full_range(image: Any, dtype: np.dtype[Any]) -> Any:
