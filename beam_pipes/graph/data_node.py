@@ -143,7 +143,7 @@ class DataNode:
     # Comparison makes nodes, so identity is what a node is hashed by.
     __hash__ = object.__hash__
 
-    # Python's operators are NumPy's ufuncs: `//` and `%` round down, dtypes are promoted as NumPy promotes them.
+    # Python's operators are NumPy's ufuncs, in the dtypes that DALI promotes to: see `basic.arithmetic`.
     __add__, __radd__ = _binary("add"), _reflected("add")
     __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
     __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")

@@ -272,7 +272,7 @@ def test_the_variable_that_differs_is_named() -> None:
         return made
 
     with pytest.raises(
-        ConditionError, match="the variable 'result' should be alike in both branches .*dtype float64"
+        ConditionError, match="the variable 'result' should be alike in both branches .*dtype float32"
     ) as caught:
         values(different_dtype)
     assert caught.value.variable == "the variable 'result'" and "test_conditionals.py" in str(caught.value)

@@ -22,7 +22,7 @@ Step = tuple[str, int]
 PLAIN: dict[str, Callable[[Any, int], Any]] = {
     "add": lambda node, k: node + k,
     "scale": lambda node, k: node * np.int32(k + 1),
-    "divide": lambda node, k: node // (k + 1),
+    "divide": lambda node, k: fn.cast(node, dtype=types.INT32) // (k + 1),
     "reverse": lambda node, k: node[::-1],
     "trim": lambda node, k: node[: 4 - k % 3],
     "flip": lambda node, k: fn.flip(node[None], vertical=k % 2)[0],

@@ -1,7 +1,20 @@
-"""Expressions over data nodes: NumPy's ufuncs, sample by sample, with NumPy's promotion of dtypes."""
+"""Expressions over data nodes: NumPy's ufuncs, sample by sample, in the dtypes that DALI promotes to.
+
+| operands | are computed in |
+| --- | --- |
+| integers of one signedness | the wider one |
+| an unsigned and a signed integer | the signed one where it is wider, else the next wider one, int64 at most |
+| an integer or boolean and a float | the float |
+| a boolean and anything else | the other |
+| `/` of integers | float32 |
+
+A Python `int` is int32 (int64 where it does not fit), a `float` is float32, a `bool` is a boolean. So `uint8 + 100` is
+int32 and does not wrap, and `uint8 / 255.0` is float32. Comparisons compare values, whatever their dtypes.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -40,6 +53,9 @@ _SYMBOLS = {
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
+# Booleans are no numbers to these, and DALI refuses them.
+_OF_NUMBERS = ("add", "subtract", "true_divide", "floor_divide", "remainder", "power")
+
 # Names in the array API, which JAX has and `array_api_compat` gives torch.
 _ARRAY_API = {"true_divide": "divide", "absolute": "abs", "power": "pow"} | {
     "left_shift": "bitwise_left_shift",
@@ -49,12 +65,16 @@ _ARRAY_API = {"true_divide": "divide", "absolute": "abs", "power": "pow"} | {
 
 
 class Arithmetic(Operator):
-    """One ufunc over one or two inputs; a Python number among them takes part weakly, as in NumPy 2."""
+    """One ufunc over one or two inputs; a Python number among them counts as int32 or float32.
+
+    `//` and `%` of integers go towards zero, as in DALI and C: `-7 // 2` is -3, `-7 % 2` is -1.
+    """
 
     op_name = "arithmetic"
     inputs = ("left", "right")
     optional_inputs = 1
     devices = ("cpu", "gpu")
+    version = "2"
 
     ufunc = Constant("str", doc="the name of a ufunc of NumPy")
     left = Constant("any", default=None, doc="a Python number on the left")
@@ -66,20 +86,16 @@ class Arithmetic(Operator):
         return [*inputs, self.right] if self.right is not None else list(inputs)
 
     def _dtypes(self, dtypes: list[Any]) -> tuple[Any, Any]:
-        """The dtype that operands are computed in, and that of the result."""
-        ufunc = getattr(np, self.ufunc)
-        operands = [one if isinstance(one, (bool, int, float)) else np.zeros((), one) for one in dtypes]
-        # A Python boolean is a boolean of NumPy; integers and floats are weak.
-        weak = [type(one) if type(one) in (int, float) else np.asarray(one).dtype for one in operands]
+        """The dtype that operands are computed in, and that of the result; Python numbers stand for themselves."""
         try:
-            resolved = ufunc.resolve_dtypes((*weak, None))
-            for one in operands:
-                if type(one) is int and resolved[0].kind in "iu" and self.ufunc not in _COMPARISONS:
-                    resolved[0].type(one)  # refuses integers that do not fit
+            if self.ufunc in _COMPARISONS:
+                weak = [type(one) if type(one) in (int, float) else _dtype_of(one) for one in dtypes]
+                compared: tuple[Any, Any] = getattr(np, self.ufunc).resolve_dtypes((*weak, None))[::2]
+                return compared
+            return _resolved(self.ufunc, tuple(_dtype_of(one) for one in dtypes))
         except (TypeError, OverflowError) as error:
             shown = " and ".join(str(one) for one in dtypes)
             raise self.refuse(f"`{_SYMBOLS[self.ufunc]}` does not take {shown}: {error}") from error
-        return resolved[0], resolved[-1]
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         operands = self._operands(*inputs)
@@ -92,7 +108,16 @@ class Arithmetic(Operator):
         return TensorSpec(self._dtypes(dtypes)[1], shape, layout)
 
     def run(self, sample: Any, *inputs: Any) -> Any:
-        return np.asarray(getattr(np, self.ufunc)(*self._operands(*inputs)))
+        return np.asarray(self._on_the_host(self._operands(*inputs)))
+
+    def _on_the_host(self, operands: list[Any]) -> Any:
+        if self.ufunc in _COMPARISONS:
+            return getattr(np, self.ufunc)(*operands)
+        compute = self._dtypes([one.dtype if isinstance(one, (np.ndarray, np.generic)) else one for one in operands])[0]
+        if self.ufunc == "floor_divide" and compute.kind == "i":
+            return _towards_zero(np, *(np.asarray(one, compute) for one in operands))
+        ufunc = getattr(np, "fmod" if self.ufunc == "remainder" else self.ufunc)
+        return ufunc(*operands, dtype=compute, casting="unsafe")
 
     def run_arrays(self, xp: Any, *inputs: Any) -> Any:
         # Samples broadcast from the right, as arrays do: new axes go behind the one that counts samples.
@@ -100,22 +125,67 @@ class Arithmetic(Operator):
         wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in inputs]
         operands = self._operands(*wide)
         if xp is np:
-            return getattr(np, self.ufunc)(*operands)
+            return self._on_the_host(operands)
         compute, result = self._dtypes([_numpy_dtype(one) for one in operands])
         if any(type(one) is int and compute.kind in "iu" and not _holds(compute, one) for one in operands):
             # A comparison with a number that no sample can be: all samples compare alike.
             zeros = [one if isinstance(one, int) else np.zeros((), compute) for one in operands]
             alike = xp.astype(xp.zeros_like(wide[0]), getattr(xp, result.name))
             return ~alike if getattr(np, self.ufunc)(*zeros) else alike
-        if self.ufunc != "true_divide" or compute.kind == "f":
-            dtype = getattr(xp, compute.name)
-            operands = [
-                xp.asarray(one, dtype=dtype) if isinstance(one, (bool, int, float)) else one for one in operands
-            ]
-            operands = [xp.astype(one, dtype) for one in operands]
-        name = _ARRAY_API.get(self.ufunc, self.ufunc)
-        made = getattr(xp, name)(*operands)
+        dtype = getattr(xp, compute.name)
+        operands = [xp.asarray(one, dtype=dtype) if isinstance(one, (bool, int, float)) else one for one in operands]
+        operands = [xp.astype(one, dtype) for one in operands]
+        if self.ufunc == "floor_divide":
+            made = _towards_zero(xp, *operands)
+        elif self.ufunc == "remainder":
+            made = xp.fmod(*operands)
+        else:
+            made = getattr(xp, _ARRAY_API.get(self.ufunc, self.ufunc))(*operands)
         return xp.astype(made, getattr(xp, result.name))
+
+
+@functools.lru_cache(maxsize=1024)
+def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The dtype that operands are computed in, and that of the result; raises `TypeError` where there is none."""
+    compute = dtypes[0] if len(dtypes) == 1 else _promoted(*dtypes)
+    if len(dtypes) == 2 and compute.kind == "b" and ufunc in _OF_NUMBERS:
+        raise TypeError("cast one of the booleans to a number, or combine them with & | ^")
+    if ufunc == "true_divide" and compute.kind != "f":
+        compute = np.dtype(np.float32)
+    if ufunc == "floor_divide" and compute.kind == "f":
+        raise TypeError(
+            "DALI divides floats here, and Python rounds down besides; write a / b, and fn.cast to an integer if whole "
+            "numbers are meant"
+        )
+    resolved = getattr(np, ufunc).resolve_dtypes((*[compute] * len(dtypes), None))
+    return compute, resolved[-1]
+
+
+def _promoted(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
+    if left.kind == right.kind or "b" in left.kind + right.kind or "f" not in left.kind + right.kind:
+        made = np.promote_types(left, right)
+        # NumPy goes to float64 where no integer holds both: uint64 and a signed one.
+        return np.dtype(np.int64) if made.kind == "f" and left.kind in "iu" and right.kind in "iu" else made
+    return left if left.kind == "f" else right
+
+
+def _dtype_of(value: Any) -> np.dtype[Any]:
+    """The dtype that an operand counts as: `300` → int32, `0.5` → float32."""
+    if isinstance(value, bool):
+        return np.dtype(bool)
+    if isinstance(value, float):
+        return np.dtype(np.float32)
+    if not isinstance(value, int):
+        return np.dtype(value)
+    for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
+        if _holds(dtype, value):
+            return dtype
+    raise OverflowError(f"{value} does not fit into int64")
+
+
+def _towards_zero(xp: Any, left: Any, right: Any) -> Any:
+    """Whole quotients, rounded towards zero: `-7` by `2` → `-3`."""
+    return xp.floor_divide(left - xp.fmod(left, right), right)
 
 
 def _holds(dtype: Any, value: int) -> bool:
