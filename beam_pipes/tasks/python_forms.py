@@ -51,7 +51,7 @@ def _encode(name: str, feature: Feature, value: Any, eos: int | None) -> Any:
                 feature=name,
             )
         return np.stack(rows) if rows else np.zeros((0, 0), np.int32)
-    encoded = feature.vocabulary.encode(value)
+    encoded: Any = feature.vocabulary.encode(value)
     encoded = np.asarray(encoded, np.int32) if isinstance(encoded, list) else encoded
     if eos is None:
         return encoded

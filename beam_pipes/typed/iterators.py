@@ -18,7 +18,8 @@ def file_iterator(
 ) -> Iterator[bytes]:
     """Yields the raw bytes of each file under `root_dir`, in sorted order of their paths.
 
-    `extension` keeps only files that end in it, with or without its dot. `recurse=False` stays in `root_dir` itself.
+    `extension` keeps only files that end in it, with or without its dot, in upper or lower case: `mid` and `.MID` both
+    take `a.mid` and `B.MID`. `recurse=False` stays in `root_dir` itself.
     Raises `SourceError` where `root_dir` is not a directory.
     """
     root = Path(root_dir)
@@ -26,10 +27,10 @@ def file_iterator(
         raise SourceError(
             f"file_iterator expects a directory, and {str(root)!r} is none. Check root_dir.", path=str(root)
         )
-    suffix = "." + extension.lstrip(".") if extension else ""
+    suffix = "." + extension.lstrip(".").lower() if extension else ""
     names = root.rglob("*") if recurse else root.glob("*")
     for path in sorted(names, key=lambda path: path.relative_to(root).parts):
-        if path.is_file() and path.name.endswith(suffix):
+        if path.is_file() and path.name.lower().endswith(suffix):
             yield path.read_bytes()
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from beam_pipes.engine.counter import Counter
 from beam_pipes.engine.signature import brief
 from beam_pipes.engine.statistic import plain_number
 from beam_pipes.errors import DeclarationError
@@ -24,6 +25,12 @@ class RandomPartition(Pipeline):
     there stay where they are when data is added. `key` makes the choice depend on (seed, name, key) instead, so that
     what belongs together stays together: `key=lambda example: example['speaker']` never splits a speaker. Two
     partitions of one graph choose independently of each other, because they have different names.
+
+    A record is known by where it comes from: by file and position in a build (`poems.txt@15`), by its number in
+    `load_pipeline`, `run_pipeline_serial` and direct calls, which are given values without files. So these split the
+    same values differently than a build does; with `key` all of them agree.
+
+    Statistics: a counter for each output, `<name of the partition>_<output>_count`.
 
     Raises `DeclarationError` where names or probabilities do not fit together, or a key is no str, bytes or int.
 
@@ -75,7 +82,9 @@ class RandomPartition(Pipeline):
         fraction = (int.from_bytes(drawn, "big") >> 11) / 2**53  # below 1
         chosen = bisect.bisect_right(self._bounds, fraction)
         outputs: dict[str, list[Any]] = {name: [] for name in self.partition_names}
-        outputs[self.partition_names[chosen]].append(input_object)
+        name = self.partition_names[chosen]
+        outputs[name].append(input_object)
+        self._set_stats([Counter(f"{name}_count", 1)])
         return outputs
 
     def _key_of(self, input_object: Any) -> bytes:

@@ -41,6 +41,9 @@ def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[Any]) -> LoadedDi
     over all inputs, in the attribute `statistics`.
 
         load_pipeline(SplitWords(), ['to be', 'or not'])  →  ['to', 'be', 'or', 'not']
+
+    A record is known by its number here, and by file and position in a build. Stages that draw by record (`rng()`,
+    `RandomPartition` without `key`) draw the same in every call of `load_pipeline`, but not what they draw in a build.
     """
     account = Account()
     names = pipeline.output_type if isinstance(pipeline.output_type, Mapping) else [pipeline.name]

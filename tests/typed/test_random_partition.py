@@ -5,18 +5,33 @@ from __future__ import annotations
 import math
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipes import Cache, Declaration, FeatureSpec
 from beam_pipes.errors import DeclarationError
-from beam_pipes.typed import DAGPipeline, Input, Output, RandomPartition, load_pipeline
+from beam_pipes.sources import TextLines
+from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, load_pipeline
+from runners.build import build
+from runners.options import LocalOptions
 
 THREE = ["train", "eval", "test"]
 # 99.9 % quantiles of chi-square with 1 and 2 degrees of freedom.
 CHI_SQUARE = {1: 10.83, 2: 13.82}
+
+
+class Text(Pipeline):
+    """A line as an example."""
+
+    input_type = str
+    output_type = dict
+
+    def transform(self, input_object: str) -> list[Any]:
+        return [{"text": input_object}]
 
 
 def by_speaker(example: dict[str, Any]) -> str:
@@ -39,6 +54,37 @@ def test_outputs_are_as_frequent_as_asked(probabilities: list[float], keyed: boo
     expected = {name: 5_000 * p for name, p in zip(names, probabilities, strict=True)}
     chi_square = sum((found[name] - expected[name]) ** 2 / expected[name] for name in names)
     assert chi_square < CHI_SQUARE[len(names) - 1]
+
+
+def test_every_output_is_counted() -> None:
+    loaded = load_pipeline(RandomPartition(int, ["eval", "train"], [0.1], name="Split"), range(500))
+
+    counters = {statistic.name: statistic.count for statistic in loaded.statistics}
+    assert counters == {f"Split_{name}_count": len(values) for name, values in loaded.items()}
+    assert sum(counters.values()) == 500
+
+
+def test_a_key_makes_builds_and_load_pipeline_split_alike(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(60)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+
+    def split(partition: RandomPartition) -> tuple[set[str], set[str]]:
+        text = Text()
+        dag = DAGPipeline({text: Input(str), partition: text, Output(): partition}, "Split")
+        declaration = Declaration(
+            name="split",
+            source=TextLines(str(tmp_path), pattern="*.txt"),
+            pipeline=dag,
+            features={"text": FeatureSpec("str")},
+        )
+        build(declaration, tmp_path / partition.name, options=LocalOptions(workers=1))
+        built = {example["text"] for example in Cache.open(tmp_path / partition.name)["eval"]}
+        return built, {example["text"] for example in load_pipeline(dag, lines)["eval"]}
+
+    built, loaded = split(RandomPartition(dict, ["eval", "train"], [0.3], key=lambda e: e["text"], name="keyed"))
+    assert built == loaded
+    built, loaded = split(RandomPartition(dict, ["eval", "train"], [0.3], name="by_record"))
+    assert built != loaded  # as its docstring says
 
 
 def test_the_last_output_takes_the_rest() -> None:

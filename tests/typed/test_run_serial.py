@@ -165,6 +165,13 @@ class TestFileIterator:
         assert list(file_iterator(tmp_path, "")) == every
         assert list(file_iterator(tmp_path, "txt", recurse=False)) == [b"a.txt", b"b.txt"]
 
+    def test_the_case_of_an_extension_does_not_count(self, tmp_path: Path) -> None:
+        for name in ("A.MID", "b.mid", "c.Mid", "d.midi", "e.mid.bak", "mid"):
+            (tmp_path / name).write_bytes(name.encode())
+
+        for extension in ("mid", ".mid", "MID", ".Mid"):
+            assert list(file_iterator(tmp_path, extension)) == [b"A.MID", b"b.mid", b"c.Mid"]
+
     def test_bytes_are_raw(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"\xff\r\n\x00")
         assert list(file_iterator(tmp_path)) == [b"\xff\r\n\x00"]

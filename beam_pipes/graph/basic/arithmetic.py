@@ -163,7 +163,7 @@ def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[A
 
 def _promoted(left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
     if left.kind == right.kind or "b" in left.kind + right.kind or "f" not in left.kind + right.kind:
-        made = np.promote_types(left, right)
+        made: np.dtype[Any] = np.promote_types(left, right)
         # NumPy goes to float64 where no integer holds both: uint64 and a signed one.
         return np.dtype(np.int64) if made.kind == "f" and left.kind in "iu" and right.kind in "iu" else made
     return left if left.kind == "f" else right
