@@ -70,6 +70,16 @@ def dtype_there(op: Any, left: str, right: str | float) -> np.dtype[Any]:
     return np.dtype(np.float32) if op is operator.truediv and promoted.kind != "f" else promoted
 
 
+def test_all_pairs_of_dtypes_are_promoted_as_in_dali() -> None:
+    with Pipeline(batch_size=1):
+        nodes = {name: fn.external_source(lambda: 0, dtype=name, ndim=0) for name in DTYPES}
+        sums = {(a, b): (nodes[a] + nodes.get(str(b), b)).dtype for a in DTYPES for b in DALI[a]}
+        quotients = {(a, b): (nodes[a] / nodes.get(str(b), b)).dtype for a in DTYPES for b in DALI[a]}
+
+    assert sums == {(a, b): np.dtype(DALI[a][b]) for a in DTYPES for b in DALI[a]}
+    assert quotients == {(a, b): dtype_there(operator.truediv, a, b) for a in DTYPES for b in DALI[a]}
+
+
 @settings(deadline=None, max_examples=80)
 @given(st.sampled_from(BINARY), st.sampled_from(DTYPES), st.sampled_from([*DTYPES, 3, 2.5]), st.booleans(), st.data())
 def test_arithmetic_is_numpys_in_the_dtypes_of_dali(
