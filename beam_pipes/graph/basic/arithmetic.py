@@ -176,10 +176,11 @@ def _dtype_of(value: Any) -> np.dtype[Any]:
     if isinstance(value, float):
         return np.dtype(np.float32)
     if not isinstance(value, int):
-        return np.dtype(value)
-    for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
-        if _holds(dtype, value):
-            return dtype
+        dtype: np.dtype[Any] = np.dtype(value)
+        return dtype
+    for integer in (np.dtype(np.int32), np.dtype(np.int64)):
+        if _holds(integer, value):
+            return integer
     raise OverflowError(f"{value} does not fit into int64")
 
 
