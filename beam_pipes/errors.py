@@ -29,6 +29,7 @@
     │   ├── ReplayError                            dead letters cannot be replayed: build instead
     │   ├── TooManyDeadLettersError
     │   ├── ReconciliationError                    records in ≠ written + dropped + dead
+    │   ├── TakenDownNotFoundError                 records that were taken down are nowhere in the new input
     │   ├── ExpectationError                       the new snapshot is not as the declaration expects
     │   ├── AnalysisError                          an analysis cannot run, or its result is not there yet
     │   ├── WorkerDiedError
@@ -237,6 +238,10 @@ class TooManyDeadLettersError(BuildError):
 
 class ReconciliationError(BuildError):
     """The counts of a stage do not add up: in ≠ out + dropped + dead."""
+
+
+class TakenDownNotFoundError(BuildError):
+    """Records that were taken down are nowhere in the new input: it was not published, or they might be read again."""
 
 
 class ExpectationError(BuildError):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.lineage import lineage_file
+from beam_pipes.cache.lineage import decode_lineage, lineage_file
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
@@ -234,6 +234,9 @@ def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, change
             left.append(dataclasses.replace(task, prior=prior))
         else:
             lineage = f"{directory}/{lineage_file(completion.index, num_shards)}"
+            if decode_lineage(storage_for(lineage).read_bytes(lineage), path=lineage).digests is None:
+                left.append(task)  # built by a version that kept no digests of records
+                continue
             kept = dataclasses.replace(completion, fingerprint=task.fingerprint)
             link_shard(plan.header, task.index, directory, kept, lineage)
     return left

@@ -2,7 +2,8 @@
 
     magic "bp-lineage" | version u16 | bytes of the header u32 | header JSON, padded with spaces to 64 bytes
     steps, one a record: how far it lies behind the one before it in its run; padded with zeros to 64 bytes
-    fates, one a record: a number in the header's list
+    fates, one a record: a number in the header's list; padded with zeros to 64 bytes
+    digests, one a record: the first 8 bytes of the sha256 of its content in the source
     crc32c of everything before u32
 
 The header is `{"fates":[…],"records":n,"runs":[[file,first position,records],…],"types":[dtype of steps, of fates]}`.
@@ -10,6 +11,8 @@ A *run* is a stretch of records of one file in ascending order; runs follow each
 so the *ordinal* of a record (what the index of a shard keeps of it) is its number over all runs. A *fate* is `[]` for
 a record that was written, `[[stage, reason], …]` for one that was dropped, and `{"stage": …, "error": …}` for one that
 is a dead letter. All numbers are little-endian.
+
+By its digest a record is found again wherever it stands in another snapshot (`cache.takedown`). Version 1 has none.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ import numpy as np
 from beam_pipes.errors import CorruptIndexError, UnsupportedFormatError
 
 MAGIC = b"bp-lineage"
-VERSION = 1
+VERSION = 2
+# So much of the sha256 is kept: that one record has the digest of any of 10^9 others by chance is 5 in 10^11.
+DIGEST_BYTES = 8
 DIRECTORY = "lineage"
 # The entry of a manifest's fingerprints that answers for all lineage files of its snapshot.
 LINEAGE = "lineage"
@@ -76,19 +81,22 @@ WRITTEN = Fate(status="written")
 
 
 class LineageWriter:
-    """Collects the lineage of one source shard, batch by batch. 12 bytes a record."""
+    """Collects the lineage of one source shard, batch by batch. 20 bytes a record."""
 
     def __init__(self) -> None:
         self._runs: list[list[Any]] = []
         self._steps = array("Q")
         self._codes = array("I")
+        self._digests = bytearray()
         self._fates: dict[Fate, int] = {WRITTEN: 0}
         self._last = 0
 
-    def add(self, places: Iterable[tuple[str, Sequence[int]]], fates: Mapping[int, Fate]) -> None:
+    def add(
+        self, places: Iterable[tuple[str, Sequence[int]]], fates: Mapping[int, Fate], digests: bytes | Array
+    ) -> None:
         """The records that come next: (file, positions) in order, and the fates of those that were not written.
 
-        `fates` is keyed by the number of the record among these.
+        `fates` is keyed by the number of the record among these; `digests` has 8 bytes for each of them.
         """
         before = len(self._steps)
         for file, positions in places:
@@ -102,6 +110,8 @@ class LineageWriter:
         for number, fate in fates.items():
             codes[number] = self._fates.setdefault(fate, len(self._fates))
         self._codes.frombytes(codes.tobytes())
+        self._digests += bytes(digests)
+        assert len(self._digests) == DIGEST_BYTES * len(self._codes), (len(self._digests), len(self._codes))
 
     def merge_from(self, other: LineageWriter) -> None:
         """Adds the records of `other`, which come next."""
@@ -113,6 +123,7 @@ class LineageWriter:
         renumbered = np.array([self._fates.setdefault(fate, len(self._fates)) for fate in other._fates], np.uint32)
         if len(other._codes):
             self._codes.frombytes(renumbered[np.frombuffer(other._codes, np.uint32)].tobytes())
+        self._digests += other._digests
 
     def _add_run(self, file: str, positions: Array) -> None:
         first = int(positions[0])
@@ -145,13 +156,13 @@ class LineageWriter:
         }
         text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
         text = text.ljust(_aligned(_PREFIX.size + len(text)) - _PREFIX.size)
-        steps = columns[0].tobytes()
+        padded = [column.tobytes() for column in columns]
         body = b"".join(
             [
                 _PREFIX.pack(MAGIC, VERSION, len(text)),
                 text,
-                steps.ljust(_aligned(len(steps)), b"\0"),
-                columns[1].tobytes(),
+                *(column.ljust(_aligned(len(column)), b"\0") for column in padded),
+                self._digests,
             ]
         )
         return body + _CRC.pack(google_crc32c.value(body))
@@ -161,13 +172,15 @@ class LineageWriter:
 class ShardLineage:
     """The lineage of one source shard.
 
-    `runs` are (file, first ordinal, records); `positions` (n,) uint64, `codes` (n,) numbers in `fates`.
+    `runs` are (file, first ordinal, records); `positions` (n,) uint64, `codes` (n,) numbers in `fates`. `digests` (n,)
+    uint64 tell contents apart; None in a file of version 1.
     """
 
     runs: tuple[tuple[str, int, int], ...]
     positions: Array
     codes: Array
     fates: tuple[Fate, ...]
+    digests: Array | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -236,20 +249,20 @@ def decode_lineage(data: bytes, *, path: str) -> ShardLineage:
     computed = google_crc32c.value(data[: -_CRC.size])
     if stored != computed:
         raise _corrupt(path, f"expected checksum {computed:#010x}, found {stored:#010x}")
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise UnsupportedFormatError(
-            f"{path}: expected lineage of version {VERSION}, found version {version}. Read it with the version of "
+            f"{path}: expected lineage of version 1 or {VERSION}, found version {version}. Read it with the version of "
             "beam-pipes that wrote it, or build the cache again.",
             path=path,
             found=version,
         )
     try:
-        return _parsed(data, _PREFIX.size + header_bytes)
+        return _parsed(data, _PREFIX.size + header_bytes, version=version)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise _corrupt(path, str(error)) from error
 
 
-def _parsed(data: bytes, start: int) -> ShardLineage:
+def _parsed(data: bytes, start: int, *, version: int) -> ShardLineage:
     header = json.loads(data[_PREFIX.size : start])
     records, types = header["records"], header["types"]
     if type(records) is not int or not 0 <= records <= len(data):
@@ -258,10 +271,16 @@ def _parsed(data: bytes, start: int) -> ShardLineage:
         raise ValueError(f"expected two of the types {', '.join(_TYPES)}, found {types!r:.80}")
     steps_bytes = records * np.dtype(types[0]).itemsize
     codes_start = start + _aligned(steps_bytes)
-    if codes_start + records * np.dtype(types[1]).itemsize != len(data) - _CRC.size:
+    codes_bytes = records * np.dtype(types[1]).itemsize
+    digests_start = codes_start + _aligned(codes_bytes)
+    whole = codes_start + codes_bytes if version == 1 else digests_start + records * DIGEST_BYTES
+    if whole != len(data) - _CRC.size:
         raise ValueError(f"expected columns for {records} records, found {len(data)} bytes in all")
     steps = np.frombuffer(data, types[0], records, start) if records else np.empty(0, np.uint8)
     codes = np.frombuffer(data, types[1], records, codes_start) if records else np.empty(0, np.uint8)
+    digests = None
+    if version > 1:
+        digests = np.frombuffer(data, "<u8", records, digests_start) if records else np.empty(0, np.uint64)
     fates = tuple(map(Fate.from_json, header["fates"]))
     if records and int(codes.max()) >= len(fates):
         raise ValueError(f"record {int(np.argmax(codes))} has fate {int(codes.max())} of {len(fates)}")
@@ -281,7 +300,7 @@ def _parsed(data: bytes, start: int) -> ShardLineage:
         end += count
     if end != records:
         raise ValueError(f"the runs have {end} records, expected {records}")
-    return ShardLineage(runs=tuple(runs), positions=positions, codes=codes, fates=fates)
+    return ShardLineage(runs=tuple(runs), positions=positions, codes=codes, fates=fates, digests=digests)
 
 
 def _corrupt(path: str, problem: str) -> CorruptIndexError:

@@ -70,28 +70,58 @@ class Lineage:
         An id is `file@position`, or a file, which stands for all of its records.
         """
         wanted = list(dict.fromkeys(ids))
+        matched: set[str] = set()
+        found: dict[int, list[Any]] = {}
+        for index, _, record_id, ordinals in self._matches(wanted):
+            matched.add(record_id)
+            found.setdefault(index, []).append(ordinals)
+        by_shard = {index: np.unique(np.concatenate(parts)) for index, parts in found.items()}
+        return by_shard, [each for each in wanted if each not in matched]
+
+    def contents_of(self, ids: Iterable[str]) -> dict[str, Any]:
+        """The digests of the records that each id names: id → (k,) uint64, ascending; ids that match nothing left out.
+
+        Empty for a snapshot that was built by a version which kept no digests.
+        """
+        found: dict[str, list[Any]] = {}
+        for _, shard, record_id, ordinals in self._matches(list(dict.fromkeys(ids))):
+            if shard.digests is not None:
+                found.setdefault(record_id, []).append(shard.digests[ordinals])
+        return {record_id: np.unique(np.concatenate(parts)) for record_id, parts in found.items()}
+
+    @functools.cached_property
+    def has_digests(self) -> bool:
+        """Whether records can be found by their content; False where a version built it that kept no digests."""
+        return not self.num_shards or self.shard(0).digests is not None
+
+    def find_contents(self, digests: Any) -> Iterator[tuple[int, ShardLineage, Any]]:
+        """Where records with these digests (uint64, ascending) stand: (source shard, its lineage, ascending ordinals).
+
+        Shards without any are left out.
+        """
+        for index, shard in enumerate(self):
+            if shard.digests is not None and len(shard) and len(digests):
+                at = np.minimum(np.searchsorted(digests, shard.digests), len(digests) - 1)
+                ordinals = np.flatnonzero(digests[at] == shard.digests)
+                if len(ordinals):
+                    yield index, shard, ordinals
+
+    def _matches(self, ids: list[str]) -> Iterator[tuple[int, ShardLineage, str, Any]]:
+        """(source shard, its lineage, id, ordinals) wherever an id matches."""
         by_file: dict[str, dict[int, str]] = {}
-        for each in wanted:
+        for each in ids:
             file, at, position = each.rpartition("@")
             if at and file and position.isascii() and position.isdecimal() and len(position) < 20:
                 by_file.setdefault(file, {})[min(int(position), _MAX_POSITION)] = each
-        whole = set(wanted)
-        matched: set[str] = set()
-        found: dict[int, Any] = {}
+        whole = set(ids)
         for index, shard in enumerate(self):
-            parts = []
             for file in shard.files:
                 if file in whole:
-                    matched.add(file)
-                    parts.append(shard.ordinals_at(file))
+                    yield index, shard, file, shard.ordinals_at(file)
                 if file in by_file:
                     positions = np.array(sorted(by_file[file]), np.uint64)
-                    ordinals = shard.ordinals_at(file, positions)
-                    matched.update(by_file[file][int(position)] for position in shard.positions[ordinals])
-                    parts.append(ordinals)
-            if sum(map(len, parts)):
-                found[index] = np.unique(np.concatenate(parts))
-        return found, [each for each in wanted if each not in matched]
+                    for ordinal in shard.ordinals_at(file, positions):
+                        yield index, shard, by_file[file][int(shard.positions[ordinal])], np.array([ordinal])
 
     def _unknown(self, record_id: str, file: str, position: int) -> UnknownRecordError:
         files = {name for shard in self for name in shard.files}

@@ -214,12 +214,15 @@ class Cache:
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """The records that failed in the build, in the order of source shards; not those that are taken down."""
-        removed = self.takedowns.ids
+        rows, ids = self._takedowns.of_dead_letters(sum(entry.records or 0 for entry in self.manifest.dead_letters))
+        removed = set(rows.tolist())
+        number = 0
         for entry in self.manifest.dead_letters:
             for payload in read_records(os.path.join(self.directory, *entry.file.split("/"))):
                 letter = DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload))
-                if not removed or not {letter.source, f"{letter.source}@{letter.position}"} & removed:
+                if number not in removed and not {letter.source, letter.record_id} & ids:
                     yield letter
+                number += 1
 
     @property
     def takedowns(self) -> Overlay:

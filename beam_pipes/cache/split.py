@@ -19,7 +19,7 @@ from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import Storage, storage_for
-from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_ins
+from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
 from beam_pipes.errors import CacheError, RecordRemovedError, SpecError
 
 Array = np.ndarray[Any, Any]
@@ -157,14 +157,14 @@ class Split:
         if len(removed):
             shard, position = self._files.place_one(index)
             row = int(self._files.begins[shard]) + position
-            index = int(stand_ins([row], removed, len(self), where=repr(self))[0])
+            index = int(self._stand_ins([row], removed)[0])
         return self._files.payload(index)
 
     @property
     def removed_rows(self) -> Array:
         """(k,) int64: the records that are taken down at this moment, ascending.
 
-        Whatever is read of one of them is that of its stand-in, the next record in stored order that is not removed.
+        Whatever is read of one of them is that of its stand-in: a record that is not removed, drawn for this one.
         """
         if self._takedowns is None:
             return np.empty(0, np.int64)
@@ -223,8 +223,15 @@ class Split:
         places = self._files.place(indices)
         removed = self.removed_rows
         if len(removed):
-            return self._files.place(stand_ins(places.indices, removed, len(self), where=repr(self)))
+            return self._files.place(self._stand_ins(places.indices, removed))
         return places
+
+    def _stand_ins(self, rows: Any, removed: Array) -> Array:
+        return stand_ins(rows, removed, len(self), key=self._stand_in_key, where=repr(self))
+
+    @functools.cached_property
+    def _stand_in_key(self) -> int:
+        return stand_in_key(self._manifest.snapshot, self.name)
 
     def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
         """(n,) int64: the leading dimension of a feature in every record, from the index alone; bytes of a text.

@@ -1,11 +1,14 @@
 """Takedowns: records that readers must not give any more, in one file beside the manifest, `takedown.json`.
 
-A *takedown* names source records. The file holds all of them, and for each published snapshot the *rows* (indices of
-a split) that they are; readers look at the rows only. It is replaced in one step, bears its own checksum, and is looked
-at again before each read, so that it holds for whoever has the cache open already. Bytes of shards do not change.
+A *takedown* names source records by their ids, and keeps a digest of the *content* of each record that they matched:
+an id says where a record stood, and in the next input another one may stand there. The file holds all takedowns, and
+for each published snapshot the *rows* (indices of a split) that they are; readers look at the rows only. It is replaced
+in one step, bears its own checksum, and is looked at again before each read, so that it holds for whoever has the cache
+open already. Bytes of shards do not change.
 
-Rows keep their numbers. The place of a removed row is taken by its *stand-in*: the next row of the split, in stored
-order and cyclically, that is not removed.
+Rows keep their numbers. The place of a removed row is taken by its *stand-in*: a row that is not removed, drawn by the
+snapshot, the split and the number of the removed row. All rows that are left are drawn alike, and a later takedown
+moves only those stand-ins that it removes.
 
 A snapshot that the file does not know is not read while a takedown is in force: nobody has looked which of its rows are
 meant.
@@ -14,15 +17,17 @@ meant.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from beam_pipes.cache.checked_json import canonical_json, parse_object
+from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.cache.storage import Storage, storage_for
 from beam_pipes.errors import (
     CacheNotFoundError,
@@ -33,20 +38,35 @@ from beam_pipes.errors import (
 )
 
 FILE_NAME = "takedown.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+# Beside the splits of a snapshot: its dead letters, numbered in their order.
+DEAD_LETTERS = "dead_letters"
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
+Digests = np.ndarray[Any, np.dtype[np.uint64]]
 
 _NO_ROWS: Rows = np.empty(0, np.int64)
 _NO_ROWS.setflags(write=False)
 _MAX_ROW = 1 << 62
+
+_SINCE_VERSION_2 = {"gone", "next_build", "contents"}
+
+# How often a removed row draws a stand-in among all rows: with nine rows in ten removed, one row in 29 draws in vain.
+_DRAWS = 32
+_GAMMA = 0x9E3779B97F4A7C15
+_MASK_64 = (1 << 64) - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Takedown:
     """One takedown: its number (from 1), when (UTC, ISO 8601), by whom, why, and the record ids that it names.
 
-    An id is `file@position`, or a file for all records of it. `undone` is when it was taken back, or None.
+    An id is `file@position`, or a file for all records of it. `contents` maps each id that has matched records to their
+    digests (lineage has them), ascending, 8 bytes each. From then on the takedown means these contents, wherever they
+    stand; an id that is not there yet waits for a build that reads it (`next_build`: also where it matches something
+    in what is published). `gone` is since when its records may be missing from the input, `undone` when it was taken
+    back, or None.
     """
 
     number: int
@@ -55,9 +75,31 @@ class Takedown:
     reason: str
     ids: tuple[str, ...]
     undone: str | None = None
+    gone: str | None = None
+    next_build: bool = False
+    contents: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The ids that have not matched anything yet."""
+        return tuple(each for each in self.ids if each not in self.contents)
+
+    def digests(self, ids: Iterable[str] | None = None) -> Digests:
+        """(k,) uint64, ascending: the digests of all records that it means, or that some of its ids do."""
+        parts = [self.contents[each] for each in (self.contents if ids is None else ids)]
+        return np.unique(np.frombuffer(b"".join(parts), "<u8"))
+
+    def with_contents(self, contents: Mapping[str, Digests]) -> Takedown:
+        """The same takedown, these ids meaning these contents besides those that they mean already."""
+        merged = dict(self.contents)
+        for each, digests in contents.items():
+            known = np.frombuffer(merged.get(each, b""), "<u8")
+            merged[each] = np.union1d(known, digests).astype("<u8").tobytes()
+        return dataclasses.replace(self, contents=merged)
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "ids": list(self.ids)}
+        contents = {each: digests.hex() for each, digests in self.contents.items()}
+        return {**dataclasses.asdict(self), "ids": list(self.ids), "contents": contents}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +119,12 @@ class Overlay:
     def ids(self) -> frozenset[str]:
         """All ids of the takedowns in force."""
         return frozenset(each for takedown in self.in_force for each in takedown.ids)
+
+    @property
+    def digests(self) -> Digests:
+        """(k,) uint64, ascending: the digests of all records that the takedowns in force mean."""
+        parts = [takedown.digests() for takedown in self.in_force]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
 
     def to_bytes(self) -> bytes:
         """Canonical JSON; rows as runs `[first, number of rows]`."""
@@ -111,9 +159,9 @@ class Overlay:
         if stored != computed or type(stored) is not int:
             raise _corrupt(path, f"expected checksum {computed}, found {stored!r:.40}")
         version = made.get("format_version")
-        if type(version) is not int or version != FORMAT_VERSION:
+        if type(version) is not int or version not in (1, FORMAT_VERSION):
             raise UnsupportedFormatError(
-                f"{path}: expected takedowns of version {FORMAT_VERSION}, found version {version!r:.40}. Read the "
+                f"{path}: expected takedowns of version 1 or {FORMAT_VERSION}, found version {version!r:.40}. Read the "
                 "cache with the version of beam-pipes that wrote them.",
                 path=path,
                 found=version,
@@ -121,7 +169,7 @@ class Overlay:
         try:
             return cls(
                 revision=_count(made["revision"]),
-                takedowns=tuple(map(_takedown, made["takedowns"])),
+                takedowns=tuple(_takedown(each, version=version) for each in made["takedowns"]),
                 rows={
                     str(snapshot): {str(split): _rows(runs) for split, runs in splits.items()}
                     for snapshot, splits in made["rows"].items()
@@ -195,6 +243,16 @@ class RemovedRows:
             raise _corrupt(self._path, f"split {split!r} has {records} records, and row {int(rows[-1])} is removed")
         return rows
 
+    def of_dead_letters(self, records: int) -> tuple[Rows, frozenset[str]]:
+        """The numbers of the dead letters that are removed, ascending, and the ids (files too) that are as well.
+
+        The ids are those of a file of an older version, which knows nothing else of dead letters.
+        """
+        rows = self.of_split(DEAD_LETTERS, records)
+        overlay = self.overlay()
+        known = DEAD_LETTERS in overlay.rows.get(self._snapshot, {})
+        return rows, frozenset() if known else overlay.ids
+
     def _signature(self) -> Any:
         if not self._local:
             import time
@@ -220,8 +278,19 @@ def is_removed(rows: Any, removed: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return found
 
 
-def stand_ins(rows: Any, removed: Rows, records: int, *, where: str) -> Rows:
-    """`rows` with each removed one replaced by its stand-in: rows [3, 4], removed [4, 5] of 7 → [3, 6].
+def stand_in_key(snapshot: str, split: str) -> int:
+    """What the stand-ins of a split are drawn by: the same for all hosts, readers and revisions of the takedowns."""
+    return int.from_bytes(hashlib.sha256(f"{snapshot}/{split}".encode()).digest()[:8], "little")
+
+
+def stand_ins(rows: Any, removed: Rows, records: int, *, key: int, where: str) -> Rows:
+    """`rows` with each removed one replaced by its stand-in; rows that are not removed stay.
+
+        stand_ins([3, 4], removed=np.array([4, 5]), records=7, key=0, where="train")  →  [3, 2]
+
+    A removed row draws rows of the split until it finds one that is left: 1 / (1 - share of removed rows) draws on
+    average. After `_DRAWS` without any it draws a number among those that are left, so there is an end to it. What is
+    drawn depends on `key` and the row alone, so that a stand-in stays what it is until it is removed itself.
 
     Raises `RecordRemovedError` where all `records` are removed.
     """
@@ -232,25 +301,33 @@ def stand_ins(rows: Any, removed: Rows, records: int, *, where: str) -> Rows:
     if len(removed) >= records:
         raise RecordRemovedError(f"{where}: all {records} records are taken down, and there is none to read.")
     made: Rows = wanted.copy()
-    made[hit] = _behind_run(wanted[hit], removed)
-    beyond = made == records
-    if beyond.any():
-        made[beyond] = _behind_run(np.zeros(1, np.int64), removed)[0] if removed[0] == 0 else 0
+    states = _mixed(_mixed(wanted[hit].astype(np.uint64)) ^ np.uint64(key))
+    drawn = np.full(len(states), -1, np.int64)
+    left = np.arange(len(states))
+    for draw in range(_DRAWS):
+        found = (_draw(states[left], draw) % np.uint64(records)).astype(np.int64)
+        drawn[left] = found
+        left = left[is_removed(found, removed)]
+        if not len(left):
+            break
+    if len(left):
+        numbers = (_draw(states[left], _DRAWS) % np.uint64(records - len(removed))).astype(np.int64)
+        # Before the k-th removed row lie removed[k] - k rows that are left.
+        drawn[left] = numbers + np.searchsorted(removed - np.arange(len(removed)), numbers, side="right")
+    made[hit] = drawn
     return made
 
 
-def _behind_run(rows: Rows, removed: Rows) -> Rows:
-    """The row behind the run of consecutive removed rows that each row lies in, by bisection."""
-    low = np.searchsorted(removed, rows)
-    shift = removed[low] - low  # removed[k] - k is the same all over a run, and larger behind it
-    high = np.full(len(rows), len(removed))
-    while (open_ := high - low > 1).any():
-        middle = (low + high) // 2
-        inside = removed[np.minimum(middle, len(removed) - 1)] - middle == shift
-        low = np.where(open_ & inside, middle, low)
-        high = np.where(open_ & ~inside, middle, high)
-    behind: Rows = removed[low] + 1
-    return behind
+def _draw(states: Digests, number: int) -> Digests:
+    return _mixed(states + np.uint64((number * _GAMMA) & _MASK_64))
+
+
+def _mixed(values: Digests) -> Digests:
+    """A round of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), as orders have it; uint64 arrays wrap around."""
+    mixed = values + np.uint64(_GAMMA)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _runs(rows: Rows) -> list[list[int]]:
@@ -281,15 +358,32 @@ def _rows(runs: Any) -> Rows:
     return made
 
 
-def _takedown(made: Any) -> Takedown:
-    fields = {field.name for field in dataclasses.fields(Takedown)}
+def _takedown(made: Any, *, version: int) -> Takedown:
+    fields = {field.name for field in dataclasses.fields(Takedown)} - (_SINCE_VERSION_2 if version == 1 else set())
     if not isinstance(made, Mapping) or made.keys() != fields:
         raise ValueError(f"expected a takedown of {sorted(fields)}, found {made!r:.80}")
     ids: Sequence[Any] = made["ids"]
-    texts = [made["at"], made["by"], made["reason"], *ids, *([] if made["undone"] is None else [made["undone"]])]
-    if not isinstance(ids, list) or not all(isinstance(text, str) for text in texts):
+    times = [made[name] for name in ("undone", "gone") if made.get(name) is not None]
+    if not isinstance(ids, list) or not all(
+        isinstance(text, str) for text in [made["at"], made["by"], made["reason"], *ids, *times]
+    ):
         raise ValueError(f"a takedown should hold texts, found {made!r:.80}")
-    return Takedown(**{**made, "number": _count(made["number"]), "ids": tuple(ids)})
+    if type(made.get("next_build", False)) is not bool:
+        raise ValueError(f"next_build should be true or false, found {made['next_build']!r:.80}")
+    contents = {each: _digests(digests) for each, digests in made.get("contents", {}).items()}
+    if not contents.keys() <= set(ids):
+        raise ValueError(f"expected contents of the ids of the takedown, found {sorted(contents)!r:.80}")
+    return Takedown(**{**made, "number": _count(made["number"]), "ids": tuple(ids), "contents": contents})
+
+
+def _digests(text: Any) -> bytes:
+    if not isinstance(text, str) or not text or len(text) % (2 * DIGEST_BYTES):
+        raise ValueError(f"expected digests of {2 * DIGEST_BYTES} hexadecimal digits each, found {text!r:.80}")
+    made = bytes.fromhex(text)
+    found = np.frombuffer(made, "<u8")
+    if 2 * len(made) != len(text) or (found[1:] <= found[:-1]).any():
+        raise ValueError(f"expected ascending digests, found {text!r:.80}")
+    return made
 
 
 def _count(value: Any) -> int:

@@ -70,6 +70,7 @@ class GuardedJob:
             output = task_output(self._declaration, self._header, task)
             try:
                 for records in task_records(self._declaration, task):
+                    records.digests()  # before stages, which may change values in place
                     replayed += 1
                     at, end = records.first_ordinal, records.first_ordinal + records.num_records
                     while at < end:

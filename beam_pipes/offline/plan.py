@@ -170,7 +170,8 @@ def make_plan(
     found = fingerprint_declaration(declaration, specs)
     digest = digest_of([found.digest, generation]) if generation else found.digest
     tasks = tuple(
-        ShardTask(shard=shard, fingerprint=digest_of([digest, shard.fingerprint()])) for shard in source.shards
+        ShardTask(shard=shard, fingerprint=digest_of([digest, shard.fingerprint(), LINEAGE_VERSION]))
+        for shard in source.shards
     )
     versions = [FORMAT_VERSION, LINEAGE_VERSION]
     results = analysis.digests()

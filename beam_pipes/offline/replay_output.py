@@ -172,13 +172,19 @@ class ReplayOutput(ShardOutput):
     def _merged_lineage(self, parts: list[Part]) -> LineageWriter:
         path = f"{self._prior.directory}/{lineage_file(self._prior.index, self._prior.num_shards)}"
         before = decode_lineage(storage_for(path).read_bytes(path), path=path)
+        if before.digests is None:
+            raise CannotReplayError("it was built by a version that kept no digests of records")
+        digests = before.digests.copy()
         fates = {ordinal: fate for ordinal in range(len(before)) if (fate := before.fate(ordinal)).status != "written"}
         for (letter, _), part in zip(replayed_letters(self._declaration, self._letters), parts, strict=True):
-            own = decode_lineage(part.lineage.to_bytes(), path="a dead letter").fate(0)
-            fates[letter.ordinal] = own
+            own = decode_lineage(part.lineage.to_bytes(), path="a dead letter")
+            fates[letter.ordinal] = own.fate(0)
+            if own.digests is not None and _repair(self._declaration, letter) is not None:
+                digests[letter.ordinal] = own.digests[0]
         merged = LineageWriter()
         places = [(file, before.positions[first : first + count].tolist()) for file, first, count in before.runs]
-        merged.add(places, {ordinal: fate for ordinal, fate in fates.items() if fate.status != "written"})
+        unwritten = {ordinal: fate for ordinal, fate in fates.items() if fate.status != "written"}
+        merged.add(places, unwritten, digests.tobytes())
         return merged
 
     def _write_split(self, split: str, parts: list[Part]) -> None:

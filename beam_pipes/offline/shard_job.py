@@ -48,6 +48,7 @@ class ShardJob:
             try:
                 for sequence, records in enumerate(task_records(self._declaration, task)):
                     batch = source_batch(self._declaration, records)
+                    records.digests()  # before stages, which may change values in place
                     replayed += 1
                     clock.mark(READ)
                     for position, unit in enumerate(self._runner.units):

@@ -195,7 +195,7 @@ class ShardOutput:
                 SOURCE, type(row.error).__name__, dropped=dropped
             )
         lineage = LineageWriter()
-        lineage.add(records.places(), fates)
+        lineage.add(records.places(), fates, records.digests())
         return lineage
 
     def _fail(self, batch: SourceBatch, index: int, error: Exception) -> None:

@@ -1,7 +1,8 @@
 """Taking records down: which rows of which snapshots are meant, `takedown.json`, and the audit record.
 
 A takedown hides records from every reader; it does not wipe their bytes (docs/takedown.md). It needs no build and may
-run beside one: a build that publishes afterwards looks its own rows up first.
+run beside one: a build that publishes afterwards looks its own rows up first, by content, and does not publish where
+what was taken down is nowhere.
 """
 
 from __future__ import annotations
@@ -11,23 +12,25 @@ import dataclasses
 import datetime
 import getpass
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.manifest import FILE_NAME as MANIFEST
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory
-from beam_pipes.cache.split import Split
 from beam_pipes.cache.storage import storage_for, sync_directory
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError
+from beam_pipes.offline.taken_down_records import SnapshotRecords, TakedownState, require_found, require_known
 from beam_pipes.offline.write_errors import writing
 
 AUDIT = "takedowns.jsonl"
 LOCK_NAME = ".takedown.lock"
+
+_log = logging.getLogger("beam_pipes.offline.takedown")
 
 _LOCK_SECS = 600.0
 _POLL_SECS = 0.05
@@ -39,10 +42,13 @@ _ATTEMPTS = 5
 class TakedownReport:
     """What a change of takedowns did; one line of `takedowns.jsonl`.
 
-    `action` is "takedown", "undo" or "resolve". `matched_records` counts source records of the published snapshot that
-    `ids` name, `removed_rows` (snapshot → split → rows) what readers do not give any more, over all takedowns in force;
-    `unmatched` are the ids of this takedown that match nothing there, `unresolved` the snapshots that were built
-    without lineage: they are not read any more while a takedown is in force.
+    `action` is "takedown", "undo", "gone" or "resolve". `matched_records` counts source records of the published
+    snapshot that `ids` name, `equal_records` the others there that have the content of one of those and are hidden
+    too, `removed_rows` (snapshot → split, or "dead_letters" → rows) what readers do not give any more, over all
+    takedowns in force. `unmatched` are the ids of this takedown that match nothing there. Of snapshots, `unresolved`
+    were built without lineage: they are not read any more while a takedown is in force; `by_position` were built by a
+    version that kept no digests of records: ids are looked up in them as they are; `learned` (snapshot → assets) have
+    results of analyses over data that include removed records.
     """
 
     action: str
@@ -53,20 +59,31 @@ class TakedownReport:
     reason: str
     ids: tuple[str, ...]
     matched_records: int
+    equal_records: int
     unmatched: tuple[str, ...]
     removed_rows: Mapping[str, Mapping[str, int]]
     unresolved: tuple[str, ...]
+    by_position: tuple[str, ...]
+    learned: Mapping[str, tuple[str, ...]]
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
 def take_down(
-    path: str | os.PathLike[str], ids: Sequence[str], *, reason: str = "", by: str | None = None
+    path: str | os.PathLike[str],
+    ids: Sequence[str],
+    *,
+    reason: str = "",
+    by: str | None = None,
+    next_build: bool = False,
 ) -> TakedownReport:
     """Hides the source records `ids` (`file@position`, or a file for all of its records) from all readers, at once.
 
-    ids that match nothing now are kept: a later build may read them. `by` is the user's name if left out.
+    What is hidden is the content that the ids match in the published snapshot (in an older one where it has none),
+    wherever it stands and however often, now and in later builds. ids that match nothing are kept: they are looked up
+    in the next build that reads them. `next_build`: all of them are; they name records of the input as it is now. `by`
+    is the user's name if left out.
 
     Raises `CacheNotFoundError` where there is no directory, `DeclarationError` without any id.
     """
@@ -75,7 +92,7 @@ def take_down(
         raise DeclarationError("a takedown should name at least one record, such as 'books/emma.txt@1024', got none.")
     with _changing(path) as overlay:
         number = len(overlay.takedowns) + 1
-        made = Takedown(number=number, at=_now(), by=_who(by), reason=reason, ids=wanted)
+        made = Takedown(number=number, at=_now(), by=_who(by), reason=reason, ids=wanted, next_build=next_build)
         return _change(path, overlay, (*overlay.takedowns, made), action="takedown", number=number)
 
 
@@ -84,22 +101,39 @@ def undo_takedown(path: str | os.PathLike[str], number: int, *, by: str | None =
 
     Raises `DeclarationError` where there is no takedown of this number in force.
     """
+    return _stamp(path, number, "undone", action="undo", by=by)
+
+
+def mark_gone(path: str | os.PathLike[str], number: int, *, by: str | None = None) -> TakedownReport:
+    """Says that the records of a takedown may be missing from the input: builds publish without them.
+
+    Before or after they are removed there. Where a build does find one of them, it stays hidden.
+
+    Raises `DeclarationError` where there is no takedown of this number in force.
+    """
+    return _stamp(path, number, "gone", action="gone", by=by)
+
+
+def _stamp(path: str | os.PathLike[str], number: int, field: str, *, action: str, by: str | None) -> TakedownReport:
     with _changing(path) as overlay:
         known = [takedown.number for takedown in overlay.in_force]
         if number not in known:
             raise DeclarationError(
                 f"{os.fspath(path)}: expected the number of a takedown in force, one of {known}, got {number}."
             )
-        at = _now()
+        stamp: Any = {field: _now()}
         takedowns = tuple(
-            dataclasses.replace(takedown, undone=at) if takedown.number == number else takedown
+            dataclasses.replace(takedown, **stamp) if takedown.number == number else takedown
             for takedown in overlay.takedowns
         )
-        return _change(path, overlay, takedowns, action="undo", number=number, by=by)
+        return _change(path, overlay, takedowns, action=action, number=number, by=by)
 
 
 def resolve_takedowns(path: str | os.PathLike[str]) -> TakedownReport:
-    """Looks the rows of all published snapshots up again: after snapshots were copied into the directory."""
+    """Looks the rows of all published snapshots up again: after snapshots were copied into the directory.
+
+    Takedowns of an older version, which know ids alone, are given the contents that these match.
+    """
     with _changing(path) as overlay:
         return _change(path, overlay, overlay.takedowns, action="resolve", number=0)
 
@@ -110,18 +144,71 @@ def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
     return read_overlay(path)
 
 
+def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
+    """What each takedown does in the published snapshot, looked up anew: reads its lineage.
+
+    Raises `CacheNotFoundError` where there is no directory.
+    """
+    overlay = takedowns_at(path)
+    manifest = _published_manifest(path)
+    records = None if manifest is None or not overlay.takedowns else SnapshotRecords.open(path, manifest)
+    if records is None:
+        return [TakedownState(takedown=each, pending=each.pending) for each in overlay.takedowns]
+    return list(records.states(overlay.takedowns))
+
+
 @contextlib.contextmanager
 def honouring_takedowns(path: str | os.PathLike[str], manifest: Manifest) -> Iterator[None]:
     """While a snapshot is published: its rows are looked up before, and no takedown comes in between.
 
-    Not even the first one: it would have looked which snapshots there are before this one is published.
+    Not even the first one: it would have looked which snapshots there are before this one is published. Raises
+    `TakenDownNotFoundError` where records that were taken down are nowhere in it.
     """
     with _changing(path) as overlay:
-        if overlay.in_force:
-            rows, _ = _resolve(path, manifest, overlay.takedowns)
-            if rows is not None:
-                _write(path, dataclasses.replace(overlay, rows={**overlay.rows, manifest.snapshot: rows}))
+        found = SnapshotRecords.open(path, manifest) if overlay.in_force else None
+        if found is not None:
+            takedowns = _bound_to(path, found, overlay.takedowns)
+            rows, hidden = found.rows(takedowns)
+            _write(
+                path, dataclasses.replace(overlay, takedowns=takedowns, rows={**overlay.rows, manifest.snapshot: rows})
+            )
+            if hidden and found.assets():
+                _log.warning("%s", learned_line(manifest.snapshot, found.assets()))
         yield
+
+
+def _bound_to(
+    path: str | os.PathLike[str], found: SnapshotRecords, takedowns: tuple[Takedown, ...]
+) -> tuple[Takedown, ...]:
+    """The takedowns, their ids looked up in a snapshot that is about to be published."""
+    published = _published_manifest(path)
+    before = None if published is None else SnapshotRecords.open(path, published)
+    if before is not None:
+        takedowns = before.bind(takedowns)
+    require_known(path, found, before, takedowns)
+    # Where whole files grow is looked up before others are bound: what is bound now is whole already.
+    takedowns, grown = found.grow(takedowns)
+    takedowns = found.bind(takedowns, next_build=True)
+    require_found(path, found, takedowns)
+    for file, count in grown.items():
+        _log.warning("the file %s is taken down as a whole and has %d new records: they are hidden too.", file, count)
+    for takedown in takedowns:
+        if takedown.undone is None and takedown.pending:
+            _log.warning(
+                "takedown %d: %d ids have matched nothing yet, such as %s.",
+                takedown.number,
+                len(takedown.pending),
+                takedown.pending[0],
+            )
+    return takedowns
+
+
+def learned_line(snapshot: str, assets: Sequence[str]) -> str:
+    """Which assets of a snapshot were learned over records that are taken down, and what to do."""
+    return (
+        f"snapshot {snapshot}: {', '.join(assets)} {'was' if len(assets) == 1 else 'were'} learned from data that "
+        "include removed records. Remove the records from the input and build again to learn without them."
+    )
 
 
 def look_up_published(path: str | os.PathLike[str]) -> None:
@@ -145,22 +232,31 @@ def _change(
     number: int,
     by: str | None = None,
 ) -> TakedownReport:
+    published = _published(path)
+    # The published snapshot first: an id means what stands there now, whatever stood there before.
+    manifests = sorted(_manifests(path), key=lambda manifest: manifest.snapshot != published)
+    snapshots = {manifest.snapshot: SnapshotRecords.open(path, manifest) for manifest in manifests}
+    for found in snapshots.values():
+        takedowns = takedowns if found is None else found.bind(takedowns)
     rows: dict[str, Mapping[str, Rows]] = {}
-    unresolved: list[str] = []
+    learned: dict[str, tuple[str, ...]] = {}
+    for snapshot, found in snapshots.items():
+        if found is not None:
+            rows[snapshot], hidden = found.rows(takedowns)
+            if hidden and found.assets():
+                learned[snapshot] = found.assets()
     changed = next((takedown for takedown in takedowns if takedown.number == number), None)
     ids = changed.ids if changed is not None else ()
-    published = _published(path)
-    matched, unmatched = 0, ids
-    for manifest in _manifests(path):
-        found, lineage = _resolve(path, manifest, takedowns)
-        if found is None or lineage is None:
-            unresolved.append(manifest.snapshot)
-            continue
-        rows[manifest.snapshot] = found
-        if manifest.snapshot == published and ids:
-            selected, missing = lineage.select(ids)
+    matched = equal = 0
+    unmatched = ids
+    current = snapshots.get(published) if published is not None else None
+    if current is not None and changed is not None:
+        if not changed.next_build:
+            selected, missing = current.lineage.select(ids)
             matched, unmatched = sum(map(len, selected.values())), tuple(missing)
+            equal = current.count(changed) - matched if action == "takedown" else 0
     made = Overlay(revision=overlay.revision + 1, takedowns=takedowns, rows=rows)
+    in_force = bool(made.in_force)
     report = TakedownReport(
         action=action,
         number=number,
@@ -170,11 +266,19 @@ def _change(
         reason=changed.reason if changed is not None else "",
         ids=ids,
         matched_records=matched,
+        equal_records=max(0, equal),
         unmatched=unmatched,
         removed_rows={
-            snapshot: {split: len(found) for split, found in splits.items()} for snapshot, splits in rows.items()
+            snapshot: {split: len(found) for split, found in splits.items() if len(found)}
+            for snapshot, splits in rows.items()
         },
-        unresolved=tuple(unresolved) if made.in_force else (),
+        unresolved=tuple(each for each, found in snapshots.items() if found is None and in_force),
+        by_position=tuple(
+            each
+            for each, found in snapshots.items()
+            if in_force and found is not None and not found.lineage.has_digests
+        ),
+        learned=learned,
     )
     _append_audit(path, report.to_json())  # before it holds: nothing is in force that the audit does not have
     _write(path, made)
@@ -185,37 +289,14 @@ def _change(
     return report
 
 
-def _resolve(
-    path: str | os.PathLike[str], manifest: Manifest, takedowns: Sequence[Takedown]
-) -> tuple[dict[str, Rows] | None, Lineage | None]:
-    """Split → removed rows of one snapshot; None where it has no lineage."""
-    directory = snapshot_directory(path, manifest.snapshot)
-    try:
-        lineage = Lineage(os.fspath(path), directory, manifest)
-    except CacheNotFoundError:
-        return None, None
-    selected, _ = lineage.select(each for takedown in takedowns if takedown.undone is None for each in takedown.ids)
-    rows: dict[str, Rows] = {}
-    for name in manifest.splits:
-        split = Split(os.fspath(path), directory, manifest, name)
-        parts = [split.rows_of(number, ordinals) for number, ordinals in selected.items()]
-        found = sorted(row for part in parts for row in part.tolist())
-        if found:
-            rows[name] = _as_rows(found)
-    return rows, lineage
-
-
-def _as_rows(rows: list[int]) -> Rows:
-    import numpy as np
-
-    return np.array(rows, np.int64)
-
-
 def _published(path: str | os.PathLike[str]) -> str | None:
+    manifest = _published_manifest(path)
+    return None if manifest is None else manifest.snapshot
+
+
+def _published_manifest(path: str | os.PathLike[str]) -> Manifest | None:
     storage, file = storage_for(path), os.path.join(path, MANIFEST)
-    if not storage.exists(file):
-        return None
-    return Manifest.from_bytes(storage.read_bytes(file), path=file).snapshot
+    return Manifest.from_bytes(storage.read_bytes(file), path=file) if storage.exists(file) else None
 
 
 def _manifests(path: str | os.PathLike[str]) -> Iterator[Manifest]:

@@ -26,6 +26,7 @@ class ReadShards(beam.DoFn):  # type: ignore[misc]
             return
         sequence = 0
         for batch in read_batches(self._handle.get(), task.shard):
+            batch.records.digests()  # before stages, which may change values in place
             yield ShardBatch(task=task, sequence=sequence, batch=batch)
             sequence += 1
         yield ShardBatch(task=task, sequence=sequence, batch=None)

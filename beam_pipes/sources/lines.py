@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 import numpy as np
 
+from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import READ_BYTES, open_input, read_error
 from beam_pipes.sources.file_source import Range, even_cuts
-from beam_pipes.sources.record_batch import Piece
+from beam_pipes.sources.record_batch import Piece, content_digest
 from beam_pipes.sources.selection import FoundFile
 
 # 256 KiB of text and the strings made of it stay in a core's own cache: 20 % quicker than 1 MiB (64 KiB - 1 MiB tried).
@@ -101,6 +103,17 @@ class LinePiece(Piece):
         starts = self._line_starts()
         line = self.block.data[starts[k] : starts[k + 1]]
         return line if self.with_terminator else strip_newline(line)
+
+    def digests_of(self, start: int, stop: int) -> bytes:
+        if self.with_terminator or b"\r" in self.block.data:
+            return super().digests_of(start, stop)
+        data, starts, sha256 = self.block.data, self._line_starts(), hashlib.sha256
+        # Written out, as every line of a build comes by here: 0.5 µs a line against 0.9.
+        found = [
+            sha256(data[first : last - 1]).digest()[:DIGEST_BYTES]
+            for first, last in zip(starts[start : stop - 1], starts[start + 1 : stop], strict=True)
+        ]
+        return b"".join([*found, content_digest(self.raw(stop - 1))]) if stop > start else b""
 
 
 def strip_newline(line: bytes) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.source import (
     Slice,
     Source,
@@ -37,6 +37,9 @@ class _MemoryPiece(Piece):
 
     def raw(self, k: int) -> bytes:
         return _raw(self.values[k])
+
+    def digests_of(self, start: int, stop: int) -> bytes:
+        return digests_of_values(self.values[start:stop], file=self.file, first=self.start + start)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,39 @@ when asked for, from the *pieces* a batch was cut out of: a piece is a run of co
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from beam_pipes.cache.lineage import DIGEST_BYTES
+from beam_pipes.sources.value_bytes import value_bytes
+
+
+def content_digest(raw: bytes) -> bytes:
+    """What lineage keeps of the content of a source record: the first 8 bytes of its sha256."""
+    return hashlib.sha256(raw).digest()[:DIGEST_BYTES]
+
+
+def digests_of_values(values: Sequence[Any], *, file: str, first: int) -> bytes:
+    """`content_digest` of each of these values, which have no bytes in a file; the first is number `first` of `file`.
+
+    A value that has no bytes at all (an object of a class of the user's) has those of its place: it is known by where
+    it stands, in every process alike.
+    """
+    found = []
+    for number, value in enumerate(values, start=first):
+        if isinstance(value, bytes):
+            content = value
+        else:
+            try:
+                content = value_bytes(value)
+            except Exception:
+                content = f"{file}@{number}".encode()
+        found.append(content_digest(content))
+    return b"".join(found)
 
 
 class Piece(ABC):
@@ -33,6 +61,10 @@ class Piece(ABC):
     def positions_of(self, start: int, stop: int) -> list[int]:
         """`position` of the records `start … stop - 1`."""
         return [self.position(k) for k in range(start, stop)]
+
+    def digests_of(self, start: int, stop: int) -> bytes:
+        """`content_digest` of the records `start … stop - 1`, one after the other: the same wherever a record lies."""
+        return b"".join([content_digest(self.raw(k)) for k in range(start, stop)])
 
 
 class StoredPiece(Piece):
@@ -77,7 +109,7 @@ class RecordBatch:
     in `bad`. The batch covers the ordinals `first_ordinal … first_ordinal + num_records - 1`. Picklable.
     """
 
-    __slots__ = ("first_ordinal", "num_records", "values", "ordinals", "bad", "_pieces", "_starts")
+    __slots__ = ("first_ordinal", "num_records", "values", "ordinals", "bad", "_digests", "_pieces", "_starts")
 
     def __init__(
         self,
@@ -88,12 +120,14 @@ class RecordBatch:
         ordinals: Sequence[int],
         bad: list[BadRecord],
         pieces: Sequence[Piece],
+        digests: bytes | None = None,
     ) -> None:
         self.first_ordinal = first_ordinal
         self.num_records = num_records
         self.values = values
         self.ordinals = ordinals
         self.bad = bad
+        self._digests = digests
         self._pieces = pieces
         self._starts = [piece.first_ordinal for piece in pieces] if len(pieces) > 1 else None
 
@@ -135,13 +169,23 @@ class RecordBatch:
 
     def places(self) -> list[tuple[str, list[int]]]:
         """(file, positions) of all records of the batch, in order, the bad ones included."""
-        found = []
+        return [(piece.file, piece.positions_of(first, last)) for piece, first, last in self._parts()]
+
+    def digests(self) -> bytes:
+        """`content_digest` of all records of the batch, in order, the bad ones included.
+
+        Worked out once, the first time it is asked for: before stages run, which may change values in place.
+        """
+        if self._digests is None:
+            self._digests = b"".join(piece.digests_of(first, last) for piece, first, last in self._parts())
+        return self._digests
+
+    def _parts(self) -> Iterator[tuple[Piece, int, int]]:
+        """The pieces, and which of their records belong to the batch."""
         stop = self.first_ordinal + self.num_records
         for piece, following in zip(self._pieces, [*self._pieces[1:], None], strict=True):
             first = max(piece.first_ordinal, self.first_ordinal) - piece.first_ordinal
-            last = (stop if following is None else following.first_ordinal) - piece.first_ordinal
-            found.append((piece.file, piece.positions_of(first, last)))
-        return found
+            yield piece, first, (stop if following is None else following.first_ordinal) - piece.first_ordinal
 
     def replacing(
         self,
@@ -172,6 +216,8 @@ class RecordBatch:
             ordinals=self.ordinals[low:high],
             bad=[row for row in self.bad if start <= row.ordinal < stop],
             pieces=self._pieces[max(bisect_right(firsts, start) - 1, 0) : bisect_left(firsts, stop)],
+            digests=self._digests
+            and self._digests[(start - self.first_ordinal) * DIGEST_BYTES : (stop - self.first_ordinal) * DIGEST_BYTES],
         )
 
     def _locate(self, i: int) -> tuple[Piece, int]:
@@ -182,12 +228,10 @@ class RecordBatch:
     def __reduce__(self) -> tuple[Any, ...]:
         # A piece may hold a megabyte that the batch shares with its neighbours: only the batch's own part travels.
         pieces = []
-        stop = self.first_ordinal + self.num_records
-        for piece, following in zip(self._pieces, [*self._pieces[1:], None], strict=True):
-            first = max(piece.first_ordinal, self.first_ordinal)
-            last = stop if following is None else following.first_ordinal
-            ks = range(first - piece.first_ordinal, last - piece.first_ordinal)
-            pieces.append((piece.file, first, [piece.position(k) for k in ks], [piece.raw(k) for k in ks]))
+        for piece, first, last in self._parts():
+            ks = range(first, last)
+            ordinal = piece.first_ordinal + first
+            pieces.append((piece.file, ordinal, [piece.position(k) for k in ks], [piece.raw(k) for k in ks]))
         return _rebuild, (
             self.first_ordinal,
             self.num_records,
@@ -195,6 +239,7 @@ class RecordBatch:
             self.ordinals,
             self.bad,
             pieces,
+            self.digests(),  # a stored piece could not tell: the content of a row is more than the bytes it travels as
         )
 
 
@@ -205,6 +250,7 @@ def _rebuild(
     ordinals: Sequence[int],
     bad: list[BadRecord],
     pieces: list[tuple[str, int, list[int], list[bytes]]],
+    digests: bytes,
 ) -> RecordBatch:
     return RecordBatch(
         first_ordinal=first_ordinal,
@@ -216,6 +262,7 @@ def _rebuild(
             StoredPiece(file=file, first_ordinal=first, positions=positions, raws=raws)
             for file, first, positions, raws in pieces
         ],
+        digests=digests,
     )
 
 

@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beam_pipes.cache.lineage import DIGEST_BYTES
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.record_batch import BadRecord, Piece, RecordBatch
+from beam_pipes.sources.record_batch import BadRecord, Piece, RecordBatch, content_digest
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard
 
 if TYPE_CHECKING:
@@ -179,6 +180,14 @@ class _RepairedPiece(Piece):
     def raw(self, k: int) -> bytes:
         repaired = self._repaired.get(self.first_ordinal + k)
         return self._piece.raw(k) if repaired is None else repaired
+
+    def digests_of(self, start: int, stop: int) -> bytes:
+        found = bytearray(self._piece.digests_of(start, stop))
+        for ordinal, repaired in self._repaired.items():
+            at = (ordinal - self.first_ordinal - start) * DIGEST_BYTES
+            if 0 <= at < len(found):
+                found[at : at + DIGEST_BYTES] = content_digest(repaired)
+        return bytes(found)
 
 
 def unrepaired(shard: SourceShard) -> tuple[SourceShard, bool]:

@@ -9,8 +9,22 @@ import typer
 
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.takedown import TakedownReport, resolve_takedowns, take_down, takedowns_at, undo_takedown
+from beam_pipes.offline.takedown import (
+    TakedownReport,
+    learned_line,
+    mark_gone,
+    resolve_takedowns,
+    states_of_takedowns,
+    take_down,
+    undo_takedown,
+)
+from beam_pipes.offline.taken_down_records import SHOWN, TakedownState
 from runners.commands.tables import console
+
+_BY_POSITION = (
+    "built by a version that kept no digests of records, so ids are looked up where they stood. Build again to follow "
+    "records by their content."
+)
 
 
 def takedown_command(
@@ -20,8 +34,16 @@ def takedown_command(
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="why, for the audit record")] = "",
     by: Annotated[str | None, typer.Option("--by", help="who, for the audit record [the user's name]")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="list the takedowns; change nothing")] = False,
+    next_build: Annotated[
+        bool, typer.Option("--next", help="the ids name records of the input as it is now, for the next build")
+    ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="list the takedowns and what each hides now; change nothing")
+    ] = False,
     undo: Annotated[int | None, typer.Option("--undo", help="number of a takedown to take back")] = None,
+    gone: Annotated[
+        int | None, typer.Option("--gone", help="number of a takedown whose records may be missing from the input")
+    ] = None,
     resolve: Annotated[bool, typer.Option("--resolve", help="look up the rows of all snapshots again")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
@@ -29,18 +51,22 @@ def takedown_command(
 
     Example: beam-pipes takedown .demo/python_source ids.txt --reason "request 4711"
     """
-    if sum([ids is not None, listing, undo is not None, resolve]) != 1:
-        raise DeclarationError("give a file of ids, or one of --list, --undo NUMBER, --resolve.")
+    if sum([ids is not None, listing, undo is not None, gone is not None, resolve]) != 1:
+        raise DeclarationError("give a file of ids, or one of --list, --undo NUMBER, --gone NUMBER, --resolve.")
+    if next_build and ids is None:
+        raise DeclarationError("--next says what the ids in a file mean: give the file too.")
     if listing:
         _print_list(path, as_json=as_json)
         return
     if undo is not None:
         report = undo_takedown(path, undo, by=by)
+    elif gone is not None:
+        report = mark_gone(path, gone, by=by)
     elif resolve:
         report = resolve_takedowns(path)
     else:
         assert ids is not None
-        report = take_down(path, read_ids(ids), reason=reason, by=by)
+        report = take_down(path, read_ids(ids), reason=reason, by=by, next_build=next_build)
     if as_json:
         console.print_json(strict_json(report.to_json()))
         return
@@ -63,24 +89,50 @@ def _lines(report: TakedownReport) -> list[str]:
     lines = [f"{report.action} {report.number or ''}".strip() + f" (revision {report.revision}):"]
     if report.ids:
         lines[0] += f" {len(report.ids):,} ids, {report.matched_records:,} source records matched."
+    if report.equal_records:
+        lines.append(f"{report.equal_records:,} other source records have the same content and are hidden too.")
     for snapshot, splits in report.removed_rows.items():
         rows = ", ".join(f"{split} {count:,}" for split, count in splits.items()) or "none"
         lines.append(f"snapshot {snapshot}: rows removed now: {rows}")
-    lines += [f"matches nothing: {each}" for each in report.unmatched]
+    lines += [f"matches nothing yet: {each}" for each in report.unmatched]
     lines += [f"snapshot {each} was built without lineage and is not read any more" for each in report.unresolved]
+    lines += [f"snapshot {each}: {_BY_POSITION}" for each in report.by_position]
+    lines += [learned_line(snapshot, assets) for snapshot, assets in report.learned.items()]
     return lines
 
 
 def _print_list(path: str, *, as_json: bool) -> None:
-    overlay = takedowns_at(path)
+    states = states_of_takedowns(path)
     if as_json:
-        console.print_json(strict_json([takedown.to_json() for takedown in overlay.takedowns]))
+        console.print_json(strict_json([state.to_json() for state in states]))
         return
-    for takedown in overlay.takedowns:
-        undone = f"; undone {takedown.undone}" if takedown.undone else ""
-        console.print(
-            f"{takedown.number}: {takedown.at}, by {takedown.by}: {len(takedown.ids):,} ids"
-            f"{f', {takedown.reason}' if takedown.reason else ''}{undone}",
-            markup=False,
-        )
-    console.print(f"{len(overlay.in_force)} of {len(overlay.takedowns)} takedowns are in force.")
+    for state in states:
+        for line in _lines_of_state(state):
+            console.print(line, markup=False)
+    in_force = [state for state in states if state.takedown.undone is None]
+    failing = sum(bool(state.pending or state.missing and not state.takedown.gone) for state in in_force)
+    incomplete = f"; {failing} of them did not find all of their records" if failing else ""
+    console.print(f"{len(in_force)} of {len(states)} takedowns are in force{incomplete}.")
+
+
+def _lines_of_state(state: TakedownState) -> list[str]:
+    takedown = state.takedown
+    reason = f", {takedown.reason}" if takedown.reason else ""
+    head = f"{takedown.number}: {takedown.at}, by {takedown.by}: {len(takedown.ids):,} ids{reason}"
+    if takedown.undone is not None:
+        return [f"{head}; undone {takedown.undone}"]
+    lines = [f"{head}; hides {state.records:,} source records of what is published"]
+    if state.by_position:
+        lines.append(f"  {_BY_POSITION}")
+    lines += [f"  the content of {each} is at {', '.join(at)}" for each, at in list(state.followed.items())[:SHOWN]]
+    if len(state.followed) > SHOWN:
+        lines.append(f"  and of {len(state.followed) - SHOWN:,} more ids elsewhere")
+    noted = f", noted as gone {takedown.gone}" if takedown.gone is not None else ""
+    for each, count in list(state.missing.items())[:SHOWN]:
+        lines.append(f"  not found: {each} ({count:,} records{noted})")
+    if len(state.missing) > SHOWN:
+        lines.append(f"  not found: {len(state.missing) - SHOWN:,} more ids")
+    lines += [f"  matches nothing yet: {each}" for each in state.pending[:SHOWN]]
+    if len(state.pending) > SHOWN:
+        lines.append(f"  matches nothing yet: {len(state.pending) - SHOWN:,} more ids")
+    return lines

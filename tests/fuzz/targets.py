@@ -378,7 +378,7 @@ def seeds() -> dict[str, list[bytes]]:
     table = io.BytesIO()
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", None], "c": [[1.0], []]}), table)
     writer = LineageWriter()
-    writer.add([("a.txt", [0, 5, 9]), ("b.txt", [3])], {})
+    writer.add([("a.txt", [0, 5, 9]), ("b.txt", [3])], {}, bytes(range(32)))
     letter = DeadLetter(
         record=b"r", source="a", position=1, ordinal=0, stage="S", error_type="E", message="m", traceback="t"
     )

@@ -22,6 +22,7 @@ from beam_pipes.offline import shard_output
 from beam_pipes.offline.trace import trace_record
 from beam_pipes.offline.why import explain_record
 from beam_pipes.sources import TextLines
+from beam_pipes.sources.record_batch import content_digest
 from beam_pipes.typed import Counter, DAGPipeline, Input, Output, Pipeline
 from runners import LocalOptions, build
 
@@ -222,6 +223,7 @@ def test_lineage_survives_its_bytes_and_does_not_depend_on_batches(
     batches: list[list[tuple[str, int, Fate]]], cuts: list[int]
 ) -> None:
     records = [record for batch in batches for record in batch]
+    digests = b"".join(content_digest(f"{n}".encode()) for n in range(len(records)))
 
     def written(bounds: list[int]) -> bytes:
         whole = LineageWriter()
@@ -229,7 +231,7 @@ def test_lineage_survives_its_bytes_and_does_not_depend_on_batches(
             part = LineageWriter()
             chosen = records[start:end]
             fates = {n: fate for n, (_, _, fate) in enumerate(chosen) if fate != WRITTEN}
-            part.add([(file, [position]) for file, position, _ in chosen], fates)
+            part.add([(file, [position]) for file, position, _ in chosen], fates, digests[8 * start : 8 * end])
             whole.merge_from(part)
         return whole.to_bytes()
 
@@ -238,6 +240,7 @@ def test_lineage_survives_its_bytes_and_does_not_depend_on_batches(
 
     assert [lineage.record_id(n) for n in range(len(lineage))] == [f"{file}@{at}" for file, at, _ in records]
     assert [lineage.fate(n) for n in range(len(lineage))] == [fate for _, _, fate in records]
+    assert lineage.digests is not None and lineage.digests.tobytes() == digests
     assert written(sorted(min(cut, len(records)) for cut in cuts)) == data
     for file, at, _ in records:
         found = lineage.ordinals_at(file, np.array([at], np.uint64))

@@ -25,7 +25,7 @@ from origin_caches import build_origins, declaration_of
 from beam_pipes.cache import Cache, FeatureSpec, LocalStorage, kill_points
 from beam_pipes.cache.checked_json import canonical_json
 from beam_pipes.cache.local_lock import holder_of
-from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_ins
+from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_in_key, stand_ins
 from beam_pipes.errors import (
     CacheNotFoundError,
     CorruptTakedownError,
@@ -318,9 +318,9 @@ class TestTheOverlay:
             cache["train"][0]
 
     def test_a_newer_version_is_refused(self) -> None:
-        content = {"format_version": 2, "revision": 1, "rows": {}, "takedowns": []}
+        content = {"format_version": 3, "revision": 1, "rows": {}, "takedowns": []}
         data = canonical_json({**content, "crc32c": google_crc32c.value(canonical_json(content))})
-        with pytest.raises(UnsupportedFormatError, match="expected takedowns of version 1, found version 2"):
+        with pytest.raises(UnsupportedFormatError, match="expected takedowns of version 1 or 2, found version 3"):
             Overlay.from_bytes(data, path="takedown.json")
 
     def test_nothing_to_take_down_and_nowhere(self, cache: Cache, tmp_path: Path) -> None:
@@ -424,18 +424,69 @@ class TestTheOverlay:
         return [(line["number"], line["revision"]) for line in lines]
 
 
-@given(removed=st.sets(st.integers(0, 29)), rows=st.lists(st.integers(0, 29), max_size=40))
+@given(
+    removed=st.sets(st.integers(0, 29)),
+    more=st.sets(st.integers(0, 29)),
+    rows=st.lists(st.integers(0, 29), max_size=40),
+    key=st.integers(0, (1 << 64) - 1),
+)
 @settings(max_examples=300, deadline=None)
-def test_a_stand_in_is_the_next_row_that_is_left(removed: set[int], rows: list[int]) -> None:
-    kept = [row for row in range(30) if row not in removed]
+def test_a_stand_in_is_left_is_that_of_the_row_alone_and_stays_while_it_is_left(
+    removed: set[int], more: set[int], rows: list[int], key: int
+) -> None:
+    kept = set(range(30)) - removed
     ascending = np.array(sorted(removed), np.int64)
     if not kept:
         if set(rows) & removed:
             with pytest.raises(RecordRemovedError):
-                stand_ins(rows, ascending, 30, where="here")
+                stand_ins(rows, ascending, 30, key=key, where="here")
         return
-    expected = [next(each for each in (*range(row, 30), *range(30)) if each not in removed) for row in rows]
-    assert stand_ins(rows, ascending, 30, where="here").tolist() == expected
+    found = stand_ins(rows, ascending, 30, key=key, where="here").tolist()
+
+    assert set(found) <= kept
+    assert all(now == row for now, row in zip(found, rows, strict=True) if row in kept)
+    assert found == [int(stand_ins([row], ascending, 30, key=key, where="here")[0]) for row in rows]
+    if len(removed | more) <= 15:  # half of the rows: the chance of 32 draws in vain is 2^-32
+        later = np.array(sorted(removed | more), np.int64)
+        then = stand_ins(rows, later, 30, key=key, where="here").tolist()
+        assert all(new == old for new, old in zip(then, found, strict=True) if old not in removed | more)
+
+
+@pytest.mark.parametrize(("records", "gone"), [(4000, range(1000, 2000)), (400, range(1, 400)), (5000, range(0, 4990))])
+def test_stand_ins_are_drawn_alike_from_all_rows_that_are_left(records: int, gone: range) -> None:
+    removed = np.array(gone, np.int64)
+    kept = np.setdiff1d(np.arange(records), removed)
+    found = np.concatenate([stand_ins(removed, removed, records, key=key, where="here") for key in range(20)])
+    counts = np.bincount(found, minlength=records)[kept]
+
+    assert counts.sum() == len(found)
+    expected = len(found) / len(kept)
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    assert abs(chi_square - (len(kept) - 1)) < 5 * np.sqrt(2 * max(1, len(kept) - 1))
+    assert counts.max() < expected + 6 * np.sqrt(expected)
+
+
+def test_stand_ins_are_frozen() -> None:
+    """Golden vectors: a training run that is resumed later, on any machine, sees the same records."""
+    assert stand_in_key("0123456789abcdef", "train") == 3035953147130867753
+    few = np.array([2, 3, 5, 7], np.int64)
+    assert stand_ins(range(10), few, 10, key=0, where="here").tolist() == [0, 1, 9, 9, 4, 6, 6, 6, 8, 9]
+    assert stand_ins(range(10), few, 10, key=3035953147130867753, where="here").tolist() == [
+        0,
+        1,
+        8,
+        1,
+        4,
+        4,
+        6,
+        8,
+        8,
+        9,
+    ]
+    most = np.arange(1, 100_000)  # draws in vain: all of them end at the one row that is left but one
+    assert stand_ins([1, 99_999], most, 100_001, key=7, where="here").tolist() == [0, 100000]
+    wide = np.array([0, 1 << 39], np.int64)
+    assert stand_ins(wide, wide, 1 << 40, key=1, where="here").tolist() == [554063790000, 437632970511]
 
 
 @given(

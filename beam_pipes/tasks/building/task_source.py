@@ -17,7 +17,7 @@ from beam_pipes.sources.byte_stream import hash_range
 from beam_pipes.sources.digest_cache import Cut, DigestCache
 from beam_pipes.sources.grouping import group_small_files
 from beam_pipes.sources.lines import line_ranges
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
 from beam_pipes.tasks.building.raw_examples import example_of, raw_bytes
@@ -60,6 +60,9 @@ class _ExamplePiece(Piece):
 
     def raw(self, k: int) -> bytes:
         return raw_bytes(self.values[k])
+
+    def digests_of(self, start: int, stop: int) -> bytes:
+        return digests_of_values(self.values[start:stop], file=self.file, first=self.start + start)
 
 
 class TaskSource(Source):
