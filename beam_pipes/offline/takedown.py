@@ -193,7 +193,7 @@ def _bound_to(
     for file, count in grown.items():
         _log.warning("the file %s is taken down as a whole and has %d new records: they are hidden too.", file, count)
     for takedown in takedowns:
-        if takedown.undone is None and takedown.pending:
+        if takedown.undone is None and takedown.gone is None and takedown.pending:
             _log.warning(
                 "takedown %d: %d ids have matched nothing yet, such as %s.",
                 takedown.number,

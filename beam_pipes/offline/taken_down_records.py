@@ -74,19 +74,22 @@ class SnapshotRecords:
     def bind(self, takedowns: Sequence[Takedown], *, next_build: bool = False) -> tuple[Takedown, ...]:
         """The takedowns, those of their pending ids that match something here meaning its contents from now on.
 
-        Those that wait for the next build wait on, unless this is it.
+        Those that wait for the next build wait on, unless this is it. Nothing is looked for that is noted as gone.
         """
-        wanted = [each for t in takedowns if next_build or not t.next_build for each in t.pending if t.undone is None]
+
+        def waits(takedown: Takedown) -> bool:
+            return takedown.undone is None and takedown.gone is None and (next_build or not takedown.next_build)
+
+        wanted = [each for takedown in takedowns if waits(takedown) for each in takedown.pending]
         if not wanted or not self.lineage.has_digests:
             return tuple(takedowns)
         found = self.lineage.contents_of(wanted)
-
-        def bound(takedown: Takedown) -> Takedown:
-            if takedown.undone is not None or (takedown.next_build and not next_build):
-                return takedown
-            return takedown.with_contents({each: found[each] for each in takedown.pending if each in found})
-
-        return tuple(map(bound, takedowns))
+        return tuple(
+            takedown.with_contents({each: found[each] for each in takedown.pending if each in found})
+            if waits(takedown)
+            else takedown
+            for takedown in takedowns
+        )
 
     def grow(self, takedowns: Sequence[Takedown]) -> tuple[tuple[Takedown, ...], dict[str, int]]:
         """The takedowns, whole files that have new records meaning those too; and file → number of new records.

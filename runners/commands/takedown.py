@@ -110,7 +110,7 @@ def _print_list(path: str, *, as_json: bool) -> None:
         for line in _lines_of_state(state):
             console.print(line, markup=False)
     in_force = [state for state in states if state.takedown.undone is None]
-    failing = sum(bool(state.pending or state.missing and not state.takedown.gone) for state in in_force)
+    failing = sum(bool(state.pending or state.missing) and state.takedown.gone is None for state in in_force)
     incomplete = f"; {failing} of them did not find all of their records" if failing else ""
     console.print(f"{len(in_force)} of {len(states)} takedowns are in force{incomplete}.")
 
@@ -132,7 +132,8 @@ def _lines_of_state(state: TakedownState) -> list[str]:
         lines.append(f"  not found: {each} ({count:,} records{noted})")
     if len(state.missing) > SHOWN:
         lines.append(f"  not found: {len(state.missing) - SHOWN:,} more ids")
-    lines += [f"  matches nothing yet: {each}" for each in state.pending[:SHOWN]]
+    waits = "matches nothing yet" if takedown.gone is None else f"never matched anything{noted}"
+    lines += [f"  {waits}: {each}" for each in state.pending[:SHOWN]]
     if len(state.pending) > SHOWN:
-        lines.append(f"  matches nothing yet: {len(state.pending) - SHOWN:,} more ids")
+        lines.append(f"  {waits}: {len(state.pending) - SHOWN:,} more ids")
     return lines

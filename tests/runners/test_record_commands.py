@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     ids.write_text(f"# a request\n{record}\n\nnowhere.txt@3\n")
     taken = beam_pipes("takedown", cache.path, str(ids), "--reason", "request 1").stdout
     assert "takedown 1 (revision 1): 2 ids, 1 source records matched." in taken
-    assert "matches nothing: nowhere.txt@3" in taken
+    assert "matches nothing yet: nowhere.txt@3" in taken
     told = beam_pipes("who", cache.path, "--step", step, *options).stdout
     assert "taken down; in its place" in told
     assert "8 records in 8 rows, 1 of them taken down." in told
@@ -81,6 +82,71 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     assert beam_pipes("takedown", cache.path, "--resolve").stdout.startswith("resolve (revision 3)")
 
 
+PEOPLE = """
+import dataclasses
+from pathlib import Path
+from beam_pipes import Declaration, FeatureSpec, Pipeline
+from beam_pipes.sources import TextLines
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Keep(Pipeline):
+    input_type = str
+    output_type = dict
+
+    def transform(self, line):
+        return [{"text": line}]
+
+declaration = Declaration(
+    name="people",
+    source=TextLines(str(Path(__file__).parent / "input")),
+    pipeline=Keep(),
+    features={"text": FeatureSpec("str")},
+)
+"""
+
+
+def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "people_to_hide.py").write_text(PEOPLE)
+    (tmp_path / "input").mkdir()
+    lines = tmp_path / "input" / "u.txt"
+    lines.write_text("ann\nbob\ncat\ndan\neve\n")
+    cache, ids = str(tmp_path / "cache"), tmp_path / "ids.txt"
+    ids.write_text("u.txt@8\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    build = ["build", "people_to_hide:declaration", "--to", cache]
+
+    beam_pipes(*build)
+    beam_pipes("takedown", cache, str(ids), "--reason", "request 1")
+    subprocess.run(["sed", "-i", "1d", str(lines)], check=True)
+    beam_pipes(*build)
+
+    assert {str(example["text"]) for example in Cache.open(cache)["train"]} == {"bob", "dan", "eve"}
+    listed = beam_pipes("takedown", cache, "--list").stdout
+    assert "1 ids, request 1; hides 1 source records of what is published\n" in listed
+    assert "  the content of u.txt@8 is at u.txt@4\n1 of 1 takedowns are in force.\n" in listed
+
+    subprocess.run(["sed", "-i", "2d", str(lines)], check=True)  # cat leaves; dan stands at u.txt@4 now
+    refused = beam_pipes(*build, check=False)
+    assert refused.returncode == 1
+    assert f"say so (`beam-pipes takedown {cache} --gone 1`) and build again" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "gone 1 (revision 2): 1 ids" in beam_pipes("takedown", cache, "--gone", "1").stdout
+    beam_pipes(*build)
+    assert {str(example["text"]) for example in Cache.open(cache)["train"]} == {"bob", "dan", "eve"}
+    listed = beam_pipes("takedown", cache, "--list").stdout
+    assert "hides 0 source records of what is published\n  not found: u.txt@8 (1 records, noted as gone 20" in listed
+    assert "1 of 1 takedowns are in force.\n" in listed
+
+    ids.write_text("u.txt\nw.txt@0\n")
+    taken = beam_pipes("takedown", cache, str(ids), "--next").stdout
+    assert "2 ids, 0 source records matched.\n" in taken and "matches nothing yet: u.txt\n" in taken
+    listed = beam_pipes("takedown", cache, "--list").stdout
+    assert "  matches nothing yet: w.txt@0\n" in listed
+    assert "2 of 2 takedowns are in force; 1 of them did not find all of their records.\n" in listed
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -93,7 +159,9 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
             "when large.txt@0 CACHE CACHE --split train --batch-size 2 --rate 1 --rate 1 --epochs 3".split(),
             "expected epoch 0, got epoch 2: a mixture with exhausted='repeat' is one epoch without end",
         ),
-        (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --resolve"),
+        (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --gone NUMBER, --resolve"),
+        (["takedown", "CACHE", "--list", "--next"], "--next says what the ids in a file mean: give the file too."),
+        (["takedown", "CACHE", "--gone", "3"], "expected the number of a takedown in force, one of [], got 3"),
         (["takedown", "nowhere", "--list"], "there is no directory 'nowhere': nothing was built there."),
         (["takedown", "CACHE", "none.txt"], "expected a text file with one record id a line"),
         (["takedown", "CACHE", "--undo", "3"], "expected the number of a takedown in force, one of [], got 3"),
