@@ -223,6 +223,16 @@ def lineage_file(index: int, count: int) -> str:
     return f"{DIRECTORY}/{index:05d}-of-{count:05d}"
 
 
+def lineage_checksum(data: bytes) -> int:
+    """What stands for a lineage file in completions and in the manifest: the checksum that it ends with.
+
+    Of a file of version 1 it is the crc32c of the whole, its own checksum included, which is the same number for all
+    files: they are told apart by nothing, and manifests of then hold it.
+    """
+    version = _PREFIX.unpack_from(data)[1] if len(data) >= _PREFIX.size else 0
+    return int(google_crc32c.value(data if version == 1 else data[: -_CRC.size]))
+
+
 def lineage_digest(checksums: Sequence[int]) -> str:
     """What a manifest keeps of the lineage: `<number of files>:<sha256 of their crc32cs>`."""
     return f"{len(checksums)}:{hashlib.sha256(np.asarray(checksums, '<u4').tobytes()).hexdigest()}"

@@ -20,6 +20,7 @@ from beam_pipes.cache.lineage import (
     DIRECTORY,
     LINEAGE,
     decode_lineage,
+    lineage_checksum,
     lineage_digest,
     lineage_file,
     num_lineage_files,
@@ -167,7 +168,7 @@ def _verify_lineage(verifier: _Verifier, manifest: Manifest) -> None:
         except CacheError as error:
             verifier.report(path, None, str(error))
         else:
-            checksums.append(google_crc32c.value(data))
+            checksums.append(lineage_checksum(data))
     if len(checksums) == count and count and lineage_digest(checksums) != manifest.fingerprints[LINEAGE]:
         path = os.path.join(verifier.directory, DIRECTORY)
         verifier.report(path, None, f"{path}: expected the lineage that the manifest names, found that of other files")

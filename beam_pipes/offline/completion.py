@@ -11,7 +11,7 @@ import google_crc32c
 
 from beam_pipes.cache.in_parallel import in_parallel
 from beam_pipes.cache.index import index_path
-from beam_pipes.cache.lineage import lineage_file
+from beam_pipes.cache.lineage import lineage_checksum, lineage_file
 from beam_pipes.cache.shard_entry import ShardEntry
 from beam_pipes.cache.storage import FileStatus, storage_for
 from beam_pipes.engine.account import Account
@@ -114,7 +114,7 @@ def write_lineage(header: BuildHeader, index: int, data: bytes) -> LineageEntry:
     path = f"{header.directory}/{lineage_file(index, header.num_shards)}"
     storage.makedirs(path.rpartition("/")[0])
     storage.replace(path, data)
-    return LineageEntry(bytes=len(data), crc32c=google_crc32c.value(data))
+    return LineageEntry(bytes=len(data), crc32c=lineage_checksum(data))
 
 
 def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:

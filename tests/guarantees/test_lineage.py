@@ -256,3 +256,19 @@ def test_traced_examples_decode_to_what_is_in_the_cache(tmp_path: Path) -> None:
     stored = [cache["train"][row] for row in cache["train"].find_rows("a.txt@4")]
 
     assert [example["number"] for example in decoded] == [example["number"] for example in stored] == [2, 2]
+
+
+def test_lineage_of_another_build_is_noticed(tmp_path: Path) -> None:
+    """Each file is whole and bears its own checksum; only the manifest can tell that it is not its own."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    cache, other = build_origins(tmp_path / "one"), build_origins(tmp_path / "two", count=43)
+    files = sorted(Path(cache.directory, "lineage").iterdir())
+    others = sorted(Path(other.directory, "lineage").iterdir())
+    assert cache.verify().ok
+    assert cache.manifest.fingerprints["lineage"] != other.manifest.fingerprints["lineage"]
+
+    files[-1].write_bytes(others[-1].read_bytes())
+
+    [problem] = cache.verify().problems
+    assert "expected the lineage that the manifest names, found that of other files" in problem.message

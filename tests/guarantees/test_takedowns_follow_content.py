@@ -395,8 +395,12 @@ def test_values_without_bytes_are_known_by_their_places(tmp_path: Path) -> None:
         source = Memory([Opaque() for _ in range(3)], digest="three")
         return Declaration(name="o", source=source, pipeline=Nothing(), features={"number": FeatureSpec("int64")})
 
-    first = build(made(), tmp_path / "a", options=LocalOptions(workers=1))
-    assert build(made(), tmp_path / "b", options=LocalOptions(workers=1)).manifest_id == first.manifest_id
+    declarations = [made(), made()]  # both alive: at the same address two objects would look the same
+    first, second = (
+        build(each, tmp_path / name, options=LocalOptions(workers=1))
+        for each, name in zip(declarations, "ab", strict=True)
+    )
+    assert first.manifest_id == second.manifest_id
     take_down(tmp_path / "a", ["memory@1"])
     assert Cache.open(tmp_path / "a")["train"].removed_rows.tolist() == [1]
 
