@@ -23,7 +23,7 @@ from beam_pipes.offline.plan import make_plan, prepare
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.shard_job import ShardJob
 from beam_pipes.offline.status import read_status
-from beam_pipes.offline.takedown import take_down
+from beam_pipes.offline.takedown import states_of_takedowns, take_down
 from runners import BeamOptions, LocalOptions, build
 from runners.cli import run
 from runners.commands import app
@@ -225,5 +225,13 @@ def test_records_are_taken_down_on_gs_too(text_input, bucket):
     assert list(seen.removed_rows) == [3]
     assert hidden not in [example["text"] for example in seen]
     assert not storage_for(to).exists(f"{to}/.takedown.lock")
+
+    file, _, position = name.rpartition("@")
+    changed = next(text_input.rglob(file))
+    changed.write_bytes(b"a line in front of all others\n" + changed.read_bytes())
+    build(WORDS, to, options=INLINE)
+    now = Cache.open(to)["train"]
+    assert [state.followed for state in states_of_takedowns(to)] == [{name: (f"{file}@{int(position) + 30}",)}]
+    assert hidden not in [example["text"] for example in now]
     with pytest.raises(CacheNotFoundError, match="there is no directory 'gs://.*/nothing': nothing was built there"):
         take_down(f"{bucket}/nothing", [name], reason="asked for", by="tests")
