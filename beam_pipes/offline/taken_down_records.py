@@ -196,12 +196,17 @@ class SnapshotRecords:
         for _, shard, ordinals in self.lineage.find_contents(takedown.digests()):
             records += len(ordinals)
             assert shard.digests is not None
-            for ordinal, digest in zip(ordinals.tolist(), shard.digests[ordinals].tolist(), strict=True):
-                place = shard.record_id(ordinal)
-                for each in ids_of[digest]:
-                    known = places.setdefault(each, [])
-                    if each not in (place, place.rpartition("@")[0]) and len(known) < SHOWN:
-                        known.append(place)
+            for file, first, count in shard.runs:
+                if file in takedown.contents:
+                    continue  # a whole file, where it stood: of many records there is nothing to say
+                here = ordinals[np.searchsorted(ordinals, first) : np.searchsorted(ordinals, first + count)]
+                columns = shard.positions[here].tolist(), shard.digests[here].tolist()
+                for position, digest in zip(*columns, strict=True):
+                    place = f"{file}@{position}"
+                    for each in ids_of[digest]:
+                        known = places.setdefault(each, [])
+                        if each != place and len(known) < SHOWN:
+                            known.append(place)
         return records, {each: tuple(found) for each, found in places.items() if found}
 
     def assets(self) -> tuple[str, ...]:

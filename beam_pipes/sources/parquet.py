@@ -196,7 +196,7 @@ class RowsPiece(Piece):
 
 def _content(value: Any) -> Any:
     """What Python writes alike in every process and version: numbers, texts, dates; of an array, its bytes' digest."""
-    return (value.dtype.str, hashlib.sha256(value).hexdigest()) if isinstance(value, np.ndarray) else value
+    return (value.dtype.str, hashlib.sha256(value.data).hexdigest()) if isinstance(value, np.ndarray) else value
 
 
 def rows_of(batch: Any) -> list[dict[str, Any]]:

@@ -446,7 +446,7 @@ def test_a_stand_in_is_left_is_that_of_the_row_alone_and_stays_while_it_is_left(
     assert set(found) <= kept
     assert all(now == row for now, row in zip(found, rows, strict=True) if row in kept)
     assert found == [int(stand_ins([row], ascending, 30, key=key, where="here")[0]) for row in rows]
-    if len(removed | more) <= 15:  # half of the rows: the chance of 32 draws in vain is 2^-32
+    if len(removed | more) <= 3:  # a tenth of the rows: the chance of 16 draws in vain is 10^-16
         later = np.array(sorted(removed | more), np.int64)
         then = stand_ins(rows, later, 30, key=key, where="here").tolist()
         assert all(new == old for new, old in zip(then, found, strict=True) if old not in removed | more)
@@ -483,8 +483,8 @@ def test_stand_ins_are_frozen() -> None:
         8,
         9,
     ]
-    most = np.arange(1, 100_000)  # draws in vain: all of them end at the one row that is left but one
-    assert stand_ins([1, 99_999], most, 100_001, key=7, where="here").tolist() == [0, 100000]
+    most = np.arange(1, 100_000)  # draws in vain end at one of the two rows that are left
+    assert stand_ins([1, 99_999], most, 100_001, key=7, where="here").tolist() == [100000, 0]
     wide = np.array([0, 1 << 39], np.int64)
     assert stand_ins(wide, wide, 1 << 40, key=1, where="here").tolist() == [554063790000, 437632970511]
 
