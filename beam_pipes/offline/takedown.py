@@ -189,7 +189,7 @@ def _bound_to(
     # Where whole files grow is looked up before others are bound: what is bound now is whole already.
     takedowns, grown = found.grow(takedowns)
     takedowns = found.bind(takedowns, next_build=True)
-    require_found(path, found, takedowns)
+    require_found(path, found, before, takedowns)
     for file, count in grown.items():
         _log.warning("the file %s is taken down as a whole and has %d new records: they are hidden too.", file, count)
     for takedown in takedowns:

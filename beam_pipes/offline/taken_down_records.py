@@ -148,18 +148,20 @@ class SnapshotRecords:
             begin += entry.records or 0
         return np.concatenate(found)
 
-    def missing(self, takedowns: Iterable[Takedown]) -> dict[int, dict[str, int]]:
-        """Number of a takedown in force → id → how many of its contents are nowhere in this snapshot."""
+    def missing(self, takedowns: Iterable[Takedown]) -> dict[int, dict[str, Digests]]:
+        """Number of a takedown in force → id → those of its contents that are nowhere in this snapshot."""
         takedowns = [takedown for takedown in takedowns if takedown.undone is None and takedown.contents]
         if not takedowns or not self.lineage.has_digests:
             return {}
         wanted = np.unique(np.concatenate([takedown.digests() for takedown in takedowns]))
-        parts = [shard.digests[ordinals] for _, shard, ordinals in self.lineage.find_contents(wanted)]  # type: ignore[index]
-        there = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
-        found: dict[int, dict[str, int]] = {}
+        there = np.empty(0, np.uint64)
+        for _, shard, ordinals in self.lineage.find_contents(wanted):
+            assert shard.digests is not None
+            there = np.union1d(there, shard.digests[ordinals])
+        found: dict[int, dict[str, Digests]] = {}
         for takedown in takedowns:
             for each in takedown.contents:
-                if lost := len(np.setdiff1d(takedown.digests([each]), there)):
+                if len(lost := np.setdiff1d(takedown.digests([each]), there)):
                     found.setdefault(takedown.number, {})[each] = lost
         return found
 
@@ -182,7 +184,7 @@ class SnapshotRecords:
                 takedown=takedown,
                 records=records,
                 followed=followed,
-                missing=missing.get(takedown.number, {}),
+                missing={each: len(lost) for each, lost in missing.get(takedown.number, {}).items()},
                 pending=takedown.pending,
             )
 
@@ -253,16 +255,22 @@ def require_known(
                 )
 
 
-def require_found(path: str | os.PathLike[str], new: SnapshotRecords, takedowns: Iterable[Takedown]) -> None:
-    """Raises `TakenDownNotFoundError` where contents that were taken down are nowhere, and nobody has said that they
-    may be missing: they may have been edited, and would be read again."""
+def require_found(
+    path: str | os.PathLike[str], new: SnapshotRecords, before: SnapshotRecords | None, takedowns: Iterable[Takedown]
+) -> None:
+    """Raises `TakenDownNotFoundError` where contents that were taken down, and that the snapshot before had, are
+    nowhere, and nobody has said that they may be missing: they may have been edited, and would be read again."""
     where = os.fspath(path)
     takedowns = [takedown for takedown in takedowns if takedown.gone is None]
+    missing = new.missing(takedowns)
+    known = {} if before is None or not missing else before.missing(takedowns)
     told = []
     for takedown in takedowns:
-        for each, lost in new.missing([takedown]).get(takedown.number, {}).items():
+        for each, digests in missing.get(takedown.number, {}).items():
+            lost = len(np.setdiff1d(digests, known.get(takedown.number, {}).get(each, digests[:0])))
             total = len(takedown.digests([each]))
-            told.append(f"takedown {takedown.number}, {each}" + (f" ({lost:,} of {total:,} records)" * (total > 1)))
+            if lost:
+                told.append(f"takedown {takedown.number}, {each}" + (f" ({lost:,} of {total:,} records)" * (total > 1)))
     if not told:
         return
     numbers = sorted({int(each.split(",")[0].removeprefix("takedown ")) for each in told})

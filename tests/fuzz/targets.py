@@ -42,7 +42,7 @@ from beam_pipes.cache.framing import check_frame, masked_crc32c, scan_records
 from beam_pipes.cache.index import decode_index, index_path
 from beam_pipes.cache.lineage import LineageWriter, decode_lineage
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.takedown import Overlay
+from beam_pipes.cache.takedown import Overlay, Takedown
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.loader import Loader, LoaderState, PackingPlan, pack
 from beam_pipes.loader.from_state import loader_from_state
@@ -382,7 +382,12 @@ def seeds() -> dict[str, list[bytes]]:
     letter = DeadLetter(
         record=b"r", source="a", position=1, ordinal=0, stage="S", error_type="E", message="m", traceback="t"
     )
-    overlay = Overlay(revision=1, rows={"0123456789abcdef": {"train": np.array([1, 2, 5])}})
+    gone = Takedown(number=1, at="now", by="me", reason="r", ids=("a.txt@5", "b.txt"), gone="then", next_build=True)
+    overlay = Overlay(
+        revision=1,
+        takedowns=(gone.with_contents({"b.txt": np.array([3, 1 << 63], np.uint64)}),),
+        rows={"0123456789abcdef": {"train": np.array([1, 2, 5])}},
+    )
     done = Completion(
         index=0,
         fingerprint="ab",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import logging
 import shutil
@@ -92,6 +93,16 @@ class People:
         return sorted(self.cache["train"].record_ids(self.cache["train"].removed_rows))
 
 
+def lines_of(file: Path) -> list[str]:
+    data = file.read_bytes()
+    return (gzip.decompress(data) if file.suffix == ".gz" else data).decode().split()
+
+
+def compress(file: Path) -> None:
+    file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+
+
 @pytest.fixture
 def people(tmp_path: Path) -> People:
     made = People(tmp_path)
@@ -118,6 +129,7 @@ class TestTheInputChanges:
             pytest.param(
                 lambda people: (people.input / "u.txt").rename(people.input / "w.txt"), "w.txt@8", id="a new name"
             ),
+            pytest.param(lambda people: compress(people.input / "u.txt"), "u.txt.gz@8", id="it is compressed"),
             pytest.param(
                 lambda people: people.write(u="ann bob dan eve", v="fay gil hal cat"), "v.txt@12", id="another file"
             ),
@@ -128,7 +140,7 @@ class TestTheInputChanges:
     ) -> None:
         change(people)
         people.build()
-        everything = {line for file in people.input.iterdir() for line in file.read_text().split()}
+        everything = {line for file in people.input.iterdir() for line in lines_of(file)}
 
         assert people.hidden == [now]
         assert people.read == everything - {"cat"}
@@ -210,6 +222,18 @@ class TestTheInputChanges:
 
         assert people.read == {"bob", "eve", "fay", "gil", "hal"}
         assert {str(example["text"]) for example in older["train"]} == {"ann", "bob", "eve", "fay", "gil", "hal"}
+
+    def test_one_of_an_older_snapshot_alone_stops_nothing(self, people: People) -> None:
+        older = people.cache
+        mark_gone(people.path, 1)
+        people.write(u="cat")
+        people.build()
+        take_down(people.path, ["u.txt@12"])  # dan, who is in the older snapshot alone
+
+        assert "dan" not in {str(example["text"]) for example in older["train"]}
+        people.write(v="fay gil")
+        people.build()
+        assert people.read == {"fay", "gil"}
 
     def test_loaders_over_the_new_snapshot_never_give_it(self, people: People) -> None:
         people.write(u="bob cat dan eve")
