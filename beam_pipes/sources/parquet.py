@@ -9,14 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import numpy as np
-
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
 from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range
 from beam_pipes.sources.file_source import FileSource, Range
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, content_digest
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 
@@ -187,16 +185,8 @@ class RowsPiece(Piece):
 
     def digests_of(self, start: int, stop: int) -> bytes:
         # Of the values: the bytes of an Arrow stream are those of a version of pyarrow.
-        part = self.batch.slice(start, stop - start)
-        names = part.schema.names
-        columns = [map(_content, _column_values(column)) for column in part.columns]
-        rows = zip(*columns, strict=True) if columns else [()] * part.num_rows
-        return b"".join([content_digest(repr((names, row)).encode("utf-8", "surrogatepass")) for row in rows])
-
-
-def _content(value: Any) -> Any:
-    """What Python writes alike in every process and version: numbers, texts, dates; of an array, its bytes' digest."""
-    return (value.dtype.str, hashlib.sha256(value.data).hexdigest()) if isinstance(value, np.ndarray) else value
+        rows = rows_of(self.batch.slice(start, stop - start))
+        return digests_of_values(rows, file=self.file, first=self.row + start)
 
 
 def rows_of(batch: Any) -> list[dict[str, Any]]:
