@@ -227,7 +227,7 @@ def _open_checked(path: str, size: int) -> int:
             "build the cache again.",
             path=path,
         ) from error
-    except PermissionError as error:
+    except OSError as error:
         raise read_error(path, error) from error
     found = os.fstat(descriptor).st_size
     if found != size:

@@ -258,12 +258,17 @@ class ShardFiles:
         pairs = zip(places.shards.tolist(), places.positions.tolist(), strict=True)
         return [self._payload(shard, position) for shard, position in pairs]
 
+    def offset(self, shard: int, position: int) -> int:
+        """The byte of a shard's file at which a record begins."""
+        if self.layout is not None:
+            return position * self.layout.stride
+        return self._index_value(OFFSET, shard, position)
+
     def _payload(self, shard: int, position: int) -> bytes:
+        offset = self.offset(shard, position)
         if self.layout is not None:
             size = self.layout.stride
-            offset = position * size
         else:
-            offset = self._index_value(OFFSET, shard, position)
             size = self._index_value(SIZE, shard, position) + FRAME_BYTES
         frame = self.data.file(shard)[offset : offset + size].tobytes()
         return check_frame(self.path(shard), offset, frame)

@@ -151,6 +151,10 @@ class Split:
         shard, position = self._files.place_one(index)
         return self._shards.file_name(self._manifest.name, self.name, shard), position
 
+    def offset_of(self, index: int) -> int:
+        """The byte of its shard's file at which a record begins."""
+        return self._files.offset(*self._files.place_one(index))
+
     def record_bytes(self, index: int) -> bytes:
         """The payload of one record, as it is stored; its checksums are checked."""
         removed = self.removed_rows

@@ -6,18 +6,30 @@ is read of the data, and nothing is kept of earlier steps.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_pipes.cache.storage import read_error
 from beam_pipes.cache.takedown import is_removed
-from beam_pipes.errors import LoaderError, UnboundedLoaderError, UnknownRecordError
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheError,
+    CorruptCacheError,
+    LoaderError,
+    StorageError,
+    UnboundedLoaderError,
+    UnknownRecordError,
+)
+from beam_pipes.loader.columns import columns_of
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.stream import MixtureStream
+from beam_pipes.loader.steps import Steps
+from beam_pipes.loader.stream import MixtureStream, Places
 from beam_pipes.loader.taken_down import stored_split
 
 if TYPE_CHECKING:
@@ -154,6 +166,111 @@ def first_known_step(loader: Loader) -> int:
     """The first step that `places_of` knows of: not 0 where the rates of a mixture changed in its first epoch."""
     segment = loader._reader.stream.segment(0)
     return 0 if segment is None else -(-segment.start // loader.batch_size)
+
+
+def named_failure(
+    error: Exception, steps: Steps, stream: Any, places: Callable[[], Places], read: Callable[[Places], None]
+) -> Exception:
+    """The error of reading one batch, with words for which record it is about, where that lies, and what to do.
+
+    `places` gives our rows of the batch, `read` reads some of them. The row that fails alone is looked for by halves;
+    the error is the one that it gives then. An error that is not ours is returned as it is, but for those of the file
+    system.
+    """
+    if isinstance(error, BeamPipesError) and "epoch" in error.attributes:
+        return error  # it has a name already
+    batch = f"in the batch that begins at position {steps.position} of epoch {steps.epoch}"
+    facts: dict[str, Any] = {"epoch": steps.epoch, "position": steps.position}
+    words = f"This is {batch}."
+    with contextlib.suppress(Exception):  # without a name the error is the same
+        # An object store was asked again and again before it failed: not once more for each row.
+        alone = None if isinstance(error, StorageError) else _failing_row(places(), read)
+        if alone is not None:
+            place, error = alone
+            found, found_facts, damage = _record_in_words(stream, place)
+            words, facts = f"This is {found}, {batch}.", {**found_facts, **facts}
+            if damage is not None and not isinstance(error, CorruptCacheError):
+                damage.__cause__ = error
+                error = damage
+    if isinstance(error, OSError) and not isinstance(error, BeamPipesError):
+        failed = read_error(str(error.filename or facts.get("file", "a file of the cache")), error)
+        failed.__cause__ = error
+        error = failed
+    if not isinstance(error, BeamPipesError):
+        return error
+    if isinstance(error, CacheError) and "cache" in facts:
+        words += f" `beam-pipes verify {facts['cache']}` lists all that is damaged."
+    error.add(words, **{name: value for name, value in facts.items() if name not in error.attributes})
+    return error
+
+
+def _failing_row(places: Places, read: Callable[[Places], None]) -> tuple[Places, Exception] | None:
+    """One of the rows that cannot be read, and its error; None where every row looked at can be read alone."""
+    low, high = 0, len(places)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            read(places[low:middle])
+            low = middle
+        except Exception:
+            high = middle
+    try:
+        read(places[low:high])
+    except Exception as error:
+        return places[low:high], error
+    return None
+
+
+def _record_in_words(stream: Any, place: Places) -> tuple[str, dict[str, Any], CorruptCacheError | None]:
+    """`record 31 of split 'train' (number 5 of demo-train-00001-of-00003.tfrecord, at byte 480, made of 'a.txt@5')`.
+
+    Beside it the same as attributes, and the error of its checksum, which batches are read without: bytes that have
+    changed are why anything may fail that comes after.
+    """
+    source, row = place[0].tolist() if place.ndim == 2 else (None, int(place[0]))
+    rows = _rows_of(stream, source or 0)
+    row %= max(1, rows.size)
+    split = split_of(rows)
+    _, records = _records_of(rows, row)
+    record = int(_failing_record(rows, records))
+    facts: dict[str, Any] = {"split": str(split.name), "record": record}
+    parts = []
+    damage: CorruptCacheError | None = None
+    if hasattr(split, "place_of"):
+        stored = int(split.stand_ins([record])[0])  # what is read where it is taken down
+        name, number = split.place_of(stored)
+        facts.update(cache=split.path, file=name)
+        parts.append(f"number {number} of {name}")
+        with contextlib.suppress(BeamPipesError, OSError):  # without an index it cannot be told
+            facts["offset"] = split.offset_of(stored)
+            parts.append(f"at byte {facts['offset']}")
+        with contextlib.suppress(BeamPipesError, OSError):  # built without lineage
+            facts["record_id"] = split.record_ids([stored])[0]
+            parts.append(f"made of {facts['record_id']!r}")
+        try:
+            split.record_bytes(stored)
+        except CorruptCacheError as error:
+            damage = error
+        except (BeamPipesError, OSError):
+            pass  # its file cannot be read at all, which is the error itself
+    words = f"record {record} of split {facts['split']!r}" + (f" ({', '.join(parts)})" if parts else "")
+    if isinstance(rows, PackedRows):
+        facts["row"] = row
+        words += f", packed into row {row} of the plan"
+    if source is not None:
+        facts["source"] = source
+        words += f", from source {source} of the mixture"
+    return words, facts, damage
+
+
+def _failing_record(rows: Any, records: Indices) -> int:
+    """The first record of a row that cannot be read, or the first of all."""
+    for record in records.tolist() if len(records) > 1 else []:
+        try:
+            columns_of(rows.split, rows.features, np.array([record], np.int64))
+        except Exception:
+            return int(record)
+    return int(records[0])
 
 
 def splits_of(stream: Any) -> list[Any]:

@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+import contextlib
+import threading
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.loader.reader import BatchReader
 from beam_pipes.loader.steps import Cursor, Steps
 
 if TYPE_CHECKING:
     from beam_pipes.loader.loader import Loader
 
-_Made = tuple[Steps, list[Batch]]
+# Steps, their batches, and why there are no more of them; see `BatchReader.read_until_failure`.
+_Made = tuple[Steps, list[Batch], "Exception | None"]
+T = TypeVar("T")
 
-_CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
+CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
+
+
+def not_copied(what: str, remedy: str) -> LoaderError:
+    """The error of whoever pickles or copies what belongs to this process: its threads, its place in the middle."""
+    return LoaderError(f"{what} belongs to its process and cannot be pickled or copied. {remedy}")
+
+
+class SharedIterator(Generic[T]):
+    """A generator that threads may share: each element is handed out once, in the order of the calls.
+
+    Threads that call `next()` on a bare generator at the same time get "ValueError: generator already executing".
+    """
+
+    def __init__(self, elements: Generator[T, None, None]) -> None:
+        self._elements = elements
+        self._lock = threading.RLock()
+        self._replaced = False
+
+    def __iter__(self) -> SharedIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._lock:
+            if self._replaced:
+                raise LoaderError(CLOSED)
+            return next(self._elements)
+
+    def close(self) -> None:
+        """Ends the iteration, once an element that is being made is done."""
+        with self._lock:
+            self._elements.close()
+
+    def replace(self) -> None:
+        """Ends the iteration because a newer one has begun: whoever goes on with this one is told."""
+        with self._lock:
+            self._elements.close()
+            self._replaced = True
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise not_copied(
+            "an iterator", "Pickle or copy the loader itself, or save its state_dict() and call iter(loader) there."
+        )
 
 
 class Progress:
@@ -24,30 +69,43 @@ class Progress:
 
     def __init__(self, start: Cursor) -> None:
         self._start = start
-        self._steps: Steps | None = None
-        self.ready: list[Batch] = []
+        # Replaced as a whole: a thread that asks for the cursor never sees steps beside the batches of other ones.
+        self._group: tuple[Steps, list[Batch]] | None = None
 
     @property
     def cursor(self) -> Cursor:
         """The row behind the last batch that was handed out."""
-        if self._steps is None:
+        group = self._group
+        if group is None:
             return self._start
-        return self._steps.cursor_after(self._steps.length - len(self.ready) - 1)
+        steps, ready = group
+        return steps.cursor_after(steps.length - len(ready) - 1)
 
-    def refill(self, steps: Steps, batches: list[Batch]) -> None:
-        self._steps = steps
-        self.ready += reversed(batches)
+    def refill(self, steps: Steps, batches: list[Batch]) -> list[Batch]:
+        """Takes a group; returns its batches in reverse, to be popped from."""
+        batches.reverse()
+        self._group = steps, batches
+        return batches
 
     def forget(self) -> None:
         """Drops the batches that are left; the cursor stays."""
-        self._start, self._steps = self.cursor, None
-        self.ready.clear()
+        if self._group is None:
+            return
+        steps, ready = self._group
+        left = 0
+        with contextlib.suppress(IndexError):
+            while True:  # one by one: another thread may be taking one at this moment
+                ready.pop()
+                left += 1
+        self._start, self._group = steps.cursor_after(steps.length - left - 1), None
 
 
 class LoaderIterator:
     """Yields the batches of a loader and moves its cursor; has the loader's state methods.
 
-    Close it, exhaust it or drop it: each ends its threads.
+    Threads may share it: each batch is handed out once, in the order of the calls. Close it, exhaust it or drop it:
+    each ends its threads. After an error the loader stands in front of the batch that failed, and the next call reads
+    it again.
     """
 
     def __init__(self, loader: Loader, *, workers: int, prefetch: int) -> None:
@@ -55,61 +113,84 @@ class LoaderIterator:
         self._workers = workers
         self._prefetch = prefetch
         self._groups: Any = None  # an iterator of groups of finished batches
+        self._error: Exception | None = None  # why there is no batch behind those that are ready
         self._progress = loader._progress
-        self._ready = self._progress.ready
+        self._ready: list[Batch] = []
         self._closed = False
+        self._reading = threading.RLock()  # held while a group is read, or waited for
+        self._changing = threading.RLock()  # held for moments, so that closing never waits for a thread that reads
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Batch:
-        # Nothing else happens for most batches: a batch is copied in 16 µs.
+        # Nothing else happens for most batches: a batch is made in 4 µs, and a lock takes 1 % of them. `pop` is atomic.
         ready = self._ready
-        if not ready:
-            ready = self._refill()
-        return ready.pop()
+        if ready:
+            try:
+                return ready.pop()
+            except IndexError:
+                pass  # another thread took the last one
+        return self._next_of_next_group()
 
-    def _refill(self) -> list[Batch]:
+    def _next_of_next_group(self) -> Batch:
+        with self._reading:
+            while True:
+                try:
+                    return self._ready.pop()  # of the group that another thread has read meanwhile, or of ours
+                except IndexError:
+                    pass
+                self._refill()
+
+    def _refill(self) -> None:
         if self._closed:
-            raise LoaderError(_CLOSED)
+            raise LoaderError(CLOSED)
+        error = self._error
+        if error is not None:
+            self._stop()
+            raise error
         self.start_prefetch()
-        progress, groups = self._progress, self._groups
+        groups = self._groups
+        if groups is None:
+            raise LoaderError(CLOSED)
         try:
-            made = next(groups)
+            steps, batches, error = next(groups)
         except BaseException:
             if self._groups is groups:
                 self._stop()
             raise
-        if self._groups is not groups:  # closed or set anew by another thread while this one was reading
-            raise LoaderError(_CLOSED)
-        progress.refill(*made)
-        return progress.ready
+        with self._changing:
+            if self._groups is not groups:  # closed or set anew by another thread while this one was reading
+                raise error if error is not None and not batches else LoaderError(CLOSED)
+            self._error = error
+            if batches:
+                self._ready = self._progress.refill(steps, batches)
 
     def start_prefetch(self) -> None:
         """Starts the threads now, not at the first batch."""
-        if self._groups is not None or self._closed:
-            return
-        loader = self._loader
-        reader = loader._reader
-        groups = loader._steps.groups(loader._cursor, reader.stream.size_of, reader.group_length)
-        # A function of the reader, not a method: threads that knew the iterator would keep it alive, and so themselves.
-        make = functools.partial(_make, reader)
-        if self._workers:
-            depth = max(1, -(-self._prefetch // reader.group_length))
-            self._groups = OrderedPrefetcher(make, groups, workers=self._workers, depth=depth)
-        else:
-            self._groups = map(make, groups)
+        with self._changing:
+            if self._groups is not None or self._closed:
+                return
+            loader = self._loader
+            reader = loader._reader
+            groups = loader._steps.groups(loader._cursor, reader.stream.size_of, reader.group_length)
+            # Of the reader, not of the iterator: threads that knew the iterator would keep it alive, and so themselves.
+            make = reader.read_until_failure
+            if self._workers:
+                depth = max(1, -(-self._prefetch // reader.group_length))
+                self._groups = OrderedPrefetcher(make, groups, workers=self._workers, depth=depth)
+            else:
+                self._groups = map(make, groups)
 
     def restart(self) -> None:
         """Forgets what was made ahead: the loader's cursor or rates were set anew."""
         self._stop()
         self._progress = self._loader._progress
-        self._ready = self._progress.ready
 
     def close(self) -> None:
         """Ends the threads; the iterator gives nothing more. The loader's cursor stays where it is."""
-        self._stop()
         self._closed = True
+        self._stop()
 
     def __enter__(self) -> LoaderIterator:
         return self
@@ -140,12 +221,16 @@ class LoaderIterator:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loader.load_state_dict(state_dict)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise not_copied(
+            "an iterator of a Loader",
+            "Pickle or copy the loader itself, which goes on where this iterator stands; or save loader.state_dict() "
+            "and call load_state_dict there.",
+        )
+
     def _stop(self) -> None:
-        if isinstance(self._groups, OrderedPrefetcher):
-            self._groups.close()
-        self._groups = None
-        self._progress.forget()
-
-
-def _make(reader: BatchReader, steps: Steps) -> _Made:
-    return steps, reader.read(steps)
+        with self._changing:
+            groups, self._groups, self._error = self._groups, None, None
+            self._progress.forget()
+        if isinstance(groups, OrderedPrefetcher):
+            groups.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderEr
 from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result, stack_batches
 from beam_pipes.loader.block_order import BlockShuffle
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
-from beam_pipes.loader.iterator import LoaderIterator, Progress
+from beam_pipes.loader.iterator import LoaderIterator, Progress, SharedIterator
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
@@ -83,7 +83,9 @@ class Loader:
       prefetch: batches that may wait, per process.
 
     Iterating starts at the cursor and moves it: leaving a loop and entering another goes on where the first stopped.
-    When all epochs are done the cursor is at the end, and the next `iter()` starts over. One iterator at a time.
+    When all epochs are done the cursor is at the end, and the next `iter()` starts over. A state of the end, restored,
+    is an end: nothing comes until `reset()`, or with more `epochs`. One iterator at a time, which threads may share.
+    A loader is pickled and copied with its state; the copy goes on by itself.
     `batch_at(step)` reads any batch without moving the cursor, and is safe from several threads.
 
     Raises `LoaderError` for options out of range, and names the choices.
@@ -141,6 +143,26 @@ class Loader:
         self.last = last
         self.workers = int(workers)
         self.prefetch = int(prefetch)
+        self._made_of: tuple[Any, dict[str, Any]] = (
+            source,
+            {
+                "batch_size": batch_size,
+                "seed": seed,
+                "epochs": epochs,
+                "shuffle": shuffle,
+                "host_index": host_index,
+                "host_count": host_count,
+                "last": last,
+                "features": features,
+                "ragged": ragged,
+                "pad_to": pad_to,
+                "pad_value": pad_value,
+                "transform": transform,
+                "cu_seqlens": cu_seqlens,
+                "workers": workers,
+                "prefetch": prefetch,
+            },
+        )
         self._pad_value = pad_value
         self._transform = transform
         self._cu_seqlens = cu_seqlens
@@ -169,6 +191,7 @@ class Loader:
                 "steps, or Mixture(…, exhausted='stop' or 'drop')"
             )
         self._progress = Progress(Cursor(0, 0))
+        self._restored: Cursor | None = None  # where the last state stood that was restored
         self._iterator: weakref.ref[LoaderIterator] | None = None
 
     # What there is
@@ -218,10 +241,15 @@ class Loader:
             f"host={self.host_index}/{self.host_count}, epoch={self.epoch}, position={self.position})"
         )
 
+    def __reduce__(self) -> Any:
+        stream = self._reader.stream
+        changes = stream.changes if isinstance(stream, MixtureStream) else None
+        return _made_again, (type(self), *self._made_of, self._cursor, self._restored, changes)
+
     # Reading
 
     def __iter__(self) -> LoaderIterator:
-        if self._next_step(self._cursor) is None:
+        if self._is_done and self._cursor != self._restored:
             self.reset()
         previous = self._iterator() if self._iterator is not None else None
         if previous is not None:
@@ -234,6 +262,9 @@ class Loader:
 
     def epoch_batches(self) -> Iterator[Batch]:
         """The batches from the cursor to the end of its epoch; call it once for each epoch."""
+        return SharedIterator(self._epoch_batches())
+
+    def _epoch_batches(self) -> Generator[Batch, None, None]:
         upcoming = self._next_step(self._cursor)
         if upcoming is None:
             return
@@ -250,7 +281,7 @@ class Loader:
         found = self._next_step(self._cursor_at(step))
         if found is None or (self.epochs is not None and step >= len(self)):
             raise self._outside(step)
-        return self._reader.read(found)[0]
+        return self._read_one(found)
 
     def batches_at(self, step: int, count: int) -> Batch:
         """Our slices of the `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
@@ -265,7 +296,12 @@ class Loader:
             found = self._steps.next_steps(cursor, self._reader.stream.size_of, most=left)
             if found is None:
                 raise self._outside(step + count - 1)
-            parts.append(self._reader.read_stacked(found))
+            try:
+                parts.append(self._reader.read_stacked(found))
+            except Exception:
+                for number in range(found.length):  # names the record, unless reading goes well now
+                    self._read_one(found.some(number, 1))
+                raise
             cursor, left = found.following, left - found.length
         if len(parts) == 1:
             return parts[0]
@@ -345,41 +381,50 @@ class Loader:
     def step(self) -> int:
         """Steps done: the number of the next global batch, where the batch size never changed.
 
+        After a restore with another batch size it is the steps of the run less those that are left.
+
         Raises `UnboundedLoaderError` where a mixture's rates had changed before the epoch that it was restored in.
         """
-        return self._steps_before(self._cursor.epoch) + -(-self._cursor.position // self.batch_size)
+        epoch, position = self._cursor
+        before, rows = self._steps_before(epoch), self._reader.stream.size_of(epoch)
+        if rows is None:
+            return before + -(-position // self.batch_size)
+        return before + self._steps.steps_of(rows) - self._steps.steps_of(max(0, rows - position))
 
     @property
     def steps_left(self) -> int:
-        """Steps that the next `iter()` gives: to the end of the run, or all of them where it is done.
+        """Steps that the next `iter()` gives: to the end of the run, and where it has run to its end, all of them.
 
-        Raises `UnboundedLoaderError` where `len` does.
+        0 where a state of the end was restored. Raises `UnboundedLoaderError` where `len` does.
         """
         epoch, position = self._cursor
         steps = len(self)
-        if self.epochs is None or epoch >= self.epochs:
-            return steps
-        rows = self._reader.stream.size_of(epoch) or 0
-        return self._steps.steps_of(max(0, rows - position)) + steps - self._steps_before(epoch + 1) or steps
+        left = 0
+        if self.epochs is not None and epoch < self.epochs:
+            rows = self._reader.stream.size_of(epoch) or 0
+            left = self._steps.steps_of(max(0, rows - position)) + steps - self._steps_before(epoch + 1)
+        return left or (0 if self._cursor == self._restored else steps)
 
     @property
     def state(self) -> LoaderState:
         """Where the loader stands: after the last batch that was handed out, whatever was prefetched."""
+        epoch, position = self._cursor  # at once: another thread may be iterating
         return LoaderState(
             source=self._reader.stream.identity(),
             order_version=ORDER_VERSION,
             seed=self.seed,
             shuffle=shuffle_label(self.shuffle),
-            epoch=self._cursor.epoch,
-            position=self._cursor.position,
+            epoch=epoch,
+            position=position,
             takedown=takedown_revision(splits_of(self._reader.stream)),
-            segment=self._reader.stream.stated_segment(self._cursor.epoch),
+            segment=self._reader.stream.stated_segment(epoch),
         )
 
     def restore(self, state: LoaderState) -> None:
         """Continues from a state, in time that does not depend on the position.
 
-        Batch size, hosts, workers, features and epochs may differ from those it was saved with. Raises
+        Batch size, hosts, workers, features and epochs may differ from those it was saved with. Where it leaves no
+        batch, as at the end of the run, the next loop gives none; `reset()` starts the run again. Raises
         `StateMismatchError`, listing the differences, if it belongs to another sequence of rows.
         """
         now = self.state
@@ -402,13 +447,18 @@ class Loader:
         if rows is not None and state.position > rows:
             raise LoaderError(f"position {state.position} is outside an epoch of {rows} rows", position=state.position)
         self._move(Cursor(state.epoch, state.position), stream)
+        self._restored = self._cursor
 
     def reset(self) -> None:
-        """Back to the first row of the first epoch, and a mixture to the rates it was declared with."""
+        """Back to the first row of the first epoch, and a mixture to the rates it was declared with.
+
+        Starts a run again that was restored at its end.
+        """
         stream = self._reader.stream
         if isinstance(stream, MixtureStream):
             stream = stream.restarted()
         self._move(Cursor(0, 0), stream)
+        self._restored = None
 
     def set_rates(self, rates: Sequence[Any]) -> None:
         """Changes the rates of a mixture from the cursor on; each source goes on where it is, nothing is repeated."""
@@ -442,6 +492,25 @@ class Loader:
     @property
     def _cursor(self) -> Cursor:
         return self._progress.cursor
+
+    def _read_one(self, steps: Steps) -> Batch:
+        try:
+            return self._reader.read(steps)[0]
+        except Exception as error:
+            named = self._reader.named(error, steps)
+            if named is error:
+                raise
+            raise named from named.__cause__ or error
+
+    @property
+    def _is_done(self) -> bool:
+        return self._next_step(self._cursor) is None
+
+    def _go_back(self, state: Mapping[str, Any]) -> None:
+        """To a state of the same pass, as if the batches behind it had never been read: no state is restored."""
+        restored = self._restored
+        self.load_state_dict(state)
+        self._restored = restored
 
     def _move(self, cursor: Cursor, stream: RowStream | MixtureStream) -> None:
         self._reader = self._new_reader(stream)
@@ -498,6 +567,24 @@ def no_steps(loader: Loader) -> str:
         f"{loader.rows_per_epoch} rows give no batch of {loader.batch_size}. Use a smaller batch_size, or "
         'last="pad" or "partial".'
     )
+
+
+def _made_again(
+    kind: type[Loader],
+    source: Any,
+    options: dict[str, Any],
+    cursor: Cursor,
+    restored: Cursor | None,
+    changes: Any,
+) -> Loader:
+    """A loader that was pickled or copied: files are opened again, threads start with the next loop."""
+    loader = kind(source, **options)
+    stream = loader._reader.stream
+    if changes is not None and isinstance(stream, MixtureStream):
+        stream = stream.with_changes(changes)
+    loader._move(cursor, stream)
+    loader._restored = restored
+    return loader
 
 
 def _check_names(option: str, value: Any, known: Collection[str]) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.errors import LoaderError
+from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
 from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
+from beam_pipes.loader.delivery import named_failure
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.rows import varying
 from beam_pipes.loader.steps import StepOptions, Steps
@@ -77,6 +78,50 @@ class BatchReader:
         """Our slices of global batches, gathered at once. They share memory, but no element."""
         return self.finished(self.gathered(steps), steps)
 
+    def read_until_failure(self, steps: Steps) -> tuple[Steps, list[Batch], Exception | None]:
+        """As `read`; where that fails, the batches in front of the one that does, and why it does, naming the record.
+
+        A group that fails is read again batch by batch, so that an error comes when its own batch is due.
+        """
+        try:
+            return steps, self.read(steps), None
+        except Exception as error:
+            if steps.length == 1:
+                return steps, [], self.named(error, steps)
+        batches: list[Batch] = []
+        for number in range(steps.length):
+            one = steps.some(number, 1)
+            try:
+                batches += self.read(one)
+            except Exception as error:
+                return steps.some(0, max(1, number)), batches, self.named(error, one)
+        return steps, batches, None
+
+    def named(self, error: Exception, steps: Steps) -> Exception:
+        """The error of one batch, with the record that it is about: to be raised in place of it."""
+        return named_failure(error, steps, self.stream, lambda: self._own_places(steps), self._read_rows)
+
+    def _own_places(self, steps: Steps) -> Places:
+        places = self._places(steps)
+        return places[slice(*self._own(steps.rows))] if self._sees_whole else places
+
+    def _read_rows(self, places: Places) -> None:
+        rows = self.stream.gather(places)
+        if self._transform is not None:
+            self._transform_rows(rows, len(places))
+
+    def _transform_rows(self, rows: Batch, count: int) -> Batch:
+        assert self._transform is not None
+        try:
+            made = self._transform(rows)
+        except (BeamPipesError, MemoryError):
+            raise
+        except Exception as error:
+            name = getattr(self._transform, "__qualname__", type(self._transform).__name__)
+            words = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise TransformError(f"transform {name} failed: {words}") from error
+        return checked_result(made, count)
+
     def gathered(self, steps: Steps) -> Batch:
         """The rows of all steps, as they are stored."""
         if self.stream.fetches_ahead:
@@ -120,7 +165,7 @@ class BatchReader:
         if self._transform is None:
             return whole
         first, last = self._own(steps.rows)
-        return checked_result(self._transform(whole), steps.length * max(1, last - first))
+        return self._transform_rows(whole, steps.length * max(1, last - first))
 
     def _own(self, rows: int) -> tuple[int, int]:
         """Our rows of a global batch of so many, without those that fill it up."""

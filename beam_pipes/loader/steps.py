@@ -36,10 +36,15 @@ class Steps(NamedTuple):
             return self.following
         return Cursor(self.epoch, self.position + (index + 1) * self.rows)
 
+    def some(self, first: int, count: int) -> Steps:
+        """`count` of these batches, from number `first` on."""
+        following = self.cursor_after(first + count - 1)
+        return Steps(self.epoch, self.position + first * self.rows, self.rows, count, following)
+
     def one_by_one(self) -> Iterator[Steps]:
         """The same steps, each of them alone."""
         for index in range(self.length):
-            yield Steps(self.epoch, self.position + index * self.rows, self.rows, 1, self.cursor_after(index))
+            yield self.some(index, 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -369,6 +369,15 @@ class MixtureStream:
             return start
         return self._replaced(epoch, segment, None if epoch else ())
 
+    @property
+    def changes(self) -> tuple[int, Segment, tuple[EpochSizes, ...] | None] | None:
+        """What `with_changes` takes over to the same mixture in another process; None where nothing changed."""
+        return None if self._changed is None else (self._changed_epoch, self._changed, self._earlier)
+
+    def with_changes(self, changes: tuple[int, Segment, tuple[EpochSizes, ...] | None]) -> MixtureStream:
+        """The same mixture with the rates that another one has changed to."""
+        return self._replaced(*changes)
+
     def restarted(self) -> MixtureStream:
         """The same mixture at the rates it was declared with."""
         mixture, options, seed, shuffle = self._arguments
