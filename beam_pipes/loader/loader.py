@@ -378,6 +378,15 @@ class Loader:
         return self._cursor.position
 
     @property
+    def upcoming_position(self) -> int | None:
+        """The position at which the next batch begins, that of the next epoch where no batch is left; None at the end.
+
+        It is `position` but after restoring with another batch size.
+        """
+        upcoming = self._next_step(self._cursor)
+        return None if upcoming is None else upcoming.position
+
+    @property
     def step(self) -> int:
         """Steps done: the number of the next global batch, where the batch size never changed.
 

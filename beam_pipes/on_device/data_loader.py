@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
+from beam_pipes.loader.iterator import SharedIterator, not_copied
 from beam_pipes.on_device.batching_generator import batched_dataset, sample_dataset
 from beam_pipes.on_device.dataset_methods import dataset_members, loaders_in, unwrap
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
@@ -195,7 +196,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         """Elements as NumPy arrays, as Dataset gives them: read-only views."""
-        return self._surfacing(self.dataset.as_numpy_iterator())
+        return SharedIterator(self._surfacing(self.dataset.as_numpy_iterator()))
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """A Dataset method: a Dataset it returns becomes a loader, anything else is handed on."""
@@ -234,8 +235,20 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def __iter__(self) -> Iterator[Any]:
         source = self._native_source()
         if source is not None and source.gives_tensors:
-            return source.tensors()
-        return self._surfacing(iter(self.dataset))
+            return SharedIterator(source.tensors())
+        return SharedIterator(self._surfacing(iter(self.dataset)))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        source = self._native_source()
+        if source is None or source.made_of is None:
+            raise not_copied(
+                "a DataLoader over tf.data",
+                "Its graph cannot be sent: make it where it is used. DataLoader.from_cache(…) without tf.data "
+                "transformations can be pickled, and so can what it converts to (to_torch, to_numpy).",
+            )
+        from beam_pipes.on_device.from_cache import cache_loader_again
+
+        return cache_loader_again, source.made_of
 
     def __len__(self) -> int:
         """As of a Dataset: TypeError where the length is unknown or infinite."""
@@ -253,7 +266,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         source = self._native_source()
         return None if source is None else source.given
 
-    def _surfacing(self, elements: Iterator[Any]) -> Iterator[Any]:
+    def _surfacing(self, elements: Iterator[Any]) -> Generator[Any, None, None]:
         while True:
             with self._raising_source_errors():
                 try:

@@ -6,9 +6,10 @@ directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader and need no T
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,11 +56,19 @@ def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None
             given = sorted([*options, *(["batch_size"] if batch_size else []), *(["split"] if split else [])])
             raise LoaderError(f"a native Loader has its own options; leave out {', '.join(given)}.")
         source = CacheSource(lambda: cache, spec=None, given=cache)
+        source.made_of = cache, None, {}
     else:
-        source = _opened(_source_of(cache, split), batch_size, options)
+        opened = _source_of(cache, split)
+        source = _opened(opened, batch_size, options)
+        source.made_of = opened, batch_size, options
     loader = DataLoader.__new__(DataLoader)
     loader._start(source, Transformation(label=loader_label("DataLoader", "from_cache")))
     return loader
+
+
+def cache_loader_again(cache: Any, batch_size: int | None, options: dict[str, Any]) -> DataLoader:
+    """A DataLoader that was pickled or copied."""
+    return cache_loader(cache, batch_size=batch_size, **options)
 
 
 class CacheSource:
@@ -79,6 +88,7 @@ class CacheSource:
         self.open_loader = open_loader
         self.by_record = by_record
         self.error: BaseException | None = None
+        self.made_of: tuple[Any, int | None, dict[str, Any]] | None = None
         self._spec = spec
         self._loader = open_loader()
         if self._loader.steps_per_epoch == 0:
@@ -100,15 +110,19 @@ class CacheSource:
         """A cache can be read again."""
 
     def first_step(self) -> int:
-        """The step that an iteration begins with: that of the cursor, or the first one behind the end of the run."""
+        """The step that an iteration begins with: that of the cursor; behind the end of a run, where `iter` begins."""
         loader = self._loader
-        if loader.position % loader.batch_size:
+        if loader.epochs is not None and not loader.steps_left:
+            return len(loader)  # a state of the end was restored
+        position = loader.upcoming_position
+        if position is None:
+            return 0
+        if position % loader.batch_size:
             raise LoaderError(
-                f"tf.data reads whole steps, and this loader stands inside one (position {loader.position}, batch_size "
+                f"tf.data reads whole steps, and this loader stands inside one (position {position}, batch_size "
                 f"{loader.batch_size}). Use the batch_size that its state was saved with."
             )
-        step = loader.step
-        return 0 if loader.epochs is not None and step >= len(loader) else step
+        return loader.step
 
     def num_batches(self) -> int:
         """Batches of an iteration that begins now; `UnboundedLoaderError` for one without end."""
@@ -119,7 +133,7 @@ class CacheSource:
         """Whether `tensors` gives what iterating `dataset` gives: not where the cursor of a given loader would move."""
         return self.given is None and not self.by_record
 
-    def tensors(self) -> Iterator[dict[str, Any]]:
+    def tensors(self) -> Generator[dict[str, Any], None, None]:
         """The batches as TensorFlow's tensors without a tf.data pipeline, whose every step costs more than reading."""
         tf = require("tensorflow", purpose="DataLoader.from_cache")
         from_dlpack = tf.experimental.dlpack.from_dlpack
@@ -138,7 +152,8 @@ class CacheSource:
         """The batches (or records) as a tf.data.Dataset."""
         tf = require("tensorflow", purpose="DataLoader.from_cache with tf.data transformations")
         loader = self._loader
-        first = loader.batch_at(self.first_step())
+        first_step = self.first_step()
+        first = loader.batch_at(first_step if loader.epochs is None else min(first_step, len(loader) - 1))
         names = list(first)
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
@@ -152,14 +167,26 @@ class CacheSource:
 
         def read(step: Any, stop: Any) -> list[Any]:
             try:
-                if at_once == 1:
-                    batches = loader.batch_at(int(step))
-                else:
-                    batches = loader.batches_at(int(step), min(at_once, int(stop) - int(step)))
+                batches = loader.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
             except Exception as error:
                 self.error = error
                 raise
             return [aligned_copy(batches[name]) for name in names]
+
+        def read_group(step: int, stop: int) -> Mapping[str, Any]:
+            count = min(at_once, stop - step)
+            if count <= 0:
+                return {name: np.empty((0, *first[name].shape), first[name].dtype) for name in names}
+            try:
+                return loader.batches_at(step, count)
+            except Exception:
+                good: list[Mapping[str, Any]] = []
+                with contextlib.suppress(Exception):  # those in front of the failure come before it
+                    while len(good) < count:
+                        good.append(loader.batch_at(step + len(good)))
+                if not good:
+                    raise
+                return {name: np.stack([batch[name] for batch in good]) for name in names}
 
         def fetched(step: Any, stop: Any) -> dict[str, Any]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
@@ -168,11 +195,18 @@ class CacheSource:
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
 
+        def fetched_from(step: Any, stop: Any) -> tuple[Any, dict[str, Any]]:
+            batches = fetched(step, stop)
+            return step + tf.shape(batches[names[0]], tf.int64)[0], batches
+
         as_written = tf.autograph.experimental.do_not_convert  # nothing to convert
 
         def steps(start: Any, stop: Any) -> Any:
-            numbers = tf.data.Dataset.range(start, stop, at_once)
-            return numbers.map(as_written(lambda step: (step, stop)))
+            if at_once == 1:
+                return tf.data.Dataset.range(start, stop).map(as_written(lambda step: fetched(step, stop)))
+            # A group ends in front of a batch that fails, and the next one begins with it: there is one more for that.
+            numbers = tf.data.Dataset.range(start, stop + at_once, at_once)
+            return numbers.scan(tf.cast(start, tf.int64), as_written(lambda step, _: fetched_from(step, stop)))
 
         def steps_from_cursor(_: Any) -> Any:
             found = tf.ensure_shape(tf.numpy_function(bounds, [], tf.int64, stateful=True), [2])
@@ -182,7 +216,6 @@ class CacheSource:
             batches = steps(*bounds().tolist())
         else:
             batches = tf.data.Dataset.from_tensors(0).flat_map(as_written(steps_from_cursor))
-        batches = batches.map(as_written(fetched))
         if at_once > 1:
             # Slices of what was prefetched: no copy.
             batches = batches.prefetch(2).flat_map(as_written(tf.data.Dataset.from_tensor_slices))

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from beam_pipes.errors import ConversionError, LoaderError
+from beam_pipes.loader.iterator import not_copied
 from beam_pipes.on_device.conversions import narrowed, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
 from beam_pipes.on_device.prefetch import PrefetchOptions
@@ -30,6 +31,13 @@ class JaxDataLoader(ConvertedLoader):
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._sharding: NamedSharding | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._sharding is not None:
+            raise not_copied(
+                "a JaxDataLoader with shard(…), which holds devices,", "Pickle it before .shard, and call that there."
+            )
+        return super().__getstate__()
 
     def shard(self, devices: Sequence[jax.Device] | Mesh | NamedSharding | None = None) -> JaxDataLoader:
         """Splits every array along its first dimension over `devices`: one global array, a part on each.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from beam_pipes.errors import LoaderError
+from beam_pipes.loader.iterator import SharedIterator
 from beam_pipes.on_device.prefetch import PrefetchOptions, Stage
 from beam_pipes.on_device.structure import checked_skip_keys, skipping, unskipped
 from beam_pipes.on_device.tracked_loader import TrackedLoader
@@ -55,6 +57,25 @@ class LambdaDataLoader(TrackedLoader):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
+        return SharedIterator(self._iterate())
+
+    def __deepcopy__(self: L, memo: dict[int, Any]) -> L:
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        # What it is made of stays: devices of JAX, for one, exist once in a process.
+        copied.__setstate__({**self._own_state(), "_loader": copy.deepcopy(self._loader, memo)})
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._own_state()
+
+    def _own_state(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def _iterate(self) -> Generator[Any, None, None]:
         for element in self._elements():
             yield unskipped(self.lambda_transformation(skipping(element, self.skip_keys)))
 
@@ -113,6 +134,16 @@ class ConvertedLoader(LambdaDataLoader):
         super().__init__(dataloader, skip_keys=skip_keys)
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[Any]] | None = None
+        self._iteration: weakref.ref[SharedIterator[Any]] | None = None
+
+    def _own_state(self) -> dict[str, Any]:
+        return {**super()._own_state(), "_placed": None, "_iteration": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        handed_out, self._handed_out = self._handed_out, None
+        if handed_out is not None:  # the native loader had read ahead of that
+            _go_back(self._native(), handed_out)
 
     @property
     def stateful_loader(self) -> Any:
@@ -143,7 +174,8 @@ class ConvertedLoader(LambdaDataLoader):
         return dict(self._stateful().state_dict() if self._handed_out is None else self._handed_out)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from `state_dict`, with the next iteration."""
+        """Continues from `state_dict`, with the next iteration; one that is under way is ended."""
+        self._end_iteration()
         self._handed_out = None
         self._stateful().load_state_dict(state_dict)
 
@@ -198,8 +230,20 @@ class ConvertedLoader(LambdaDataLoader):
         return native
 
     def __iter__(self) -> Iterator[Any]:
+        if self._native() is not None:
+            self._end_iteration()  # it has read ahead: what it has not handed out is for this one
+        iteration = SharedIterator(self._iterate())
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def _end_iteration(self) -> None:
+        iteration = None if self._iteration is None else self._iteration()
+        if iteration is not None and self._prefetch is not None:
+            iteration.replace()
+
+    def _iterate(self) -> Generator[Any, None, None]:
         if self._prefetch is None:
-            yield from super().__iter__()
+            yield from super()._iterate()
             return
         native = self._native()
         start = None if native is None else native.state_dict()
@@ -214,7 +258,7 @@ class ConvertedLoader(LambdaDataLoader):
         finally:
             # The threads have read ahead: the next iteration goes on behind the last element handed out.
             if native is not None and not ended:
-                native.load_state_dict(self._handed_out)
+                _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
 
     def _prefetching(self, native: Any) -> Stage[tuple[Any, dict[str, Any] | None]]:
@@ -229,3 +273,9 @@ class ConvertedLoader(LambdaDataLoader):
             name="host",
         )
         return hosted.map(lambda pair: (place(pair[0]), pair[1]), self._prefetch.device_buffer, name="device")
+
+
+def _go_back(native: Any, state: dict[str, Any] | None) -> None:
+    """Puts a loader back to what it has handed out; of its own kind it is not told that a state was restored."""
+    go_back = getattr(native, "_go_back", None)
+    (native.load_state_dict if go_back is None else go_back)(state)

@@ -29,6 +29,9 @@ class TrackedLoader:
     def __bool__(self) -> bool:
         return True  # as a Dataset: an empty or endless loader is a loader
 
+    def __copy__(self: L) -> L:
+        return self._extended(self._history)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' → '.join(self.get_transformation_list()) or 'of a dataset'}>"
 

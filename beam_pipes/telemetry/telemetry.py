@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, LoaderIterator
+from beam_pipes.loader.iterator import SharedIterator, not_copied
 from beam_pipes.loader.source_rows import SourceRows
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
 from beam_pipes.telemetry.token_counter import TokenCounter
@@ -67,6 +68,9 @@ class Telemetry:
         self._wait_secs = self._busy_secs = 0.0
 
     def __iter__(self) -> Iterator[Any]:
+        return SharedIterator(self._iterate())
+
+    def _iterate(self) -> Generator[Any, None, None]:
         clock, iterator = self._clock, iter(self.loader)
         left: float | None = None  # when the consumer got its last batch
         try:
@@ -91,6 +95,11 @@ class Telemetry:
 
     def __len__(self) -> int:
         return len(self.loader)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise not_copied(
+            "a Telemetry, which counts what its process waits for,", "Send its loader, and wrap that there."
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The loader's."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from beam_pipes.errors import DatasetError, ExampleError
+from beam_pipes.loader.iterator import SharedIterator
 from transforms.batching.collate import default_collate
 from transforms.datasets.base import MapStyle, check_dataset, describe
 from transforms.loader.fetching import load_examples, short
@@ -132,7 +134,7 @@ class DataLoader:
             self.batch_sampler.set_epoch(place.epoch)
         self._seen_epochs = self._sampler_epochs()
         batches = map(_checked_batch, iter(self.batch_sampler))
-        return self._iterate(place, itertools.islice(batches, place.position, None))
+        return SharedIterator(self._iterate(place, itertools.islice(batches, place.position, None)))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where the newest iterator stands, as a small dict of JSON values, the same on every rank.
@@ -162,6 +164,17 @@ class DataLoader:
     ) -> None:
         self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has worker processes of its own, and goes on where the newest iterator stands.
+        left = {"_idle_pools", "_finalizer"}
+        state = {name: value for name, value in self.__dict__.items() if name not in left}
+        return {**state, "_place": dataclasses.replace(self._place), "_begun": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._idle_pools = []
+        self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
+
     def _sampler_epochs(self) -> list[Any]:
         """The epochs of the batch sampler, and of the sampler that it groups: where they change, someone set them."""
         return [
@@ -172,7 +185,7 @@ class DataLoader:
     def _order(self) -> dict[str, Any]:
         return {"num_examples": len(self.dataset), **describe_sampler(self.batch_sampler)}
 
-    def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Iterator[Any]:
+    def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Generator[Any, None, None]:
         loaded = self._load(place.epoch, batches)
         try:
             for indices, examples in loaded:
