@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from beam_pipes.graph.made_ahead import MadeAhead
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.tensor_list import TensorList, no_samples, values_and_lengths
 from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.loader.iterator import SharedIterator
 from beam_pipes.loader.state import LoaderState
 
 RAGGED = ("list", "pad", "values")
@@ -93,6 +95,7 @@ class GraphIterator:
                     _fill(name, pad_value, node.dtype)
         self.names = names
         self._ahead: Any = None
+        self._newest: weakref.ref[SharedIterator[dict[str, Any]]] | None = None
         self._is_quick = False
 
     def __len__(self) -> int:
@@ -103,11 +106,16 @@ class GraphIterator:
         return steps
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        older = None if self._newest is None else self._newest()
+        if older is not None:
+            older.replace()  # whoever goes on with it is told, instead of finding a shorter epoch
         self.close()
         ahead = self._ahead = self._made_ahead(self._works())
-        return self._deliver(ahead)
+        newest = SharedIterator(self._deliver(ahead))
+        self._newest = weakref.ref(newest)
+        return newest
 
-    def _deliver(self, ahead: Any) -> Iterator[dict[str, Any]]:
+    def _deliver(self, ahead: Any) -> Generator[dict[str, Any], None, None]:
         try:
             for work, (tally, batch) in ahead:
                 self.pipe.move(work.after)

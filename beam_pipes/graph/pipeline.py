@@ -429,6 +429,8 @@ class Pipeline(GraphDefinition):
             state = LoaderState.from_json(state)
         check_same_sequence(state, self.state)
         cursor = Cursor(state.epoch, state.position)
+        if not self.feeding.streams and cursor.position and self.feeding.take(cursor) is None:
+            cursor = Cursor(state.epoch + 1, 0)  # nothing of that epoch is left: `epoch` is that of the next sample
         self.feeding.move(cursor)
         self.feeding.forget()
         self._cursor, self._ended = cursor, False

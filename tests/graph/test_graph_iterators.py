@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import os
+import pickle
 import threading
 from collections import Counter
 from pathlib import Path
@@ -151,6 +153,44 @@ def test_states_count_what_was_handed_out_and_resume_at_every_step(files_root: s
         again.load_state_dict(state)
         found = [plain(batch) for _ in range(2) for batch in again]
         assert found[: len(everything) - at] == everything[at : at + len(found)]
+
+
+def test_a_pipeline_restored_behind_the_last_batch_of_an_epoch_is_at_the_next_one(files_root: str) -> None:
+    iterator = GraphIterator(reading(files_root, batch_size=4))
+    states = [iterator.state_dict() for _ in iterator]
+    again = GraphIterator(reading(files_root, batch_size=5))
+    again.load_state_dict(states[-1])
+
+    left = [[plain(batch) for batch in again] for _ in range(again.pipe.epoch, 3)]
+
+    whole = GraphIterator(reading(files_root, batch_size=5))
+    assert left == [[plain(batch) for batch in whole] for _ in range(3)][1:]
+
+
+def test_of_two_loops_over_a_pipeline_the_newer_one_goes_on_and_the_older_one_says_so(files_root: str) -> None:
+    whole = [plain(batch) for batch in GraphIterator(reading(files_root, batch_size=2))]
+    iterator = GraphIterator(reading(files_root, num_threads=2, prefetch_queue_depth=4, batch_size=2))
+    older = iter(iterator)
+    seen = [plain(next(older))]
+    newer = iter(iterator)
+    seen.append(plain(next(newer)))
+
+    with pytest.raises(LoaderError, match="was closed, or replaced by a newer one of the same loader"):
+        next(older)
+    with pytest.raises(LoaderError, match="an iterator belongs to its process and cannot be pickled or copied"):
+        pickle.dumps(newer)
+
+    assert seen + [plain(batch) for batch in newer] == whole
+
+
+def test_threads_that_share_a_loop_get_each_batch_once(files_root: str) -> None:
+    whole = [plain(batch) for batch in GraphIterator(reading(files_root, batch_size=1))]
+    batches = iter(GraphIterator(reading(files_root, batch_size=1, num_threads=2)))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        parts = [future.result() for future in [pool.submit(list, batches) for _ in range(4)]]
+
+    assert sorted(str(plain(batch)) for part in parts for batch in part) == sorted(map(str, whole))
 
 
 def test_a_state_of_another_seed_data_or_graph_is_refused(files_root: str, tmp_path: Any) -> None:

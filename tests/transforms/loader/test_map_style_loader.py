@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import copy
 import itertools
 import json
+import pickle
 import re
+import sys
 import threading
 import time
 
@@ -14,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loader_datasets import Numbers, Raising
 
-from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError
+from beam_pipes.errors import DatasetError, ExampleError, LoaderError, StateMismatchError
 from transforms.datasets import CacheDataset, TransformDataset
 from transforms.loader import DataLoader
 from transforms.samplers import BatchSampler, BucketSampler, DistributedSampler, RandomSampler, WeightedRandomSampler
@@ -318,6 +322,72 @@ def test_resuming_gives_the_rest_of_any_loader(size, batch_size, steps, shuffle,
 
     assert whole == seen + indices(resumed)
     assert 1 == resumed.epoch
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_threads_that_share_an_iterator_get_each_batch_once_and_in_order(num_workers):
+    batches = iter(DataLoader(Numbers(400), 2, True, num_workers=num_workers))
+    barrier = threading.Barrier(4)
+
+    def take():
+        barrier.wait()
+        return indices(batches)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            parts = [future.result() for future in [pool.submit(take) for _ in range(4)]]
+    finally:
+        sys.setswitchinterval(before)
+
+    whole = indices(DataLoader(Numbers(400), 2, True))
+    order = [[whole.index(batch) for batch in part] for part in parts]
+    assert list(range(200)) == sorted(itertools.chain(*order))
+    assert order == [sorted(part) for part in order]
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+@pytest.mark.parametrize(("num_workers", "worker_type"), [(0, "thread"), (2, "thread"), (1, "process")])
+def test_a_copy_of_a_loader_goes_on_by_itself_where_its_newest_iterator_stands(num_workers, worker_type, way):
+    with DataLoader(Numbers(20), 2, True, num_workers=num_workers, worker_type=worker_type) as loader:
+        epochs = [indices(loader) for _ in range(3)]
+        loader.set_epoch(0)
+        fresh, iterator = way(loader), iter(loader)
+        begun = indices(itertools.islice(iterator, 4))
+        with way(loader) as copied, fresh:
+            assert loader.state_dict() == copied.state_dict()
+            assert [epochs[0][4:], epochs[1]] == [indices(copied), indices(copied)]
+            assert epochs[0] == begun + indices(iterator) == indices(fresh)
+            assert epochs[1] == indices(way(loader))
+        for refused in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(LoaderError, match="an iterator belongs to its process and cannot be pickled or copied"):
+                refused(iterator)
+
+
+@pytest.mark.parametrize("num_workers", WORKERS)
+def test_a_state_in_front_of_an_example_that_failed_reads_it_again(num_workers):
+    whole = indices(DataLoader(Numbers(20), 2))
+    loader = DataLoader(Raising(20, ValueError("broken")), 2, num_workers=num_workers)
+    seen = []
+
+    with pytest.raises(ExampleError, match="loading example 5 failed: ValueError: broken"):
+        for batch in loader:
+            seen.append(batch[0].tolist())
+
+    repaired = DataLoader(Numbers(20), 2)
+    repaired.load_state_dict(loader.state_dict())
+    assert (whole[:2], whole[2:]) == (seen, indices(repaired))
+
+
+def test_a_state_of_the_last_batch_of_an_epoch_leaves_nothing_of_it():
+    loader = DataLoader(Numbers(8), 2, True)
+    states = [loader.state_dict() for _ in loader]
+
+    resumed = DataLoader(Numbers(8), 2, True)
+    resumed.load_state_dict(states[-1])
+
+    assert [[], indices(loader)] == [indices(resumed), indices(resumed)]
 
 
 def test_a_state_is_small_and_the_same_on_every_rank():
