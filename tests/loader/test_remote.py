@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import glob
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import LocalStorage
 from beam_pipes.cache.shard_store import ShardStore
-from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, ExampleIndexError, LoaderError
+from beam_pipes.errors import CacheNotFoundError, CacheReadError, CorruptRecordError, ExampleIndexError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
 from beam_pipes.loader.block_order import BlockOrder
 
@@ -218,6 +219,39 @@ def test_other_bytes_than_the_manifest_says_are_refused(far, tmp_path):
     with pytest.raises(CorruptRecordError, match="as the manifest says, found .* copy the shard again"):
         remote.gather([0])
     assert not list(tmp_path.rglob("*.part")) and not list(tmp_path.rglob("*-of-00012"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, BlockShuffle(window=3)], ids=["stored", "blocks"])
+def test_a_shard_that_cannot_be_fetched_is_an_error_of_its_batch_and_reading_goes_on_once_it_can(
+    far, tmp_path, workers, shuffle
+):
+    path, local, largest = far
+    failing = threading.Event()
+
+    class Failing(FarStorage):
+        def open_read(self, path):
+            if failing.is_set() and path.endswith("-00007-of-00012"):
+                raise OSError(errno.EIO, "Input/output error", path)
+            return super().open_read(path)
+
+    remote = open_remote(path, "train", local_directory=tmp_path, max_bytes=9 * largest, storage=Failing())
+    options = {"batch_size": 5, "shuffle": shuffle, "pad_to": 40, "seed": 2, "workers": workers}
+    whole = [batch["id"].tolist() for batch in Loader(local, **options)]
+    due = next(step for step, batch in enumerate(whole) if any(140 <= index < 160 for index in batch))
+    loader = Loader(remote, **options)
+    failing.set()
+    seen = []
+    for _ in range(2):  # it stays in front of that batch
+        with pytest.raises(
+            CacheReadError, match="Input/output error.* This is record 1[45]. of split 'train'"
+        ) as caught:
+            seen.extend(batch["id"].tolist() for batch in loader)
+        assert seen == whole[:due] and loader.step == due
+    assert caught.value.file == "demo-train.tfrecord-00007-of-00012"
+
+    failing.clear()
+    assert [batch["id"].tolist() for batch in loader] == whole[due:]
 
 
 def test_a_file_left_half_written_by_a_crash_is_fetched_again(far, tmp_path):

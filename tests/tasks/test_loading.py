@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -367,6 +369,27 @@ def test_a_step_that_draws_draws_anew_each_epoch_and_the_same_when_resumed(cache
     assert len(set(drawn)) == len(drawn) == 80
     seeded = global_rows([tasks.get_loader("noisy", LENGTHS, EncDecFeatureConverter(pack=False), batch_size=8, seed=5)])
     assert not {row for batch in seeded for row in batch} & {row for batch in whole for row in batch}
+
+
+@pytest.mark.parametrize(("name", "pack"), [("abc", True), ("abc", False), ("noisy", False)])
+def test_loaders_of_tasks_are_copied_with_their_place_and_end_where_they_were_restored_at_the_end(
+    caches, name: str, pack: bool
+) -> None:
+    def loader() -> Any:
+        return tasks.get_loader(name, LENGTHS, EncDecFeatureConverter(pack=pack), batch_size=8, seed=4, num_epochs=2)
+
+    whole = global_rows([loader()])
+    running = loader()
+    begun = global_rows([running], 3)
+
+    ways = [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
+    for copied in [
+        way(running) for way in ways[: 1 if name == "noisy" else 2]
+    ]:  # its steps are functions in a function
+        assert begun + global_rows([copied]) == whole
+        again = loader()
+        again.set_state(copied.get_state())
+        assert global_rows([again]) == [] and again.steps_left == 0
 
 
 def test_steps_that_change_the_number_of_examples_can_be_packed(caches) -> None:
