@@ -136,11 +136,12 @@ class LoaderIterator:
     def _next_of_next_group(self) -> Batch:
         with self._reading:
             while True:
+                if not self._ready:  # no other thread has read a group meanwhile
+                    self._refill()
                 try:
-                    return self._ready.pop()  # of the group that another thread has read meanwhile, or of ours
+                    return self._ready.pop()
                 except IndexError:
                     pass
-                self._refill()
 
     def _refill(self) -> None:
         if self._closed:
@@ -149,7 +150,8 @@ class LoaderIterator:
         if error is not None:
             self._stop()
             raise error
-        self.start_prefetch()
+        if self._groups is None:
+            self.start_prefetch()
         groups = self._groups
         if groups is None:
             raise LoaderError(CLOSED)
