@@ -87,3 +87,16 @@ def test_the_module_defines_exceptions_only() -> None:
     public = {name for name in vars(errors) if not name.startswith("_")} - {"annotations", "Any"}
     public -= {name for name, value in vars(errors).items() if inspect.ismodule(value)}
     assert public == {cls.__name__ for cls in CLASSES}
+
+
+@pytest.mark.parametrize(
+    ("message", "said"), [("no such file", "no such file. It is a.txt."), ("Why? ", "Why? It is a.txt.")]
+)
+def test_what_is_added_to_an_error_is_part_of_it_everywhere(message: str, said: str) -> None:
+    error = errors.CacheReadError(message, path="a")
+
+    error.add("It is a.txt.", record=7)
+
+    travelled = pickle.loads(pickle.dumps(error))
+    assert str(error) == str(travelled) == error.message == error.args[0] == said
+    assert (error.path, error.record, travelled.record) == ("a", 7, 7)

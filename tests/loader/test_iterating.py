@@ -395,6 +395,16 @@ def test_an_error_says_which_record_is_too_long(document_split):
     assert len(seen) == longest // 2
 
 
+def test_the_byte_that_an_error_names_is_where_the_record_begins(row_split, document_split):
+    for split in (row_split, document_split):
+        for record in (0, 40, len(split) - 1):
+            path = os.path.join(split._directory, split.place_of(record)[0])
+            with open(path, "rb") as file:
+                file.seek(split.offset_of(record) + 12)  # behind the length and its checksum
+                payload = split.record_bytes(record)
+                assert file.read(len(payload)) == payload
+
+
 def test_errors_keep_their_name_in_other_processes(row_split):
     _, error = read_until_error(Loader(row_split, batch_size=4, transform=BadRows(41)))
 
