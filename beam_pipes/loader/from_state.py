@@ -30,7 +30,8 @@ def loader_from_state(
 
     `paths` are the directories of the caches, one for each source of a mixture, in its order; of each, the snapshot
     that the state names is opened. `plans` are the files of packing plans, likewise. `batch_size` and `last` are not
-    part of a state, because they may change between saving and restoring: pass those of the run.
+    part of a state, because they may change between saving and restoring: pass those of the run. The loader is that of
+    host 0 of `host_count`; `who` and `when` tell of all hosts.
 
     Raises `LoaderError` where paths or plans are missing, `CacheNotFoundError` where a snapshot is gone, and
     `StateMismatchError` where anything else is not what the state was saved with.
@@ -66,6 +67,7 @@ def loader_from_state(
         seed=state.seed,
         epochs=None,
         shuffle=_shuffle(state.shuffle),
+        host_index=0,
         host_count=host_count,
         last=last,
     )

@@ -64,6 +64,12 @@ class SharedIterator(Generic[T]):
         )
 
 
+_BEFORE_WORLD = (
+    "this iterator began before the processes that train together were initialised, and so it gives each of them the "
+    "same batches. Call iter(loader) again: it goes on behind the last batch, with the share of this process."
+)
+
+
 class Progress:
     """What was handed out: a group of batches, those of it that are left (last one first), and so the cursor."""
 
@@ -150,8 +156,11 @@ class LoaderIterator:
         if error is not None:
             self._stop()
             raise error
+        share = self._loader.share
         if self._groups is None:
             self.start_prefetch()
+        elif not share.now().is_same_slice(share):
+            raise LoaderError(_BEFORE_WORLD)
         groups = self._groups
         if groups is None:
             raise LoaderError(CLOSED)

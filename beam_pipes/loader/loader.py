@@ -34,6 +34,7 @@ from beam_pipes.loader.stream import (
     shuffle_label,
 )
 from beam_pipes.loader.taken_down import note_other_takedowns, takedown_revision
+from beam_pipes.loader.world import Share
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,9 @@ class Loader:
       seed: another seed, another order. 0 ≤ seed < 2^64.
       epochs: how many times to go through the rows; every epoch has its own order. None never ends.
       shuffle: True for a global shuffle, False for the stored order, `BlockShuffle(window=…)` for remote caches.
-      host_index, host_count: which slice of each global batch is ours: rows [i·B // n, (i + 1)·B // n).
+      host_index, host_count: which slice of each global batch is ours: rows [i·B // n, (i + 1)·B // n). By default the
+        share of this process in its world: rank and number of processes of `torch.distributed` or `jax.distributed`
+        where one is initialised, else everything. `host_count=1` gives every process all rows.
       last: the rows at the end of an epoch that do not fill a global batch: "drop" leaves them out (other ones each
         epoch, as the order changes), "pad" fills up with rows marked in the boolean column `valid`, which then every
         batch has (static shapes), "partial" gives a smaller batch (empty for some hosts, so that all take the same
@@ -88,7 +91,11 @@ class Loader:
     A loader is pickled and copied with its state; the copy goes on by itself.
     `batch_at(step)` reads any batch without moving the cursor, and is safe from several threads.
 
-    Raises `LoaderError` for options out of range, and names the choices.
+    A loader that was made before its world was initialised takes its share when it is first read there. Within worker
+    processes of torch's DataLoader, and in another world than the one of its share, reading is refused.
+
+    Raises `LoaderError` for options out of range, and names the choices; where only one of `host_index` and
+    `host_count` is given; and without them as a worker of a TensorFlow cluster, which may divide the rows itself.
     """
 
     def __init__(
@@ -99,8 +106,8 @@ class Loader:
         seed: int = 0,
         epochs: int | None = 1,
         shuffle: Shuffle = True,
-        host_index: int = 0,
-        host_count: int = 1,
+        host_index: int | None = None,
+        host_count: int | None = None,
         last: str = "drop",
         features: Sequence[str] | None = None,
         ragged: str = "pad",
@@ -111,9 +118,12 @@ class Loader:
         workers: int = 0,
         prefetch: int = 2,
     ) -> None:
-        _check_integer("host_count", host_count, 1)
-        _check_integer("host_index", host_index, 0, host_count - 1)
-        _check_integer("batch_size (the global one, over all hosts)", batch_size, host_count)
+        if host_count is not None:
+            _check_integer("host_count", host_count, 1)
+        if host_index is not None:
+            _check_integer("host_index", host_index, 0, None if host_count is None else host_count - 1)
+        share = Share.of_options(host_index, host_count)
+        _check_batch_size(batch_size, share)
         _check_integer("seed", seed, 0, 2**64 - 1)
         _check_integer("workers", workers, 0)
         _check_integer("prefetch", prefetch, 1)
@@ -131,15 +141,12 @@ class Loader:
             batch_size=int(batch_size),
             epochs=epochs,
             last=last,
-            host_index=int(host_index),
-            host_count=int(host_count),
+            share=share,
         )
         self.batch_size = int(batch_size)
         self.seed = int(seed)
         self.epochs = epochs
         self.shuffle = shuffle
-        self.host_index = int(host_index)
-        self.host_count = int(host_count)
         self.last = last
         self.workers = int(workers)
         self.prefetch = int(prefetch)
@@ -211,9 +218,32 @@ class Loader:
         return self._reader.stream.columns
 
     @property
+    def host_index(self) -> int:
+        """Which of the `host_count` slices of each global batch is ours."""
+        return self._steps.share.index
+
+    @property
+    def host_count(self) -> int:
+        """How many hosts share each global batch."""
+        return self._steps.share.count
+
+    @property
+    def share(self) -> Share:
+        """Our slice of each global batch, and whether it was given or taken from the world."""
+        return self._steps.share
+
+    @property
     def host_batch_size(self) -> int:
         """Rows of a full batch on this host."""
         return self._reader.host_rows
+
+    @property
+    def varying_features(self) -> tuple[str, ...]:
+        """Features whose arrays may differ in shape between hosts, sorted: the concatenated ones of `ragged="values"`.
+
+        Those that a `transform` makes are not known; these are the ones that it reads.
+        """
+        return tuple(sorted(name for name, column in self.columns.items() if column.concatenated))
 
     @property
     def rows_per_epoch(self) -> int | None:
@@ -244,11 +274,12 @@ class Loader:
     def __reduce__(self) -> Any:
         stream = self._reader.stream
         changes = stream.changes if isinstance(stream, MixtureStream) else None
-        return _made_again, (type(self), *self._made_of, self._cursor, self._restored, changes)
+        return _made_again, (type(self), *self._made_of, self.share, self._cursor, self._restored, changes)
 
     # Reading
 
     def __iter__(self) -> LoaderIterator:
+        self._settle()
         if self._is_done and self._cursor != self._restored:
             self.reset()
         previous = self._iterator() if self._iterator is not None else None
@@ -278,6 +309,7 @@ class Loader:
 
     def batch_at(self, step: int) -> Batch:
         """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
+        self._settle()
         found = self._next_step(self._cursor_at(step))
         if found is None or (self.epochs is not None and step >= len(self)):
             raise self._outside(step)
@@ -290,6 +322,7 @@ class Loader:
         features; no `last="partial"` within.
         """
         _check_integer("count", count, 1)
+        self._settle()
         cursor, parts = self._cursor_at(step), []
         left = count
         while left:
@@ -364,6 +397,28 @@ class Loader:
         loader.when_record("plays/hamlet.txt@0", epochs=2)  →  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, …)]
         """
         return places_of(self, record_id, first_epoch=first_epoch, epochs=epochs, last_step=last_step)
+
+    # Our share
+
+    def take_share(self, share: Share) -> None:
+        """Reads another slice of each global batch from now on; the cursor stays, batches made ahead are forgotten.
+
+        Raises `LoaderError` where a global batch has fewer rows than there are slices.
+        """
+        other = not share.is_same_slice(self.share)
+        if other:
+            _check_batch_size(self.batch_size, share)
+        if other and share.count > 1:
+            self._reader.stream.check_widths()
+        self._steps = dataclasses.replace(self._steps, share=share)
+        if other:
+            self._move(self._cursor, self._reader.stream)
+
+    def _settle(self) -> None:
+        """Takes the share in a world that was initialised since the loader was made."""
+        share = self.share.now()
+        if share is not self.share:
+            self.take_share(share)
 
     # State
 
@@ -582,12 +637,18 @@ def _made_again(
     kind: type[Loader],
     source: Any,
     options: dict[str, Any],
+    share: Share,
     cursor: Cursor,
     restored: Cursor | None,
     changes: Any,
 ) -> Loader:
-    """A loader that was pickled or copied: files are opened again, threads start with the next loop."""
+    """A loader that was pickled or copied: files are opened again, threads start with the next loop.
+
+    A share that was taken from a world or a sharding goes along: the process that gets the copy may be in none.
+    """
     loader = kind(source, **options)
+    if share.world is not None or share.chosen_by == "sharding":
+        loader.take_share(share)
     stream = loader._reader.stream
     if changes is not None and isinstance(stream, MixtureStream):
         stream = stream.with_changes(changes)
@@ -603,6 +664,11 @@ def _check_names(option: str, value: Any, known: Collection[str]) -> None:
             f"{option} names {unknown[0]!r}, which is no feature; there are: {', '.join(sorted(known))}",
             feature=unknown[0],
         )
+
+
+def _check_batch_size(batch_size: Any, share: Share) -> None:
+    of_world = "" if share.world is None else f", the {share.count} processes of {share.world.framework}"
+    _check_integer(f"batch_size (the global one, over all hosts{of_world})", batch_size, share.count)
 
 
 def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -63,7 +63,7 @@ class BatchReader:
         self._slice = steps.host_slice(steps.batch_size)
         self.host_rows = self._slice[1] - self._slice[0]
         # The width of columns that vary is that of the global batch, so its places are needed, ours and the others'.
-        self._sees_whole = steps.host_count > 1 and bool(varying(stream.columns))
+        self._sees_whole = steps.share.count > 1 and bool(varying(stream.columns))
         if self._sees_whole:
             self._slice = (0, steps.batch_size)
         self._located_rows = stream.located_rows

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from beam_pipes.errors import LoaderError
+from beam_pipes.loader.world import Share
 
 LAST = ("drop", "pad", "partial")
 
@@ -49,13 +50,12 @@ class Steps(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions:
-    """Batch size (over all hosts), number of epochs (None: no end), what to do with the last rows, and which host."""
+    """Batch size (over all hosts), number of epochs (None: no end), what to do with the last rows, and our share."""
 
     batch_size: int
     epochs: int | None
     last: str
-    host_index: int
-    host_count: int
+    share: Share
 
     def __post_init__(self) -> None:
         if self.last not in LAST:
@@ -69,14 +69,14 @@ class StepOptions:
         """Our places in a global batch. A partial one is shared out evenly, a padded one like a full one."""
         if self.last != "partial":
             rows = self.batch_size
-        return self.host_index * rows // self.host_count, (self.host_index + 1) * rows // self.host_count
+        return self.share.slice_of(rows)
 
     def host_of(self, place: int, rows: int) -> tuple[int, int]:
         """The host that gets a place of a global batch, and the index in its slice."""
         if self.last != "partial":
             rows = self.batch_size
-        host = ((place + 1) * self.host_count - 1) // rows
-        return host, place - host * rows // self.host_count
+        host = ((place + 1) * self.share.count - 1) // rows
+        return host, place - host * rows // self.share.count
 
     def next_steps(self, cursor: Cursor, size_of: Callable[[int], int | None], *, most: int = 1) -> Steps | None:
         """The steps at or after a cursor, up to `most` full ones of one epoch; None behind the last one.

@@ -20,6 +20,7 @@ from beam_pipes.extras import require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.loader import no_steps
 from beam_pipes.loader.rows import row_bytes
+from beam_pipes.loader.world import Share
 from beam_pipes.on_device.aligned import aligned_copy
 from beam_pipes.on_device.batching_generator import taken_apart
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
@@ -46,8 +47,11 @@ def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None
 
     With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
     `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
-    order, for batching by tf.data. Every iteration is the whole run again; over a native Loader it begins at the cursor
-    that the loader has then, and its length, which is not known beforehand, is what is left of the run.
+    order, for batching by tf.data. Both are this process's share: under `torch.distributed` and `jax.distributed`, or
+    by `host_index` and `host_count`; of single records one process may have one more than another.
+
+    Every iteration is the whole run again; over a native Loader it begins at the cursor that the loader has then, and
+    its length, which is not known beforehand, is what is left of the run.
     """
     from beam_pipes.on_device.data_loader import DataLoader
 
@@ -93,6 +97,11 @@ class CacheSource:
         self._loader = open_loader()
         if self._loader.steps_per_epoch == 0:
             raise LoaderError(no_steps(self._loader))
+
+    @property
+    def loader(self) -> Loader:
+        """The native loader that tf.data reads; every pass without tf.data has one like it."""
+        return self._loader
 
     @property
     def known_n_samples(self) -> int | None:
@@ -154,6 +163,7 @@ class CacheSource:
         loader = self._loader
         first_step = self.first_step()
         first = loader.batch_at(first_step if loader.epochs is None else min(first_step, len(loader) - 1))
+        share = loader.share
         names = list(first)
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
@@ -167,6 +177,7 @@ class CacheSource:
 
         def read(step: Any, stop: Any) -> list[Any]:
             try:
+                _check_same_share(share, loader.share.now())
                 batches = loader.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
             except Exception as error:
                 self.error = error
@@ -272,6 +283,16 @@ class CacheSource:
             return records
         count = (loader.rows_per_epoch or 0) * loader.epochs
         return records.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _check_same_share(made_with: Share, now: Share) -> None:
+    """tf.data was told the shapes of the batches that there were when the pipeline was made."""
+    if not now.is_same_slice(made_with):
+        raise LoaderError(
+            f"this tf.data pipeline was made of slice {made_with.index} of {made_with.count} of each global batch, and "
+            f"this process reads slice {now.index} of {now.count} now. Make it anew, after init_process_group or "
+            "jax.distributed.initialize."
+        )
 
 
 def _batches_at_once(batch: Mapping[str, Any]) -> int:

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from beam_pipes.errors import ConversionError, LoaderError
 from beam_pipes.loader.iterator import not_copied
 from beam_pipes.on_device.conversions import narrowed, require_numeric, to_host, unsupported_dtype
+from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, told
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
 from beam_pipes.on_device.prefetch import PrefetchOptions
 from beam_pipes.on_device.structure import map_leaves
@@ -31,6 +32,7 @@ class JaxDataLoader(ConvertedLoader):
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._sharding: NamedSharding | None = None
+        self._rows: GlobalRows | None = None  # None where one process has all devices
 
     def __getstate__(self) -> dict[str, Any]:
         if self._sharding is not None:
@@ -42,11 +44,25 @@ class JaxDataLoader(ConvertedLoader):
     def shard(self, devices: Sequence[jax.Device] | Mesh | NamedSharding | None = None) -> JaxDataLoader:
         """Splits every array along its first dimension over `devices`: one global array, a part on each.
 
-        `devices`: a list, a Mesh (split over all its axes), a NamedSharding (used as it is), or all devices of JAX.
-        With several processes each hands over its own part of the global batch. The first dimension must be a
-        multiple of the number of devices, scalars are copied to each.
+        `devices`: a list, a Mesh (split over all its axes), a NamedSharding (used as it is, and for arrays of fewer
+        axes without those that they lack), or all devices of JAX. The first dimension must divide, scalars are copied
+        to each device.
+
+        Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data behind) reads the rows of
+        the global batch that the devices of this process need: `batch_size` is that of the global array. Its rows
+        have to be of one width (`pad_to`). Batches of anything else are taken as this process's own part: the global
+        array has those of all processes, in the order of the mesh. Other dimensions than the first are handed over
+        whole.
+
+        Raises `LoaderError` where the loader was told to read other rows (`host_index`, `host_count`) than the devices
+        need, and where the processes would make arrays of different shapes.
         """
-        return self._with("shard", _sharding=_batch_sharding(devices))
+        sharding = _batch_sharding(devices)
+        rows = global_rows(self._loader, sharding, self.skip_keys)
+        return self._with("shard", _sharding=sharding, _rows=rows)
+
+    def source_elements(self) -> Any:
+        return told(super().source_elements(), self._rows)
 
     def prefetch_to_devices(self, size: int = 2) -> JaxDataLoader:
         """Keeps `size` elements ready on the devices, and as many on the host, from threads that iteration ends."""
@@ -76,16 +92,16 @@ class JaxDataLoader(ConvertedLoader):
     def _to_array(self, value: Any, key: str) -> jax.Array:
         array = require_numeric(value, key, "JAX")
         array = narrowed(array, jax.dtypes.canonicalize_dtype(array.dtype), key, REMEDY)
-        sharding = None if self._sharding is None else _fitting(self._sharding, array.shape, key)
         try:
             # The host array belongs to this element alone: JAX may keep it instead of copying it once more.
-            if sharding is None:
+            if self._sharding is None:
                 return jnp.asarray(array)
-            if sharding.is_fully_addressable:
-                placed: jax.Array = jax.device_put(array, sharding)
-            else:
-                placed = jax.make_array_from_process_local_data(sharding, array)  # type: ignore[no-untyped-call]
+            if self._rows is not None:
+                return self._rows.array(self._sharding, array, key)
+            placed: jax.Array = jax.device_put(array, fitting(self._sharding, array.shape, key))
             return placed
+        except ConversionError:
+            raise
         except TypeError as error:
             raise unsupported_dtype(key, array.dtype, "JAX") from error
 
@@ -99,23 +115,6 @@ def _batch_sharding(devices: Sequence[jax.Device] | Mesh | NamedSharding | None)
             raise LoaderError("shard needs at least one device, got none.")
         devices = Mesh(np.array(chosen), ("batch",))
     return NamedSharding(devices, _spec(devices.axis_names))
-
-
-def _fitting(sharding: NamedSharding, shape: tuple[int, ...], key: str) -> NamedSharding:
-    """The sharding for an array of this shape: scalars are replicated, other ranks must divide."""
-    if not shape:
-        return NamedSharding(sharding.mesh, _spec())
-    if sharding.is_fully_addressable:
-        try:
-            sharding.shard_shape(shape)
-        except ValueError as error:
-            raise ConversionError(
-                f"key {key!r} has shape {shape}, which does not divide over {sharding.mesh.size} devices as "
-                f"{sharding.spec}. Batch to a multiple of the number of devices, with drop_remainder=True.",
-                key=key,
-                shape=shape,
-            ) from error
-    return sharding
 
 
 def _spec(*axes: Any) -> PartitionSpec:

@@ -68,6 +68,7 @@ def make_loader(
         seed=seed,
         epochs=None,
         shuffle=shuffle_of_label(shuffle),
+        host_index=0,
         host_count=host_count,
         last=last,
         workers=workers,

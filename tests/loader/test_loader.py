@@ -355,7 +355,11 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         pytest.param(
             {"batch_size": 0}, r"batch_size \(the global one, over all hosts\) should be at least 1", id="zero"
         ),
-        pytest.param({"batch_size": 2, "host_count": 3}, "should be at least 3, got 2", id="fewer_rows_than_hosts"),
+        pytest.param(
+            {"batch_size": 2, "host_index": 0, "host_count": 3},
+            "should be at least 3, got 2",
+            id="fewer_rows_than_hosts",
+        ),
         pytest.param({"batch_size": 2.0}, "should be an integer, got 2.0", id="float"),
         pytest.param(
             {"batch_size": 4, "host_index": 2, "host_count": 2}, "host_index should be between 0 and 1", id="host"

@@ -12,13 +12,14 @@ from typing import Any
 
 from beam_pipes.errors import DatasetError, ExampleError
 from beam_pipes.loader.iterator import SharedIterator
+from beam_pipes.loader.world import known_world
 from transforms.batching.collate import default_collate
 from transforms.datasets.base import MapStyle, check_dataset, describe
 from transforms.loader.fetching import load_examples, short
 from transforms.loader.loader_state import Place, dump_state, load_state
 from transforms.loader.processes import WorkerPool
 from transforms.loader.threads import Loaded, load_on_threads
-from transforms.samplers import BatchSampler, RandomSampler, SequentialSampler
+from transforms.samplers import SAMPLERS, BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 from transforms.samplers.base import check_count
 from transforms.samplers.batch_sampler import describe_sampler
 
@@ -58,6 +59,10 @@ class DataLoader:
         array a list of one. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
 
+    Where `torch.distributed` or `jax.distributed` runs several processes, the samplers of this library would give all
+    of them the same batches: that is a `DatasetError`, unless a `DistributedSampler` deals them out. Samplers of other
+    classes, torch's among them, are taken at their word.
+
     Worker processes are kept between epochs, and end with `close()`, with the `with` block, or with the loader.
     """
 
@@ -85,6 +90,7 @@ class DataLoader:
             if batch_sampler is None
             else _checked_batch_sampler(batch_sampler, batch_size, shuffle, drop_last, sampler, seed)
         )
+        self._check_world()
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self.num_workers = check_count(num_workers, "num_workers", "DataLoader", at_least=0)
         self.prefetch = check_count(prefetch, "prefetch", "DataLoader")
@@ -123,6 +129,7 @@ class DataLoader:
             self._place, self._begun = Place(epoch, 0), False
 
     def __iter__(self) -> Iterator[Any]:
+        self._check_world()
         for epoch, seen in zip(self._sampler_epochs(), self._seen_epochs, strict=True):
             if epoch != seen:
                 self.set_epoch(epoch)
@@ -174,6 +181,17 @@ class DataLoader:
         self.__dict__.update(state)
         self._idle_pools = []
         self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
+
+    def _check_world(self) -> None:
+        world = known_world()
+        if world is None or world.count == 1 or _is_dealt_out(self.batch_sampler):
+            return
+        raise DatasetError(
+            f"this is {world}, and the samplers of this DataLoader give each of them the same batches. Pass "
+            "sampler=DistributedSampler(dataset, shuffle=…, last='drop'), or "
+            "batch_sampler=DistributedSampler(batch_sampler, last='drop'), for the share of this process; "
+            "with num_trainers=1, rank=0 it gives all of it to every process."
+        )
 
     def _sampler_epochs(self) -> list[Any]:
         """The epochs of the batch sampler, and of the sampler that it groups: where they change, someone set them."""
@@ -278,6 +296,13 @@ def _checked_batch_sampler(
             f"got {type(batch_sampler).__name__}"
         )
     return batch_sampler
+
+
+def _is_dealt_out(sampler: Any) -> bool:
+    """Whether each process gets a share of its own; of samplers that are not ours that is taken for granted."""
+    if type(sampler) is BatchSampler:
+        return _is_dealt_out(sampler.sampler)
+    return type(sampler) is DistributedSampler or type(sampler) not in SAMPLERS.values()
 
 
 def _checked_batch(batch: Any) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
+from beam_pipes.loader.world import known_world
 from transforms.samplers.base import IndexSampler, Sampler, check_count, size_of
 from transforms.samplers.batch_sampler import describe_sampler
 from transforms.samplers.keyed_random import Indices
@@ -32,8 +33,8 @@ class DistributedSampler(Sampler):
     Args:
       dataset_size: a dataset or its length; or another sampler, index or batch, whose items are then dealt out
         (`DistributedSampler(BucketSampler(lengths, 32), 8, rank)` deals whole batches).
-      num_trainers: the number of ranks, w.
-      rank: this one, in [0, w).
+      num_trainers: the number of ranks, w. By default the processes of `torch.distributed` or `jax.distributed`.
+      rank: this one, in [0, w). By default this process's.
       shuffle: permute per epoch (default). Must be left out with a sampler, which has an order of its own.
       last: see above.
       seed: has to be the same on all ranks; with a sampler, its seed counts.
@@ -43,8 +44,8 @@ class DistributedSampler(Sampler):
     def __init__(
         self,
         dataset_size: Sized | int,
-        num_trainers: int,
-        rank: int,
+        num_trainers: int | None = None,
+        rank: int | None = None,
         shuffle: bool | None = None,
         *,
         last: str = "partial",
@@ -52,6 +53,8 @@ class DistributedSampler(Sampler):
         epoch: int = 0,
     ) -> None:
         super().__init__(seed=seed, epoch=epoch)
+        if num_trainers is None or rank is None:
+            num_trainers, rank = _of_world(num_trainers, rank)
         self.num_trainers = check_count(num_trainers, "num_trainers", "DistributedSampler")
         self.rank = check_count(rank, "rank", "DistributedSampler", at_least=0)
         if self.rank >= self.num_trainers:
@@ -97,3 +100,15 @@ class DistributedSampler(Sampler):
         even = total - total % self.num_trainers
         stop = {"partial": total, "drop": even, "pad": even + self.num_trainers if even < total else total}[self.last]
         return np.arange(self.rank, stop, self.num_trainers, dtype=np.int64) % max(total, 1)
+
+
+def _of_world(num_trainers: int | None, rank: int | None) -> tuple[int, int]:
+    world = known_world()
+    if world is None or num_trainers is not None or rank is not None:
+        found = f"got num_trainers={num_trainers}, rank={rank}"
+        where = "" if world is None else f", and this is {world}"
+        raise DatasetError(
+            "DistributedSampler needs num_trainers and rank, or neither of them where torch.distributed or "
+            f"jax.distributed is initialised; {found}{where}. Pass num_trainers=1, rank=0 for all items."
+        )
+    return world.count, world.index

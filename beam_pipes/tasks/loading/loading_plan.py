@@ -128,13 +128,13 @@ class LoadingPlan:
             seed: same seed, same batches. It orders the rows, and keys the draws of steps.
             shuffle: a global shuffle of every task's rows, another one each epoch; False for the stored order.
             num_epochs: passes; None for no end, which `exhaustion="repeat"` always means.
-            shard_info: the share of this host: rows of every global batch.
+            shard_info: the share of this host: rows of every global batch. By default that of this process under
+                `torch.distributed` or `jax.distributed`, else everything; `ShardInfo(0, 1)` is everything.
             last, cu_seqlens, workers, prefetch: as `Loader` takes them.
 
         Raises:
             LoaderError: an option is out of range, or a rate is too small beside the others.
         """
-        share = shard_info or ShardInfo(0, 1)
         repeats = self.exhaustion == "repeat"
         # A single task without an end is repeated as an epoch is: in a new order.
         options: dict[str, Any] = {
@@ -142,8 +142,8 @@ class LoadingPlan:
             "seed": seed,
             "shuffle": shuffle,
             "epochs": None if repeats else num_epochs,
-            "host_index": share.index,
-            "host_count": share.num_shards,
+            "host_index": None if shard_info is None else shard_info.index,
+            "host_count": None if shard_info is None else shard_info.num_shards,
             "last": last,
             "transform": self.converter.convert_rows,
             "cu_seqlens": cu_seqlens,

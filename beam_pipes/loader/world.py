@@ -1,0 +1,205 @@
+"""The world of a process: how many processes train together, which one this is, and so which rows it reads.
+
+A *world* is what a framework that was initialised in this process says: `torch.distributed`, `jax.distributed`, or
+TensorFlow as a worker of a cluster. A *share* is the slice of every global batch that a process reads: slice `index`
+of `count`. All loaders ask here, so that no two processes of a world read the same rows unless their user says so.
+
+Nothing is imported to find out: a framework that is not loaded has initialised nothing. Variables of the environment
+(`WORLD_SIZE`, `SLURM_NTASKS`, `TF_CONFIG`) are not read: they also hold for the helper processes that a job starts,
+and say what a launcher intends, not what runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any, Literal
+
+from beam_pipes.errors import LoaderError
+
+TENSORFLOW = "TensorFlow's cluster"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class World:
+    """This process is number `index` of the `count` processes of `framework`."""
+
+    index: int
+    count: int
+    framework: str
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(index, count)."""
+        return self.index, self.count
+
+    def __str__(self) -> str:
+        return f"process {self.index} of the {self.count} of {self.framework}"
+
+
+def known_world() -> World | None:
+    """The world that this process was initialised in, None where it is in none. Starts no backend of JAX.
+
+    Raises `LoaderError` where two frameworks were initialised and disagree.
+    """
+    found = [world for world in (_torch_world(), _jax_world(), _tensorflow_world()) if world is not None]
+    several = [world for world in found if world.count > 1]
+    if not several:
+        return found[0] if found else None
+    for world in several[1:]:
+        if world.place != several[0].place:
+            raise LoaderError(
+                f"this is {several[0]}, and also {world}: which of them share the rows cannot be told. Pass "
+                "host_index=… and host_count=…."
+            )
+    return several[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """Slice `index` of the `count` slices of every global batch.
+
+    chosen_by: the "options" of a loader, or a "sharding", so that the world is not asked; else the "world".
+    world: where it was taken from; None where it was chosen otherwise, and where there was no world.
+    """
+
+    index: int
+    count: int
+    chosen_by: Literal["options", "sharding", "world"] = "world"
+    world: World | None = None
+
+    @classmethod
+    def of_options(cls, host_index: int | None, host_count: int | None) -> Share:
+        """What the options of a loader say, or else the world.
+
+        Raises `LoaderError` where one of them is missing, and where TensorFlow may divide the rows as well.
+        """
+        if host_count is not None and (host_index is not None or host_count == 1):
+            return cls(index=int(host_index or 0), count=int(host_count), chosen_by="options")
+        if host_count is not None:
+            raise LoaderError(
+                f"host_count={host_count} was given without host_index, which says whose slice of each global batch "
+                f"this process reads. Pass host_index=…, 0 to {host_count - 1}, or leave both out: under "
+                "torch.distributed and jax.distributed a loader takes them from there."
+            )
+        if host_index is not None:
+            raise LoaderError(
+                f"host_index={host_index} was given without host_count, the number of hosts. Pass host_count=…, or "
+                "leave both out: under torch.distributed and jax.distributed a loader takes them from there."
+            )
+        return cls.of_world(known_world())
+
+    @classmethod
+    def of_world(cls, world: World | None) -> Share:
+        """The share of this process in a world; everything where there is none."""
+        if world is None:
+            return cls(index=0, count=1)
+        if world.framework == TENSORFLOW and world.count > 1:
+            raise LoaderError(
+                f"this is {world}, and who divides the rows decides what a loader has to give. Within "
+                "strategy.distribute_datasets_from_function(lambda context: …) pass "
+                "host_index=context.input_pipeline_id, host_count=context.num_input_pipelines; for "
+                "strategy.experimental_distribute_dataset and Model.fit, which divide the elements themselves, pass "
+                "host_count=1."
+            )
+        return cls(index=world.index, count=world.count, world=world)
+
+    def now(self) -> Share:
+        """This share, or that of the world that was initialised since it was taken.
+
+        Raises `LoaderError` within a worker process of torch's DataLoader, and in another world than it was taken in.
+        """
+        if self.chosen_by != "world":
+            return self
+        _refuse_torch_workers()
+        world = known_world()
+        if world is None or (self.world is not None and world.place == self.world.place):
+            return self  # where the world has ended, its share stays
+        if self.world is not None:
+            raise LoaderError(
+                f"this loader took its share as {self.world}, and this is {world} now. Make the loader anew, and "
+                "restore its state: load_state_dict(state) goes on exactly, on any number of processes."
+            )
+        return Share.of_world(world)
+
+    def is_same_slice(self, other: Share) -> bool:
+        """Whether both are the same slice, wherever they come from."""
+        return (self.index, self.count) == (other.index, other.count)
+
+    def slice_of(self, rows: int) -> tuple[int, int]:
+        """The rows of a global batch that are in this share: first one, and the one behind the last."""
+        return self.index * rows // self.count, (self.index + 1) * rows // self.count
+
+
+def smallest_share(first: int, last: int, rows: int) -> Share:
+    """The smallest slice of `rows` rows with all rows from `first` up to `last`: 4, 8 of 16 → slice 1 of 4.
+
+    Rows that are no slice of equal ones, 4 to 10 of 16, are in a larger slice; in the end in that of all rows.
+    """
+    for count in range(rows // max(1, last - first), 1, -1):
+        share = Share(index=first * count // rows, count=count, chosen_by="sharding")
+        begin, end = share.slice_of(rows)
+        if begin <= first and last <= end:
+            return share
+    return Share(index=0, count=1, chosen_by="sharding")
+
+
+def _torch_world() -> World | None:
+    distributed = sys.modules.get("torch.distributed")
+    # A module that is still being imported by another thread has initialised nothing.
+    if distributed is None or not hasattr(distributed, "is_initialized"):
+        return None
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return World(index=distributed.get_rank(), count=distributed.get_world_size(), framework="torch.distributed")
+
+
+def _jax_world() -> World | None:
+    """From the state of `jax.distributed`: `jax.process_count()` would start a backend, with all its devices.
+
+    Where a backend has been started, it is asked: on TPUs it knows of other processes without `jax.distributed`.
+    """
+    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if state is not None and state.client is not None:
+        return World(index=state.process_id, count=state.num_processes, framework="jax.distributed")
+    bridge: Any = sys.modules.get("jax._src.xla_bridge")
+    jax: Any = sys.modules.get("jax")
+    if not hasattr(bridge, "backends_are_initialized") or not hasattr(jax, "process_count"):
+        return None
+    if not bridge.backends_are_initialized() or jax.process_count() == 1:
+        return None
+    return World(index=jax.process_index(), count=jax.process_count(), framework="JAX")
+
+
+def _tensorflow_world() -> World | None:
+    """From the server that `MultiWorkerMirroredStrategy` has started: the strategy in scope is another thread's."""
+    context: Any = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+    server: Any = getattr(context, "_collective_ops_server_def", None)
+    if server is None:
+        return None
+    # Workers are counted chief first, as `tf.distribute.InputContext.input_pipeline_id` counts them.
+    workers = [
+        (job.name, task)
+        for name in ("chief", "worker")
+        for job in server.cluster.job
+        if job.name == name
+        for task in sorted(job.tasks)
+    ]
+    me = (server.job_name, server.task_index)
+    if me not in workers:
+        return None  # an evaluator, which reads alone
+    return World(index=workers.index(me), count=len(workers), framework=TENSORFLOW)
+
+
+def _refuse_torch_workers() -> None:
+    """Each worker of torch's DataLoader has a copy of a loader, and would give all of its batches."""
+    data: Any = sys.modules.get("torch.utils.data")
+    worker = data.get_worker_info() if hasattr(data, "get_worker_info") else None
+    if worker is None:
+        return
+    raise LoaderError(
+        f"this loader is read in worker process {worker.id} of {worker.num_workers} of torch's DataLoader, each of "
+        "which would give the same batches. Iterate over the loader itself, with threads of its own: "
+        "TorchDataLoader(Loader(…, workers=2)); or give torch's DataLoader random_access(split), whose examples its "
+        "sampler deals out. host_count=1 gives every worker all batches."
+    )

@@ -1,0 +1,232 @@
+"""Global arrays of several processes: which rows of a global batch this process holds, and which its devices need.
+
+A sharding says which rows each device needs. A loader of ours is told to read the smallest slice of every global batch
+that holds those of this process: the same slice on processes that a mesh replicates the batch over, every row where
+the mesh deals them out in another order than the processes. Other axes are always held whole: a sequence that is split
+over devices is cut here, in one process or over several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from beam_pipes.errors import ConversionError, LoaderError
+from beam_pipes.loader import Loader
+from beam_pipes.loader.world import Share, smallest_share
+from beam_pipes.on_device.data_loader import DataLoader
+from beam_pipes.on_device.from_cache import CacheSource
+from beam_pipes.on_device.lambda_loader import LambdaDataLoader
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlobalRows:
+    """The rows that this process holds of every global batch: part `share.index` of `share.count`.
+
+    batch_size: rows of a global batch where a loader of ours gives whole ones; None where others make the batches, and
+        every process holds as many rows.
+    read: what a loader has to be told to read; None where it was told by its user.
+    """
+
+    share: Share
+    batch_size: int | None = None
+    read: Share | None = None
+
+    def array(self, sharding: NamedSharding, local: np.ndarray[Any, Any], key: str) -> jax.Array:
+        """The global array of which `local` are the rows of this process."""
+        if not local.ndim:
+            return jax.make_array_from_callback((), of_rank(sharding, 0), lambda _: local)
+        first, rows = self._bounds(local, key)
+        shape = (rows, *local.shape[1:])
+        sharding = fitting(sharding, shape, key)
+
+        def part(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
+            assert index is not None
+            start, stop, _ = index[0].indices(rows)
+            self._check(first, first + len(local), start, stop, rows)
+            return local[(slice(start - first, stop - first), *index[1:])]
+
+        return jax.make_array_from_callback(shape, sharding, part)
+
+    def check(self, sharding: NamedSharding) -> None:
+        """Raises `LoaderError` unless this process holds the rows that its devices need."""
+        rows = self.batch_size or math.lcm(self.share.count, _num_slices(sharding))
+        first, last = self.share.slice_of(rows)
+        self._check(first, last, *_needed(sharding, rows), rows)
+
+    def _bounds(self, local: np.ndarray[Any, Any], key: str) -> tuple[int, int]:
+        """The place in the global batch of the first row, and how many rows that has."""
+        if self.batch_size is None:
+            return self.share.index * len(local), self.share.count * len(local)
+        first, last = self.share.slice_of(self.batch_size)
+        if len(local) != last - first:
+            raise ConversionError(
+                f"key {key!r} has shape {local.shape}, and should have the {last - first} rows that this process reads "
+                f"of a global batch of {self.batch_size}, as it is to be split by rows over processes. Name it in "
+                f"skip_keys=[{key!r}] to keep it on the host.",
+                key=key,
+                shape=local.shape,
+            )
+        return first, self.batch_size
+
+    def _check(self, first: int, last: int, start: int, stop: int, rows: int) -> None:
+        if first <= start and stop <= last:
+            return
+        needed = smallest_share(start, stop, rows)
+        options = f"host_index={needed.index}, host_count={needed.count}"
+        remedy = (
+            f"Leave both out, and shard chooses them; or pass {options}."
+            if self.batch_size is not None
+            else f"Pass {options} to the loader of the cache, whose batches were transformed since."
+        )
+        raise LoaderError(
+            f"the devices of this process need rows {start} to {stop - 1} of every {rows} of a global batch, and its "
+            f"loader reads rows {first} to {last - 1} (host_index={self.share.index}, host_count={self.share.count}). "
+            f"{remedy}"
+        )
+
+
+def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows | None:
+    """What this process holds of `elements` for a sharding over several processes; None where it is over one.
+
+    Raises `LoaderError` where the processes would make arrays of different shapes, or of other rows than are needed.
+    """
+    if sharding.is_fully_addressable:
+        return None
+    if not sharding.addressable_devices:
+        raise LoaderError(
+            f"no device of process {jax.process_index()} is in the mesh {dict(sharding.mesh.shape)}, so there is "
+            "nothing for it to hand over. Make the mesh of devices of all processes (jax.make_mesh), or shard only "
+            "where jax.process_index() is among those of mesh.devices."
+        )
+    native = _native(elements)
+    if native is not None:
+        return _of_loader(native, sharding, skip_keys)
+    shares = {(loader.share.index, loader.share.count): loader.share for loader in _behind(elements)}
+    if len(shares) > 1:
+        raise LoaderError(
+            f"the loaders behind these batches read different shares of them, {sorted(shares)} as (host_index, "
+            "host_count). Pass the same ones to all."
+        )
+    found = GlobalRows(share=next(iter(shares.values()), None) or _even_share(sharding))
+    found.check(sharding)
+    return found
+
+
+def told(elements: Any, rows: GlobalRows | None) -> Any:
+    """The elements, a loader of ours told which rows to read."""
+    if rows is not None and rows.read is not None and isinstance(elements, Loader):
+        elements.take_share(rows.read)
+    return elements
+
+
+def of_rank(sharding: NamedSharding, rank: int) -> NamedSharding:
+    """The sharding for arrays of `rank` axes: P('data', 'seq') is P('data') for one, and P() for scalars."""
+    spec = sharding.spec
+    if len(spec) <= rank:
+        return sharding
+    return NamedSharding(sharding.mesh, PartitionSpec(*spec[:rank]))  # type: ignore[no-untyped-call]
+
+
+def fitting(sharding: NamedSharding, shape: tuple[int, ...], key: str) -> NamedSharding:
+    """The sharding for an array of this shape, all processes together; `ConversionError` where it does not divide."""
+    sharding = of_rank(sharding, len(shape))
+    try:
+        sharding.shard_shape(shape)
+    except ValueError as error:
+        raise ConversionError(
+            f"key {key!r} has shape {shape}, which does not divide over {sharding.mesh.size} devices as "
+            f"{sharding.spec}. Batch to a multiple of the number of devices, with drop_remainder=True.",
+            key=key,
+            shape=shape,
+        ) from error
+    return sharding
+
+
+def _of_loader(loader: Loader, sharding: NamedSharding, skip_keys: Collection[str]) -> GlobalRows:
+    varying = [name for name in loader.varying_features if name not in skip_keys]
+    if varying:
+        raise LoaderError(
+            f"{', '.join(varying)}: with ragged='values' each process has as many values as its own rows hold, so that "
+            "the processes would make arrays of different shapes. Leave ragged out, which pads rows to the longest of "
+            "the global batch, or pack the rows; or name them in skip_keys."
+        )
+    if loader.last == "partial":
+        raise LoaderError(
+            "last='partial' ends an epoch with a batch of another size, whose rows need not divide over the "
+            "processes. Pass last='pad', which marks the rows that it adds in the column valid, or last='drop'."
+        )
+    slices = _num_slices(sharding)
+    if loader.batch_size % slices:
+        raise LoaderError(
+            f"a global batch of {loader.batch_size} rows does not divide into the {slices} parts of {sharding.spec} "
+            f"over the mesh {dict(sharding.mesh.shape)}. Pass a batch_size (of all processes together) that is a "
+            f"multiple of {slices}."
+        )
+    share = loader.share.now()
+    if share.chosen_by == "options":
+        found = GlobalRows(share=share, batch_size=loader.batch_size)
+        found.check(sharding)
+        return found
+    share = smallest_share(*_needed(sharding, loader.batch_size), loader.batch_size)
+    return GlobalRows(share=share, batch_size=loader.batch_size, read=share)
+
+
+def _native(elements: Any) -> Loader | None:
+    """The loader whose batches are converted as they are."""
+    if isinstance(elements, Loader):
+        return elements
+    source = elements._native_source() if isinstance(elements, DataLoader) else None
+    return None if source is None or source.by_record else source.loader
+
+
+def _behind(elements: Any) -> Iterator[Loader]:
+    """The loaders of caches behind transformations."""
+    if isinstance(elements, Loader):
+        yield elements
+    elif isinstance(elements, DataLoader):
+        yield from (source.loader for source in elements._sources if isinstance(source, CacheSource))
+    elif isinstance(elements, LambdaDataLoader):
+        yield from _behind(elements._loader)
+
+
+def _num_slices(sharding: NamedSharding) -> int:
+    """How many slices of rows there are over all devices."""
+    axes = sharding.spec[0] if len(sharding.spec) else None
+    names = (axes,) if isinstance(axes, str) else axes or ()
+    return math.prod(sharding.mesh.shape[name] for name in names)
+
+
+def _needed(sharding: NamedSharding, rows: int) -> tuple[int, int]:
+    """The rows of a global batch that the devices of this process need: first one, and the one behind the last."""
+    bounds = [
+        index[0].indices(rows)
+        for index in of_rank(sharding, 1).addressable_devices_indices_map((rows,)).values()
+        if index
+    ]
+    return min(start for start, _, _ in bounds), max(stop for _, stop, _ in bounds)
+
+
+def _even_share(sharding: NamedSharding) -> Share:
+    """The part of this process where each hands over batches of its own, all of as many rows."""
+    slices = _num_slices(sharding)
+    needed: dict[int, set[int]] = {}
+    for device, index in of_rank(sharding, 1).devices_indices_map((slices,)).items():
+        needed.setdefault(device.process_index, set()).update(range(slices)[index[0]])  # type: ignore[index]
+    mine = needed[jax.process_index()]
+    size = len(mine)
+    even = all(len(one) == size and one == set(range(min(one), min(one) + size)) for one in needed.values())
+    if not even or any(min(one) % size for one in needed.values()):
+        parts = {process: sorted(one) for process, one in sorted(needed.items())}
+        raise LoaderError(
+            f"the processes need parts {parts} of {slices} of every global batch, which are no equal slices one after "
+            "the other, and these batches come from an iterable that cannot be told which rows to give. Pass a Loader "
+            "of a cache, or order the devices of the mesh by process (jax.make_mesh)."
+        )
+    return Share(index=min(mine) // size, count=slices // size, chosen_by="sharding")
