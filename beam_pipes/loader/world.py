@@ -132,11 +132,13 @@ class Share:
 
 
 def smallest_share(first: int, last: int, rows: int) -> Share:
-    """The smallest slice of `rows` rows with all rows from `first` up to `last`: 4, 8 of 16 → slice 1 of 4.
+    """The smallest of equal slices of `rows` rows with those from `first` up to `last`: 4, 8 of 16 → slice 1 of 4.
 
-    Rows that are no slice of equal ones, 4 to 10 of 16, are in a larger slice; in the end in that of all rows.
+    Rows that are no such slice, 4 to 10 of 16, are in a larger one; in the end in that of all rows.
     """
     for count in range(rows // max(1, last - first), 1, -1):
+        if rows % count:
+            continue
         share = Share(index=first * count // rows, count=count, chosen_by="sharding")
         begin, end = share.slice_of(rows)
         if begin <= first and last <= end:

@@ -86,9 +86,9 @@ class GlobalRows:
             else f"Pass {options} to the loader of the cache, whose batches were transformed since."
         )
         raise LoaderError(
-            f"the devices of this process need rows {start} to {stop - 1} of every {rows} of a global batch, and its "
-            f"loader reads rows {first} to {last - 1} (host_index={self.share.index}, host_count={self.share.count}). "
-            f"{remedy}"
+            f"the devices of this process need rows {start} to {stop - 1} of every {rows} rows of a global batch, and "
+            f"its loader reads rows {first} to {last - 1} (host_index={self.share.index}, "
+            f"host_count={self.share.count}). {remedy}"
         )
 
 
