@@ -31,6 +31,7 @@ from beam_pipes.cache import (
 )
 from beam_pipes.errors import CacheNotFoundError, LoaderError, SpecError, TransformError
 from beam_pipes.loader import Loader, Mixture, pack
+from beam_pipes.loader.world import Share
 from beam_pipes.on_device import DataLoader, JaxDataLoader, TorchDataLoader
 from beam_pipes.telemetry import Telemetry, diagnose_loader
 
@@ -615,3 +616,19 @@ def test_tensors_are_counted_as_arrays_are(texts) -> None:
     assert len(list(expected)) == len(list(watched)) == 8
 
     assert watched.totals().rows == 40 and watched.totals().tokens == expected.totals().tokens
+
+
+def test_a_pipeline_of_tf_data_keeps_the_share_it_was_made_with(fixed):
+    loader = Loader(fixed, batch_size=8)
+    mapped = DataLoader.from_cache(loader).map(lambda batch: batch["id"])
+    assert len(next(iter(mapped))) == 8
+
+    loader.take_share(Share(index=1, count=2))
+
+    with pytest.raises(
+        LoaderError,
+        match=r"made of slice 0 of 1 of each global batch, and this process reads slice 1 of 2 now\. Make it anew, "
+        r"after init_process_group or jax.distributed.initialize\.",
+    ):
+        list(mapped)
+    assert len(next(iter(DataLoader.from_cache(loader).map(lambda batch: batch["id"])))) == 4

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from beam_pipes.loader.world import known_world
+from beam_pipes.loader.world import TENSORFLOW, known_world
 from transforms.samplers.base import IndexSampler, Sampler, check_count, size_of
 from transforms.samplers.batch_sampler import describe_sampler
 from transforms.samplers.keyed_random import Indices
@@ -104,7 +104,8 @@ class DistributedSampler(Sampler):
 
 def _of_world(num_trainers: int | None, rank: int | None) -> tuple[int, int]:
     world = known_world()
-    if world is None or num_trainers is not None or rank is not None:
+    # TensorFlow's strategies may divide the data themselves.
+    if world is None or world.framework == TENSORFLOW or num_trainers is not None or rank is not None:
         found = f"got num_trainers={num_trainers}, rank={rank}"
         where = "" if world is None else f", and this is {world}"
         raise DatasetError(
