@@ -50,7 +50,8 @@ class GlobalRows:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
             self._check(first, first + len(local), start, stop, rows)
-            return local[(slice(start - first, stop - first), *index[1:])]
+            places: tuple[slice, ...] = (slice(start - first, stop - first), *index[1:])
+            return local[places]
 
         return jax.make_array_from_callback(shape, sharding, part)
 
@@ -217,8 +218,9 @@ def _even_share(sharding: NamedSharding) -> Share:
     """The part of this process where each hands over batches of its own, all of as many rows."""
     slices = _num_slices(sharding)
     needed: dict[int, set[int]] = {}
-    for device, index in of_rank(sharding, 1).devices_indices_map((slices,)).items():
-        needed.setdefault(device.process_index, set()).update(range(slices)[index[0]])  # type: ignore[index]
+    places: dict[Any, Any] = dict(of_rank(sharding, 1).devices_indices_map((slices,)))
+    for device, index in places.items():
+        needed.setdefault(device.process_index, set()).update(range(slices)[index[0]])
     mine = needed[jax.process_index()]
     size = len(mine)
     even = all(len(one) == size and one == set(range(min(one), min(one) + size)) for one in needed.values())

@@ -59,6 +59,7 @@ def of_four(row_split, document_split):
         "made before the world",
         "prefetched",
         "from a cache",
+        "transformed by tf.data",
         "data by process",
         "data within a process",
         "interleaved",
@@ -204,6 +205,11 @@ def test_batches_of_ones_own_are_parts_whose_sequences_are_whole(of_jax):
             "LoaderError: the processes need parts {0: [0, 2], 1: [1, 3]} of 4 of every global batch, which are no "
             "equal slices one after the other, and these batches come from an iterable that cannot be told which rows "
             "to give. Pass a Loader of a cache, or order the devices of the mesh by process (jax.make_mesh).",
+        ),
+        (
+            "two shares",
+            "LoaderError: the loaders behind these batches read different shares of them, [(0, 1), (0, 2)] as "
+            "(host_index, host_count). Pass the same ones to all.",
         ),
         (
             "boundaries",

@@ -135,6 +135,11 @@ def two_processes() -> None:
     continued.load_state_dict(alone.state_dict())
     FOUND["continued"] = [batch["id"] for batch in batches(continued)]
 
+    from_cache = functools.partial(DataLoader.from_cache, ROWS, batch_size=8, seed=3, features=["x", "id"])
+    mapped = from_cache().map(lambda batch: batch)
+    FOUND["batches"]["transformed by tf.data"] = batches(mapped.to_jax().shard())
+    pairs = DataLoader.zip((mapped, from_cache(host_count=1)))
+
     def own(**options: Any) -> Any:
         return [{"x": np.full((2, 4), RANK, np.int32), "n": np.int32(5), **options}]
 
@@ -155,6 +160,7 @@ def two_processes() -> None:
         "odd batch": words_of(lambda: JaxDataLoader(rows(batch_size=6)).shard()),
         "no device": words_of(lambda: JaxDataLoader(rows()).shard(elsewhere)),
         "interleaved own": words_of(lambda: JaxDataLoader(own()).shard(interleaved)),
+        "two shares": words_of(lambda: pairs.to_jax().shard()),
         "boundaries": words_of(
             lambda: list(
                 JaxDataLoader(Loader(pack(DOCUMENTS, sequence_length=64), batch_size=4, cu_seqlens=True)).shard()
