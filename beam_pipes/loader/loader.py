@@ -91,8 +91,8 @@ class Loader:
     A loader is pickled and copied with its state; the copy goes on by itself.
     `batch_at(step)` reads any batch without moving the cursor, and is safe from several threads.
 
-    A loader that was made before its world was initialised takes its share when it is first read there. Within worker
-    processes of torch's DataLoader, and in another world than the one of its share, reading is refused.
+    A loader that was made before its world was initialised takes its share when it is first read there. Iterating is
+    refused within worker processes of torch's DataLoader, and in another world than the one of its share.
 
     Raises `LoaderError` for options out of range, and names the choices; where only one of `host_index` and
     `host_count` is given; and without them as a worker of a TensorFlow cluster, which may divide the rows itself.
@@ -279,6 +279,7 @@ class Loader:
     # Reading
 
     def __iter__(self) -> LoaderIterator:
+        self.share.refuse_copies()
         self._settle()
         if self._is_done and self._cursor != self._restored:
             self.reset()
@@ -309,7 +310,8 @@ class Loader:
 
     def batch_at(self, step: int) -> Batch:
         """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
-        self._settle()
+        if self.share.world is None:
+            self._settle()
         found = self._next_step(self._cursor_at(step))
         if found is None or (self.epochs is not None and step >= len(self)):
             raise self._outside(step)
@@ -322,7 +324,8 @@ class Loader:
         features; no `last="partial"` within.
         """
         _check_integer("count", count, 1)
-        self._settle()
+        if self.share.world is None:
+            self._settle()
         cursor, parts = self._cursor_at(step), []
         left = count
         while left:

@@ -107,11 +107,10 @@ class Share:
     def now(self) -> Share:
         """This share, or that of the world that was initialised since it was taken.
 
-        Raises `LoaderError` within a worker process of torch's DataLoader, and in another world than it was taken in.
+        Raises `LoaderError` in another world than it was taken in.
         """
         if self.chosen_by != "world":
             return self
-        _refuse_torch_workers()
         world = known_world()
         if world is None or (self.world is not None and world.place == self.world.place):
             return self  # where the world has ended, its share stays
@@ -121,6 +120,22 @@ class Share:
                 "restore its state: load_state_dict(state) goes on exactly, on any number of processes."
             )
         return Share.of_world(world)
+
+    def refuse_copies(self) -> None:
+        """Raises `LoaderError` within a worker process of torch's DataLoader: each would give all of these batches.
+
+        What was chosen is taken at its word: somebody may have divided the rows among the workers.
+        """
+        data: Any = sys.modules.get("torch.utils.data")
+        worker = data.get_worker_info() if hasattr(data, "get_worker_info") else None
+        if worker is None or self.chosen_by != "world":
+            return
+        raise LoaderError(
+            f"this loader is read in worker process {worker.id} of {worker.num_workers} of torch's DataLoader, each of "
+            "which would give the same batches. Iterate over the loader itself, with threads of its own: "
+            "TorchDataLoader(Loader(…, workers=2)); or give torch's DataLoader random_access(split), whose examples "
+            "its sampler deals out. host_count=1 gives every worker all batches."
+        )
 
     def is_same_slice(self, other: Share) -> bool:
         """Whether both are the same slice, wherever they come from."""
@@ -191,17 +206,3 @@ def _tensorflow_world() -> World | None:
     if me not in workers:
         return None  # an evaluator, which reads alone
     return World(index=workers.index(me), count=len(workers), framework=TENSORFLOW)
-
-
-def _refuse_torch_workers() -> None:
-    """Each worker of torch's DataLoader has a copy of a loader, and would give all of its batches."""
-    data: Any = sys.modules.get("torch.utils.data")
-    worker = data.get_worker_info() if hasattr(data, "get_worker_info") else None
-    if worker is None:
-        return
-    raise LoaderError(
-        f"this loader is read in worker process {worker.id} of {worker.num_workers} of torch's DataLoader, each of "
-        "which would give the same batches. Iterate over the loader itself, with threads of its own: "
-        "TorchDataLoader(Loader(…, workers=2)); or give torch's DataLoader random_access(split), whose examples its "
-        "sampler deals out. host_count=1 gives every worker all batches."
-    )

@@ -22,7 +22,6 @@ from beam_pipes.loader import Loader
 from beam_pipes.loader.world import Share, smallest_share
 from beam_pipes.on_device.data_loader import DataLoader
 from beam_pipes.on_device.from_cache import CacheSource
-from beam_pipes.on_device.lambda_loader import LambdaDataLoader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,8 +192,11 @@ def _behind(elements: Any) -> Iterator[Loader]:
         yield elements
     elif isinstance(elements, DataLoader):
         yield from (source.loader for source in elements._sources if isinstance(source, CacheSource))
-    elif isinstance(elements, LambdaDataLoader):
-        yield from _behind(elements._loader)
+    elif type(elements).__module__.startswith("beam_pipes."):
+        # A LambdaDataLoader, a loader's iterator, telemetry: what hands out the batches of one loader.
+        inner = [vars(elements)[name] for name in ("loader", "_loader") if name in getattr(elements, "__dict__", {})]
+        for one in inner:
+            yield from _behind(one)
 
 
 def _num_slices(sharding: NamedSharding) -> int:

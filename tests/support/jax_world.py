@@ -19,6 +19,7 @@ from world_processes import words_of
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.on_device import DataLoader, JaxDataLoader, LambdaDataLoader
+from beam_pipes.telemetry import Telemetry
 
 RANK, COUNT, PORT = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 ROWS = Cache.open(sys.argv[4])["train"]
@@ -179,8 +180,10 @@ def four_processes() -> None:
     FOUND["share"] = [loader.host_index, loader.host_count]
     part = [{"id": np.arange(2, dtype=np.int32) + 10 * (RANK // 2)}]
     FOUND["own parts"] = batches(JaxDataLoader(part).shard(mesh))
-    behind = LambdaDataLoader(rows(), lambda batch: batch)
-    FOUND["transformed"] = words_of(lambda: JaxDataLoader(behind).shard(mesh))
+    FOUND["transformed"] = [
+        words_of(lambda elements=elements: JaxDataLoader(elements).shard(mesh))
+        for elements in (LambdaDataLoader(rows(), lambda batch: batch), Telemetry(rows()), iter(rows()))
+    ]
     share = {"host_index": RANK // 2, "host_count": 2}
     FOUND["batches"]["transformed"] = batches(
         JaxDataLoader(LambdaDataLoader(rows(**share), lambda batch: batch)).shard(mesh)

@@ -131,6 +131,23 @@ FOUND["map style refused"] = {
 
 FOUND["workers"] = words_of(lambda: in_workers(rows, 2))
 FOUND["whole in workers"] = in_workers(lambda: rows(host_count=1, batch_size=50), 1)
+
+
+class Steps(data.Dataset):  # type: ignore[type-arg]
+    """Batches by their number, which torch's sampler divides among its workers."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getitem__(self, step: int) -> Any:
+        return self.loader.batch_at(step)
+
+
+by_number = data.DataLoader(Steps(rows()), batch_size=None, num_workers=2, multiprocessing_context="fork")
+FOUND["batches"]["by number in workers"] = ids(by_number)
 taken = rows()
 FOUND["fork of a share"] = words_of(lambda: in_workers(lambda: taken, 1))
 
