@@ -64,7 +64,7 @@ def test_when_of_who_contains_the_step(train, other, kind, exhausted, batch_size
     shuffle = BlockShuffle(window=3) if blocks and kind in ("split", "mixture") else True
     loader = loader_of(
         train, other, kind, exhausted, batch_size=batch_size, seed=seed, epochs=2, last=last, shuffle=shuffle,
-        host_count=hosts,
+        host_index=0, host_count=hosts,
     )  # fmt: skip
     endless = loader.steps_per_epoch is None
     if not endless and not len(loader):
