@@ -49,10 +49,10 @@ class JaxDataLoader(ConvertedLoader):
         to each device.
 
         Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data behind) reads the rows of
-        the global batch that the devices of this process need: `batch_size` is that of the global array. Its rows
-        have to be of one width (`pad_to`). Batches of anything else are taken as this process's own part: the global
-        array has those of all processes, in the order of the mesh. Other dimensions than the first are handed over
-        whole.
+        the global batch that the devices of this process need: `batch_size` is that of the global array. Ragged
+        features are padded to the longest row of the global batch. Batches of anything else are taken as this process's
+        own part: the global array has those of all processes, in the order of the mesh. Other dimensions than the first
+        are handed over whole.
 
         Raises `LoaderError` where the loader was told to read other rows (`host_index`, `host_count`) than the devices
         need, and where the processes would make arrays of different shapes.

@@ -155,6 +155,13 @@ def test_packed_rows_and_mixtures_are_global_arrays_too(of_jax, row_split, docum
     assert [found["mixture"] for found in of_jax] == [mixed, mixed]
 
 
+def test_rows_are_as_wide_as_the_longest_of_the_global_batch(of_jax, document_split):
+    expected = batches_of(Loader(document_split, batch_size=8, seed=2))
+
+    assert len({len(batch["tokens"][0]) for batch in expected}) > 1
+    assert [found["ragged"] for found in of_jax] == [expected, expected]
+
+
 def test_a_state_goes_from_two_processes_to_one_and_back(of_jax, row_split):
     whole = ids_of(rows(row_split))
 
@@ -181,10 +188,10 @@ def test_batches_of_ones_own_are_parts_whose_sequences_are_whole(of_jax):
             "host_index=0, host_count=2.",
         ),
         (
-            "ragged",
-            "LoaderError: tokens: as wide as the longest row that each process reads, so that the processes would make "
-            "arrays of different shapes. Pass pad_to={'tokens': …} to the loader, or pack the rows; or name them in "
-            "skip_keys.",
+            "values",
+            "LoaderError: tokens: with ragged='values' each process has as many values as its own rows hold, so that "
+            "the processes would make arrays of different shapes. Leave ragged out, which pads rows to the longest of "
+            "the global batch, or pack the rows; or name them in skip_keys.",
         ),
         (
             "partial",

@@ -152,11 +152,13 @@ def two_processes() -> None:
         FOUND[f"own parts {name}"] = [list(batch["x"].shape), np.asarray(batch["x"].addressable_data(0)).tolist()]
 
     elsewhere = Mesh(devices[1 - RANK], ("data",))
-    ragged = Loader(DOCUMENTS, batch_size=8)
+    ragged = Loader(DOCUMENTS, batch_size=8, seed=2)
+    FOUND["ragged"] = batches(JaxDataLoader(ragged).shard())
+    values = Loader(DOCUMENTS, batch_size=8, ragged="values")
     told = rows(host_index=1 - RANK, host_count=2)
     FOUND["refused"] = {
         "another share": words_of(lambda: JaxDataLoader(told).shard()),
-        "ragged": words_of(lambda: JaxDataLoader(ragged).shard()),
+        "values": words_of(lambda: JaxDataLoader(values).shard()),
         "partial": words_of(lambda: JaxDataLoader(rows(last="partial")).shard()),
         "odd batch": words_of(lambda: JaxDataLoader(rows(batch_size=6)).shard()),
         "no device": words_of(lambda: JaxDataLoader(rows()).shard(elsewhere)),
