@@ -20,7 +20,7 @@ def shared_graph(root: str) -> Any:
     data, labels = fn.readers.file(file_root=root, random_shuffle=True)
     flip = fn.random.coin_flip(dtype=types.BOOL)
     if flip:
-        out = data[:4] * 2
+        out = fn.cast(data[:4] * 2, dtype=types.UINT8)
     else:
         out = data[:4]
     return {"out": out.gpu() + 1, "labels": labels, "draw": draw}

@@ -24,6 +24,7 @@ from beam_pipes.typed import Histogram, Maximum, Pipeline
 from runners import LocalOptions, build
 from runners.cli import split_beam_args
 from runners.commands import app
+from runners.commands.tables import console
 
 
 def beam_pipes(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -297,7 +298,7 @@ class Awkward(Pipeline):
 def test_what_commands_tell_of_awkward_values_is_what_a_script_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "width", 200)  # the console is as wide as the terminal was when it was made
     (tmp_path / "in").mkdir()
     source = tmp_path / "in" / "ä [b].txt"
     features = {

@@ -45,6 +45,7 @@ class Image:
     What kind of file it is, its first bytes say. JPEG is decoded with libjpeg-turbo, strictly: a file that is cut short
     or damaged is an error, and never a half grey image. Channels of transparency are left out, unless `output_type` is
     ANY_DATA, which keeps what the file has. Other dtypes than uint8 have their full range: 255 becomes 1.0 as float.
+    YCbCr is that of BT.601 in studio range, as DALI's: luma from 16 to 235.
 
     Inputs: data.
     Args:
