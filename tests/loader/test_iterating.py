@@ -31,6 +31,7 @@ from beam_pipes.errors import (
     TransformError,
 )
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
+from beam_pipes.loader.world import Share
 
 
 def ids(batches, count=None):
@@ -453,6 +454,17 @@ def test_a_copy_of_a_mixture_keeps_the_rates_that_were_set(row_split):
 
     assert (len(copied), copied.step) == (len(loader), loader.step)
     assert values(copied) == values(loader)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copy_keeps_the_share_that_its_devices_need(row_split, way):
+    whole, loader = ids(Loader(row_split, batch_size=8, seed=4)), Loader(row_split, batch_size=8, seed=4)
+    loader.take_share(Share(index=1, count=2, chosen_by="sharding"))
+
+    copied = WAYS[way](loader)
+
+    assert copied.share == loader.share
+    assert ids(copied) == [batch[4:] for batch in whole]
 
 
 def test_a_spawned_process_gets_the_same_batches(row_split):
