@@ -84,6 +84,9 @@ EXTRAS = {
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
 EXTRAS["dev"] = sorted({*EXTRAS["all"], *DEV})
 
+# Two packages of `beam_pipes` stand beside it. Links in its folder say the same to mypy and to programs in a checkout.
+MAPPED = {"beam_pipes.transforms": "transforms", "beam_pipes.runners": "runners"}
+
 setup(
     name="beam-pipes",
     version="0.1.0",
@@ -92,13 +95,15 @@ setup(
     long_description_content_type="text/markdown",
     python_requires=">=3.10,<3.13",
     # Named, not discovered from the top: a dependency of apache-beam[gcp] installs a top-level `tests`.
-    packages=find_packages(
-        include=["beam_pipes", "beam_pipes.*", "transforms", "transforms.*", "runners", "runners.*"]
-    ),
+    packages=[
+        *find_packages(include=["beam_pipes", "beam_pipes.*"], exclude=[f"{name}*" for name in MAPPED]),
+        *(f"beam_pipes.{name}" for top in MAPPED.values() for name in find_packages(include=[top, f"{top}.*"])),
+    ],
+    package_dir=MAPPED,
     package_data={
         "beam_pipes": ["py.typed", "report/*.j2"],
-        "transforms": ["py.typed", "fn/*.pyi", "ops/*.pyi"],
-        "runners": ["py.typed"],
+        "beam_pipes.transforms": ["py.typed", "fn/*.pyi", "ops/*.pyi"],
+        "beam_pipes.runners": ["py.typed"],
     },
     install_requires=[
         "numpy>=1.26",
@@ -106,5 +111,5 @@ setup(
         "google-crc32c>=1.5",
     ],
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["beam-pipes=runners.cli:main"]},
+    entry_points={"console_scripts": ["beam-pipes=beam_pipes.runners.cli:main"]},
 )

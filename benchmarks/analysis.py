@@ -58,8 +58,8 @@ def write_varied_corpus(directory: Path, num_bytes: int) -> None:
 
 def run_bare(corpus: str, to: str) -> dict[str, Any]:
     """What one writes by hand: one loop, tables in memory, three files at the end."""
+    from beam_pipes.transforms.dedup.content_digest import content_digest
     from benchmarks.analysis_stages import words
-    from transforms.dedup.content_digest import content_digest
 
     counts: collections.Counter[str] = collections.Counter()
     lines, mean, m2 = 0, 0.0, 0.0

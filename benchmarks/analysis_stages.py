@@ -8,10 +8,10 @@ from typing import Any
 
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.analyzers import Moments, Vocabulary
+from beam_pipes.transforms.dedup import ExactDuplicates
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
 from benchmarks.text_stages import _TOKEN, CORPUS_VARIABLE, normalize
-from transforms.analyzers import Moments, Vocabulary
-from transforms.dedup import ExactDuplicates
 
 
 def words(line: str) -> list[str]:

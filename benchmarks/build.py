@@ -89,8 +89,8 @@ def run_bare(corpus: str, to: str) -> int:
 
 def run_ours(corpus: str, to: str, workers: int | None) -> int:
     """Our local runner."""
-    from runners.build import build
-    from runners.options import LocalOptions
+    from beam_pipes.runners.build import build
+    from beam_pipes.runners.options import LocalOptions
 
     result = build("benchmarks.text_stages:declaration", to, options=LocalOptions(workers=workers))
     return result.account.written
@@ -102,8 +102,8 @@ def run_stock_beam(corpus: str, to: str) -> int:
     import tensorflow as tf
     from apache_beam.options.pipeline_options import PipelineOptions
 
+    from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
     from benchmarks.text_stages import example, long_enough, normalize, tokenize
-    from runners.beam_pipeline import IN_PROCESS_RUNNER
 
     def serialize(made: dict[str, Any]) -> bytes:
         feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[made["tokens"].tobytes()]))

@@ -36,8 +36,8 @@ def write_corpus(directory: Path, num_bytes: int) -> None:
 
 _BUILD = """
 import sys, json
-from runners.build import build
-from runners.options import LocalOptions
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 result = build("benchmarks.text_stages:declaration", sys.argv[1], options=LocalOptions())
 print(json.dumps({"secs": result.secs, "records": result.account.read}))
 """

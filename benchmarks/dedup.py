@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.analysis import Analyzer
+from beam_pipes.transforms.dedup import ExactDuplicates, NearDuplicates, plain_text
+from beam_pipes.transforms.dedup.bands import band_digests
+from beam_pipes.transforms.dedup.exact_duplicates import DIGESTS
+from beam_pipes.transforms.dedup.row_file import Column, RowWriter
 from benchmarks import harness
-from transforms.dedup import ExactDuplicates, NearDuplicates, plain_text
-from transforms.dedup.bands import band_digests
-from transforms.dedup.exact_duplicates import DIGESTS
-from transforms.dedup.row_file import Column, RowWriter
 
 SHARD_RECORDS = 250_000
 REPEATED = 0.2

@@ -35,7 +35,7 @@ ENGINES = ("one_core", "all_cores", "beam", "prism", "flink")
 def child(engine: str, to: str, jars: str) -> None:
     """One build in this process; prints its seconds and a digest of what it published."""
     from beam_pipes.cache import Cache
-    from runners import BeamOptions, FlinkOptions, LocalOptions, PrismOptions, build
+    from beam_pipes.runners import BeamOptions, FlinkOptions, LocalOptions, PrismOptions, build
 
     made = {
         "one_core": lambda: LocalOptions(workers=1),

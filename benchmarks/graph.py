@@ -35,8 +35,8 @@ from beam_pipes.cache.dali_index import dali_index_text
 from beam_pipes.cache.framing import RecordWriter, scan_records
 from beam_pipes.cache.messages import Example
 from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
+from beam_pipes.transforms import fn
 from benchmarks import harness
-from transforms import fn
 
 LENGTH, VOCABULARY, TOKEN_BATCH, SHUFFLE_BUFFER = 512, 50_000, 256, 4096
 IMAGE_BATCH, SIZE, MEAN, STD = 32, 224, (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipes.cache import Cache
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from benchmarks import harness
 from benchmarks.record_limits_stages import (
     INPUT_VARIABLE,
@@ -32,8 +34,6 @@ from benchmarks.record_limits_stages import (
     WAIT_SECS_VARIABLE,
     hash_rounds,
 )
-from runners.build import build
-from runners.options import LocalOptions
 
 FILES = 8
 

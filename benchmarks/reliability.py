@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipes.cache.kill_points import LABELS
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from benchmarks import harness
 from benchmarks.campaigns.corrupted_records import dead_letter_campaign
 from benchmarks.campaigns.corruptions import corrupt
@@ -25,8 +27,6 @@ from benchmarks.campaigns.kills import labelled_kills, random_kills
 from benchmarks.campaigns.loading import loading_campaign
 from benchmarks.campaigns.resumes import resume_campaign
 from benchmarks.campaigns.retries import retry_campaign
-from runners.build import build
-from runners.options import LocalOptions
 
 
 def main() -> None:

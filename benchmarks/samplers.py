@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
-from transforms.samplers import (
+from beam_pipes.transforms.samplers import (
     BatchSampler,
     BucketSampler,
     PartialyRandomizedSimilarTimeLengthSampler,
@@ -23,6 +22,7 @@ from transforms.samplers import (
     SequentialSampler,
     padding_waste,
 )
+from benchmarks import harness
 
 Lengths = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.transforms.audio import write_wav
 from benchmarks import sizing_stages
 from benchmarks.harness import parser, report
-from transforms.audio import write_wav
 
 # Kind → directory of its input. What is read by several kinds is written once.
 KINDS = {
@@ -43,8 +43,8 @@ KINDS = {
 
 _BUILD = """
 import json, sys, time
-from runners.build import build
-from runners.options import LocalOptions
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 started = time.process_time()
 account = build(sys.argv[1], sys.argv[2], options=LocalOptions(workers=1)).account
 secs = time.process_time() - started

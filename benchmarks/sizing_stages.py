@@ -14,8 +14,8 @@ from beam_pipes.cache import FeatureSpec
 from beam_pipes.engine.asset import Asset
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import FileContent, Files, JSONLines, TextLines
+from beam_pipes.transforms.audio import AudioProcessor, LogMagnitude
 from beam_pipes.typed import Pipeline
-from transforms.audio import AudioProcessor, LogMagnitude
 
 INPUT_VARIABLE = "BEAM_PIPES_SIZING_INPUT"
 

@@ -90,9 +90,9 @@ def _cpu_secs() -> float:
 def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = False) -> dict[str, Any]:
     """`cache_tasks`."""
     from beam_pipes.cache import Cache
+    from beam_pipes.runners.cache_tasks import cache_tasks
+    from beam_pipes.runners.options import LocalOptions
     from beam_pipes.tasks.cache_statistics import split_statistics
-    from runners.cache_tasks import cache_tasks
-    from runners.options import LocalOptions
 
     started, cpu_started = time.perf_counter(), _cpu_secs()
     cache_tasks(
@@ -111,7 +111,7 @@ def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = Fa
 def read_ours(cached: str, secs: float) -> dict[str, Any]:
     """Packed language-model batches from `get_loader`, shuffled."""
     from beam_pipes import tasks
-    from transforms.converters import LMFeatureConverter
+    from beam_pipes.transforms.converters import LMFeatureConverter
 
     tasks.set_global_cache_dirs([cached])
     started = time.perf_counter()
@@ -125,7 +125,7 @@ def read_tfdata(cached: str, secs: float) -> dict[str, Any]:
     """The same batches as tf.data makes them: files of tf.train.Example, shuffled in a buffer, packed online."""
     from beam_pipes import tasks
     from beam_pipes.tasks.sources.cached_source import CachedDataSource
-    from transforms.converters import LMFeatureConverter
+    from beam_pipes.transforms.converters import LMFeatureConverter
 
     task = tasks.TaskRegistry.get(TASK)
     lengths = {"targets": ROW_LENGTH}
@@ -149,7 +149,7 @@ def _count(batches: Any, secs: float) -> dict[str, Any]:
 def densities(cached: str) -> dict[str, Any]:
     """How full rows are, planned and packed online; and that both hold every token."""
     from beam_pipes import tasks
-    from transforms.converters import EncDecFeatureConverter, LMFeatureConverter
+    from beam_pipes.transforms.converters import EncDecFeatureConverter, LMFeatureConverter
 
     tasks.set_global_cache_dirs([cached])
     task = tasks.TaskRegistry.get(TASK)
@@ -184,7 +184,7 @@ def densities(cached: str) -> dict[str, Any]:
 def rows_of(texts: Iterable[Mapping[str, str]], vocabulary: Any) -> dict[str, float]:
     """Planned rows of pairs of texts over rows of online packing."""
     from beam_pipes.loader.packing.vector_fit import vector_fit
-    from transforms.converters import EncDecFeatureConverter
+    from beam_pipes.transforms.converters import EncDecFeatureConverter
 
     pairs = [{name: np.asarray(vocabulary.encode(text), np.int32) for name, text in pair.items()} for pair in texts]
     ratios = {}
@@ -205,7 +205,7 @@ def _slashed(lengths: Mapping[str, int]) -> str:
 def many_tasks(cached: str, to: str, count: int) -> dict[str, Any]:
     """The first batch of a mixture of copies of the task."""
     from beam_pipes import tasks
-    from transforms.converters import LMFeatureConverter
+    from beam_pipes.transforms.converters import LMFeatureConverter
 
     task = tasks.TaskRegistry.get(TASK)
     for index in range(count):

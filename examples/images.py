@@ -19,7 +19,7 @@ from PIL import Image
 from beam_pipes import graph
 from beam_pipes.graph import GraphIterator, pipeline_def
 from beam_pipes.offline import Declaration
-from transforms import fn
+from beam_pipes.transforms import fn
 
 ROOT = ".demo/images"
 SHAPES = ("circle", "cross", "square")

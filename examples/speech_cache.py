@@ -21,11 +21,11 @@ from beam_pipes.engine.asset import Asset
 from beam_pipes.loader import random_access
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import FileContent, Files
+from beam_pipes.transforms.datasets import TransformDataset, dataset
+from beam_pipes.transforms.loader import DataLoader
+from beam_pipes.transforms.samplers import BatchSampler, BucketSampler, RandomSampler, padding_waste
 from beam_pipes.typed import Histogram, Pipeline
 from examples.speech import SPEAKER, Example, LJSpeechCollector, LJSpeechMetaData, Transform
-from transforms.datasets import TransformDataset, dataset
-from transforms.loader import DataLoader
-from transforms.samplers import BatchSampler, BucketSampler, RandomSampler, padding_waste
 
 # One a process: the filters of the spectrogram are worked out once.
 transform_of_this_process = functools.cache(Transform)

@@ -15,8 +15,8 @@ from torch import nn
 from beam_pipes import tasks
 from beam_pipes.evaluation import evaluate_mixture
 from beam_pipes.on_device import TorchDataLoader
+from beam_pipes.transforms.converters import EncDecFeatureConverter
 from examples import translation
-from transforms.converters import EncDecFeatureConverter
 
 LENGTHS = {"inputs": 96, "targets": 48}  # places of a packed row: about eight examples
 LONGEST_ANSWER = 40

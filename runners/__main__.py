@@ -1,5 +1,5 @@
-"""`python -m runners`: the command line without the installed script."""
+"""`python -m beam_pipes.runners`: the command line without the installed script."""
 
-from runners.cli import main
+from beam_pipes.runners.cli import main
 
 main()

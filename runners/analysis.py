@@ -15,9 +15,9 @@ from beam_pipes.offline.plan import PlannedInput
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_figures import ShardFigures, StageFigures
 from beam_pipes.offline.write_errors import writing
-from runners.options import BeamOptions, LocalOptions
-from runners.progress import Counts, Progress
-from runners.stall_watch import StallWatch
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.progress import Counts, Progress
+from beam_pipes.runners.stall_watch import StallWatch
 
 
 def run_analysis(
@@ -43,7 +43,7 @@ def run_analysis(
         if isinstance(options, LocalOptions):
             _run_locally(handle, root, tasks, options=options, counts=counts, progress=progress)
         else:
-            from runners.beam_analysis import run_analysis_on_beam
+            from beam_pipes.runners.beam_analysis import run_analysis_on_beam
 
             try:
                 run_analysis_on_beam(handle, root, tasks, options=options)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from beam_pipes.errors import AnalysisError
 from beam_pipes.offline.analysis.analysis_task import AnalysisTask
 from beam_pipes.offline.reference import DeclarationHandle
-from runners.beam_pipeline import beam_pipeline
-from runners.options import BeamOptions
+from beam_pipes.runners.beam_pipeline import beam_pipeline
+from beam_pipes.runners.options import BeamOptions
 
 
 def run_analysis_on_beam(

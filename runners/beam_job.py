@@ -16,9 +16,9 @@ from beam_pipes.offline.plan import BuildPlan
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_figures import ShardFigures
 from beam_pipes.offline.shard_task import ShardTask
-from runners.beam_pipeline import beam_pipeline
-from runners.options import BeamOptions
-from runners.progress import Counts, Progress
+from beam_pipes.runners.beam_pipeline import beam_pipeline
+from beam_pipes.runners.options import BeamOptions
+from beam_pipes.runners.progress import Counts, Progress
 
 # How often a job that runs elsewhere is looked at: a listing of its completions, and its state.
 LOOK_EVERY_SECS = 2.0

@@ -11,8 +11,8 @@ from typing import Any
 from beam_pipes.errors import BeamPipesError, BuildError
 from beam_pipes.extras import require
 from beam_pipes.offline.interpreter import python_path
-from runners.error_in_words import error_in_words
-from runners.options import BeamOptions
+from beam_pipes.runners.error_in_words import error_in_words
+from beam_pipes.runners.options import BeamOptions
 
 # `DirectRunner` tries to download Prism from the network first, and hangs behind a network that never answers; by
 # its own name Beam's in-process runner starts in 0.4 s and opens no port.

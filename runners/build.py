@@ -20,11 +20,11 @@ from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.offline.saved_plan import SavedPlan
 from beam_pipes.offline.takedown import look_up_published
-from runners.analysis import run_analysis
-from runners.execution import execute
-from runners.options import BeamOptions, LocalOptions
-from runners.preflight import Draft
-from runners.progress import Progress, Silent
+from beam_pipes.runners.analysis import run_analysis
+from beam_pipes.runners.execution import execute
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.preflight import Draft
+from beam_pipes.runners.progress import Progress, Silent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

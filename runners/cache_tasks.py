@@ -14,16 +14,16 @@ from beam_pipes.offline.declaration import DEFAULT_TARGET_SHARD_BYTES, Declarati
 from beam_pipes.offline.declaration_fingerprint import explain_change
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import make_plan
+from beam_pipes.runners.build import BuildResult, build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.progress import Progress
+from beam_pipes.runners.task_declarations import task_declaration
 from beam_pipes.tasks import Task, TaskRegistry
 from beam_pipes.tasks.building.task_reference import import_modules
 from beam_pipes.tasks.cache_dirs import get_task_dir_from_name
 from beam_pipes.tasks.cache_sidecars import write_seqio_sidecars
 from beam_pipes.tasks.registry import did_you_mean
 from beam_pipes.tasks.task_cache import COMPLETED, MANIFEST
-from runners.build import BuildResult, build
-from runners.options import BeamOptions, LocalOptions
-from runners.progress import Progress
-from runners.task_declarations import task_declaration
 
 Outcome = Literal["built", "up to date", "skipped", "failed"]
 

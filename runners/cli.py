@@ -25,7 +25,7 @@ def main() -> None:
         sys.path.insert(0, os.getcwd())  # declarations are named as modules of the directory one works in
     # gRPC's handlers for fork can deadlock a process that has threads, and nothing of ours uses it after a fork.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    from runners.commands import app
+    from beam_pipes.runners.commands import app
 
     arguments, beam_args = split_beam_args(sys.argv[1:])
     run(app, arguments, beam_args)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.reference import DeclarationHandle
-from runners.local_files import local_cache, local_input
-from runners.options import BeamOptions, Planned
+from beam_pipes.runners.local_files import local_cache, local_input
+from beam_pipes.runners.options import BeamOptions, Planned
 
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")

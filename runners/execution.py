@@ -16,9 +16,9 @@ from beam_pipes.offline.reading import SOURCE
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.shard_output import WRITE
 from beam_pipes.offline.shard_task import ShardReport, ShardTask
-from runners.local import run_local
-from runners.options import BeamOptions, LocalOptions
-from runners.progress import Counts, Progress
+from beam_pipes.runners.local import run_local
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.progress import Counts, Progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def execute(
             manifest_id = commit(plan.declaration, plan.header)
             figures: Mapping[str, Any] = {"shards": [report.to_json() for report in reports]}
         else:
-            from runners.beam_job import run_beam
+            from beam_pipes.runners.beam_job import run_beam
 
             figures = run_beam(handle, plan, tasks, options=options, counts=counts, progress=progress)
             manifest_id = Cache.open(plan.path).manifest.id

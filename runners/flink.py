@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from beam_pipes.errors import BuildError, DeclarationError
-from runners.endpoint import is_this_machine, require_endpoint
-from runners.flink_rest import cancel_jobs
-from runners.portable import PortableOptions
-from runners.server_process import running_server
+from beam_pipes.runners.endpoint import is_this_machine, require_endpoint
+from beam_pipes.runners.flink_rest import cancel_jobs
+from beam_pipes.runners.portable import PortableOptions
+from beam_pipes.runners.server_process import running_server
 
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")

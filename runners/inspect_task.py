@@ -13,7 +13,7 @@ from beam_pipes.extras import require
 from beam_pipes.tasks import Task
 from beam_pipes.tasks.examples import normalised
 from beam_pipes.tasks.inspection import TracedStage, trace_task
-from transforms.converters import FeatureConverter, converter_named
+from beam_pipes.transforms.converters import FeatureConverter, converter_named
 
 DECODED = "decoded"
 

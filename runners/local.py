@@ -17,8 +17,8 @@ from beam_pipes.offline.shard_figures import ShardFigures
 from beam_pipes.offline.shard_job import ShardJob
 from beam_pipes.offline.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.offline.worker_pool import WorkerPool, now_and_then
-from runners.progress import Counts, Progress
-from runners.stall_watch import StallWatch
+from beam_pipes.runners.progress import Counts, Progress
+from beam_pipes.runners.stall_watch import StallWatch
 
 
 def run_local(

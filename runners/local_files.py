@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from beam_pipes.runners.options import Planned
 from beam_pipes.sources.file_source import FileSource
-from runners.options import Planned
 
 
 def local_cache(plan: Planned) -> str | None:

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.reference import DeclarationHandle
-from runners.endpoint import is_this_machine, require_endpoint
-from runners.job_server import require_job_server
-from runners.local_files import local_cache, local_input
-from runners.options import BeamOptions, Planned
+from beam_pipes.runners.endpoint import is_this_machine, require_endpoint
+from beam_pipes.runners.job_server import require_job_server
+from beam_pipes.runners.local_files import local_cache, local_input
+from beam_pipes.runners.options import BeamOptions, Planned
 
 # Type → what environment_config is for it.
 ENVIRONMENT_TYPES = {

@@ -11,7 +11,7 @@ from beam_pipes.offline.checks import find_faults, raise_faults
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.offline.shard_task import BuildHeader
-from runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 
 # What Dataflow takes, the tightest limit of the services that Beam knows.
 MAX_JOB_GRAPH_BYTES = 10 << 20

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
-from runners.portable import PortableOptions
-from runners.prism_process import find_prism, running_prism
+from beam_pipes.runners.portable import PortableOptions
+from beam_pipes.runners.prism_process import find_prism, running_prism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

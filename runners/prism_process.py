@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from beam_pipes.errors import BuildError
-from runners.server_process import running_server
+from beam_pipes.runners.server_process import running_server
 
 _SERVES = re.compile(r'"Serving JobManagement".*"endpoint":"(?P<endpoint>[^"]+)"')
 

@@ -184,12 +184,12 @@ def _silent(stream: TextIO) -> Progress:
 
 
 def _stages(stream: TextIO) -> Progress:
-    made: Progress = importlib.import_module("runners.progress_stages").StagesView(stream)
+    made: Progress = importlib.import_module("beam_pipes.runners.progress_stages").StagesView(stream)
     return made
 
 
 def _notebook(stream: TextIO) -> Progress:
-    made: Progress = importlib.import_module("runners.progress_notebook").NotebookView()
+    made: Progress = importlib.import_module("beam_pipes.runners.progress_notebook").NotebookView()
     return made
 
 

@@ -7,7 +7,7 @@ import importlib
 import time
 from typing import Any
 
-from runners.progress import Counts
+from beam_pipes.runners.progress import Counts
 
 # A notebook keeps every replacement until it is shown.
 SHOW_EVERY_SECS = 0.5

@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from runners.progress import Counts
-from runners.terminal import Terminal
+from beam_pipes.runners.progress import Counts
+from beam_pipes.runners.terminal import Terminal
 
 # Drawing costs about 3 ms, so 1.5 % of a core.
 DRAW_EVERY_SECS = 0.2

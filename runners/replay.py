@@ -31,12 +31,12 @@ from beam_pipes.offline.replay_output import prior_letters, replayed_letters
 from beam_pipes.offline.reuse import link_shard
 from beam_pipes.offline.shard_task import Prior, ShardTask
 from beam_pipes.offline.takedown import look_up_published
+from beam_pipes.runners.analysis import run_analysis
+from beam_pipes.runners.execution import execute
+from beam_pipes.runners.options import LocalOptions
+from beam_pipes.runners.progress import Progress, Silent
 from beam_pipes.sources.repaired import RepairedSource, unrepaired
 from beam_pipes.sources.source import Slice
-from runners.analysis import run_analysis
-from runners.execution import execute
-from runners.options import LocalOptions
-from runners.progress import Progress, Silent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

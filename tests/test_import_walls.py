@@ -20,7 +20,7 @@ ENGINE = {"engine"} | CACHE
 SOURCES = {"sources"} | CACHE
 DECLARATIONS = {"typed", "graph", "tasks"}
 
-# Room → the rooms it may import. `transforms` and `runners` are packages beside `beam_pipes`.
+# Room → the rooms it may import. `transforms` and `runners` have their folders beside `beam_pipes`.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "extras": {"errors"},
@@ -183,14 +183,13 @@ def all_imports() -> list[Import]:
 def room_of(module: str) -> str | None:
     """`beam_pipes.typed.dag` → `typed`; None for what is not ours."""
     top, _, rest = module.partition(".")
-    if top in ("transforms", "runners"):
-        return top
     return None if top != "beam_pipes" else rest.partition(".")[0] or "beam_pipes"
 
 
 def room_of_file(path: str) -> str:
-    """`beam_pipes/typed/dag.py` → `typed`, `beam_pipes/__init__.py` → `beam_pipes`."""
+    """`beam_pipes/typed/dag.py` → `typed`, `runners/cli.py` → `runners`, `beam_pipes/__init__.py` → `beam_pipes`."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    module = module if module.startswith("beam_pipes") else f"beam_pipes.{module}"
     room = room_of(module)
     assert room is not None
     return room
@@ -236,7 +235,7 @@ def test_the_table_has_no_cycle() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "is_breach"),
     [
-        ("beam_pipes/typed/x.py", "from transforms.text import split", True),
+        ("beam_pipes/typed/x.py", "from beam_pipes.transforms.text import split", True),
         ("beam_pipes/typed/x.py", "def f():\n  import beam_pipes.on_beam.lower", True),
         ("beam_pipes/typed/x.py", "from beam_pipes import on_device", True),
         ("beam_pipes/typed/x.py", "from ..on_beam import lower", True),
@@ -244,7 +243,7 @@ def test_the_table_has_no_cycle() -> None:
         ("beam_pipes/typed/x.py", "from .key import Key", False),
         ("beam_pipes/on_beam/x.py", "import beam_pipes.on_device", True),
         ("beam_pipes/on_device/x.py", "from beam_pipes.on_beam import lower", True),
-        ("beam_pipes/cache/x.py", "from runners.cli import main", True),
+        ("beam_pipes/cache/x.py", "from beam_pipes.runners.cli import main", True),
         ("beam_pipes/cache/x.py", "import tensorflow as tf", True),
         ("beam_pipes/cache/x.py", "try:\n  import tensorflow.io\nexcept ImportError: pass", True),
         ("beam_pipes/cache/x.py", "def f():\n  import tensorflow as tf", False),
@@ -267,7 +266,7 @@ def test_a_breach_would_be_seen(path: str, source: str, is_breach: bool) -> None
 
 def packages() -> list[str]:
     rooms = sorted(path.parent.name for path in (ROOT / "beam_pipes").glob("*/__init__.py"))
-    return ["beam_pipes", "transforms", "runners", *(f"beam_pipes.{room}" for room in rooms)]
+    return ["beam_pipes", *(f"beam_pipes.{room}" for room in rooms)]
 
 
 PROBE = """

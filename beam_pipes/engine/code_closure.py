@@ -25,7 +25,7 @@ from beam_pipes.engine.normalized_code import CodeFacts, Node, Reference, code_f
 from beam_pipes.engine.source_code import assignments, class_node, function_node, functions_of
 from beam_pipes.errors import DeclarationError
 
-FRAMEWORK = frozenset({"beam_pipes", "transforms", "runners"})
+FRAMEWORK = frozenset({"beam_pipes"})
 _MISSING = object()
 
 

@@ -7,7 +7,7 @@
 | place | where an operator runs: offline (before the cut), host, device |
 | cut | `cache(node)`: what lies before it is computed once, by a job, and stored |
 
-Operators are in `transforms`: `from transforms import fn, ops`.
+Operators are in `beam_pipes.transforms`: `from beam_pipes.transforms import fn, ops`.
 """
 
 from __future__ import annotations

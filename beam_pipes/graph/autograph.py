@@ -22,19 +22,17 @@ from beam_pipes.graph.basic.partial import Partial
 from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.trace import call
-from beam_pipes.graph.user_frame import GENERATED, UserFrame, user_frame
+from beam_pipes.graph.user_frame import GENERATED, OWN_FOLDERS, UserFrame, user_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NOT_CONVERTED = "__beam_pipes_do_not_convert__"
-_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Code that is no user's: not rewritten. `transforms` and `beam_pipes` call operators, which know data nodes.
+# Code that is no user's: not rewritten. Ours calls operators, which know data nodes.
 _LIBRARIES = tuple(
     path + os.sep
     for path in {
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.join(_HERE, "beam_pipes"),
-        os.path.join(_HERE, "transforms"),
+        *OWN_FOLDERS,
     }
 )
 

@@ -22,7 +22,7 @@ def function_of(operator: type[Operator]) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = operator.op_name.rpartition(".")[2]
     function.__doc__ = documentation(operator)
-    function.__module__ = ".".join(["transforms.fn", *operator.op_name.split(".")[:-1]])
+    function.__module__ = ".".join(["beam_pipes.transforms.fn", *operator.op_name.split(".")[:-1]])
     function.__signature__ = signature(operator)  # type: ignore[attr-defined]
     return function
 
@@ -52,7 +52,7 @@ def class_of(operator: type[Operator]) -> type:
         ]
     )
     members = {"__init__": __init__, "__call__": __call__, "__repr__": __repr__, "operator": operator}
-    module = ".".join(["transforms.ops", *operator.op_name.split(".")[:-1]])
+    module = ".".join(["beam_pipes.transforms.ops", *operator.op_name.split(".")[:-1]])
     return type(operator.__name__, (), {**members, "__doc__": documentation(operator), "__module__": module})
 
 

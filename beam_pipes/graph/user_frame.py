@@ -7,18 +7,23 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import FrameType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_ROOT = os.path.dirname(os.path.dirname(_HERE))
+# The folders of these packages: found, since an editable install maps one of them to another place.
+_LIBRARY = os.path.dirname(_HERE)
+_TRANSFORMS = tuple(getattr(find_spec("beam_pipes.transforms"), "submodule_search_locations", None) or ())
 # Frames between the user and the graph: this room, what is generated from the table of operators, and the library
 # that rewrites conditionals.
 _OURS = (
     _HERE + os.sep,
-    os.path.join(_ROOT, "beam_pipes", "on_device") + os.sep,
-    *(os.path.join(_ROOT, "transforms", room) + os.sep for room in ("fn", "ops", "operators")),
+    os.path.join(_LIBRARY, "on_device") + os.sep,
+    *(os.path.join(path, room) + os.sep for path in _TRANSFORMS for room in ("fn", "ops", "operators")),
 )
 # Files of rewritten functions → what a line of them was before.
+#: The folders of `beam_pipes` and of its transforms: code that is no user's.
+OWN_FOLDERS = (_LIBRARY, *_TRANSFORMS)
 GENERATED: dict[str, Callable[[int], UserFrame]] = {}
 
 _LIBRARIES = (f"{os.sep}malt{os.sep}",)

@@ -17,7 +17,7 @@ from beam_pipes.extras import EXTRA_OF_MODULE
 _CALLED = ("__post_init__", "setup", "transform", "transform_batch", "read", "accumulator", "merge")
 
 # Libraries are not followed: they import what they need when they are imported themselves.
-_FOLLOWED = ("beam_pipes", "transforms")
+_FOLLOWED = ("beam_pipes",)
 
 
 def needed_modules(stage: Any) -> dict[str, str]:

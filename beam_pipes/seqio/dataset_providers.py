@@ -13,7 +13,7 @@ HOMES = {
     "DatasetProviderBase": "beam_pipes.tasks.provider",
     "DatasetProviderRegistry": "beam_pipes.tasks.registry",
     "Feature": "beam_pipes.tasks.features",
-    "FeatureConverter": "transforms.converters",
+    "FeatureConverter": "beam_pipes.transforms.converters",
     "FileDataSource": "beam_pipes.tasks.sources.file_source",
     "FunctionDataSource": "beam_pipes.tasks.sources.function_source",
     "Mixture": "beam_pipes.tasks.mixture",

@@ -6,9 +6,9 @@ from beam_pipes.seqio.reexport import reexport
 
 HOMES = {
     "AllMetricsFuture": "beam_pipes.evaluation",
-    "EncDecFeatureConverter": "transforms.converters",
+    "EncDecFeatureConverter": "beam_pipes.transforms.converters",
     "Evaluator": "beam_pipes.evaluation",
-    "FeatureConverter": "transforms.converters",
+    "FeatureConverter": "beam_pipes.transforms.converters",
     "JSONLogger": "beam_pipes.evaluation.loggers",
     "Logger": "beam_pipes.evaluation.loggers",
     "ModelFnCallable": "beam_pipes.evaluation",

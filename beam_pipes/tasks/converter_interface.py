@@ -1,4 +1,4 @@
-"""What tasks need of a feature converter; the converters themselves live in `transforms.converters`."""
+"""What tasks need of a feature converter; the converters themselves live in `beam_pipes.transforms.converters`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from beam_pipes.errors import WrongConverterError
 
 
 class RowConverter(Protocol):
-    """A converter as a loader of cached tasks uses it; `transforms.converters.FeatureConverter` describes each."""
+    """A converter as a loader of cached tasks uses it.
+
+    `beam_pipes.transforms.converters.FeatureConverter` describes each name.
+    """
 
     @property
     def pack(self) -> bool: ...
@@ -49,7 +52,8 @@ def row_converter(converter: Any, task_feature_lengths: Mapping[str, Any]) -> Ro
     check_converter(converter)
     if not hasattr(converter, "for_lengths"):
         raise WrongConverterError(
-            f"a loader needs a feature converter that converts rows, a transforms.converters.FeatureConverter; got "
+            "a loader needs a feature converter that converts rows, a "
+            "beam_pipes.transforms.converters.FeatureConverter; got "
             f"{converter!r}, which takes a tf.data.Dataset: pass it to get_dataset(..., use_cached=True)",
             found=converter,
         )

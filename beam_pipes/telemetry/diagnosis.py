@@ -69,7 +69,8 @@ def diagnose_loader(
         (ms a batch: storage read 0.02, gather 0.03, transform 20.1).
 
     Args:
-      loader: a native `Loader`; a `DataLoader` or what it converts to; `transforms.loader.DataLoader`; or any iterable.
+      loader: a native `Loader`; a `DataLoader` or what it converts to;
+        `beam_pipes.transforms.loader.DataLoader`; or any iterable.
       step_ms: what a training step takes without its input; None, the default: only what the loader can give.
       batches: how many to measure in each of the two passes, after two to warm up.
       max_secs: each pass ends after this time, having measured at least one batch.

@@ -98,8 +98,8 @@ class Builder:
 
 def serve() -> None:
     """In the process that forks: one order a line, one outcome a line."""
-    import runners.build  # noqa: F401  what every build would import
-    import runners.local  # noqa: F401
+    import beam_pipes.runners.build  # noqa: F401  what every build would import
+    import beam_pipes.runners.local  # noqa: F401
 
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a build prints does not belong among the outcomes
@@ -146,8 +146,8 @@ def _wait(pid: int, order: Mapping[str, Any], started: float) -> int:
 
 def _child(order: Mapping[str, Any], words: int) -> None:
     from beam_pipes.cache import kill_points
-    from runners.build import build
-    from runners.options import LocalOptions
+    from beam_pipes.runners.build import build
+    from beam_pipes.runners.options import LocalOptions
 
     try:
         os.setsid()  # what it starts can be told from everything else

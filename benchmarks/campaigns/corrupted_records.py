@@ -12,12 +12,12 @@ from typing import Any
 
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.offline import Declaration
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.sources import JSONLines
 from beam_pipes.typed import Counter, DAGPipeline, Input, Output, Pipeline
 from benchmarks.campaigns.declarations import FAILURES_VARIABLE, INPUT_VARIABLE
 from benchmarks.campaigns.kills import snapshot_files
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
 
 REFERENCE = "benchmarks.campaigns.corrupted_records:rows"
 

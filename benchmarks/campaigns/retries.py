@@ -9,10 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 from beam_pipes.cache import Cache
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 from benchmarks.campaigns.declarations import FAILURES_VARIABLE, INPUT_VARIABLE, LOG_VARIABLE, executions, write_input
 from benchmarks.campaigns.kills import snapshot_files
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
 
 REFERENCE = "benchmarks.campaigns.declarations:strict"
 

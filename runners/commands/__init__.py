@@ -8,28 +8,28 @@ import typer
 from typer.core import TyperGroup
 
 from beam_pipes.offline.user_exit import exit_as_error
-from runners.commands.build import build_command
-from runners.commands.chaos import chaos_command
-from runners.commands.dead import dead_command
-from runners.commands.diff import diff_command
-from runners.commands.doctor import doctor_command
-from runners.commands.doctor_loader import doctor_loader_command
-from runners.commands.duplicates import duplicates_command
-from runners.commands.export import export_command
-from runners.commands.export_dali_index import export_dali_index_command
-from runners.commands.gc import gc_command
-from runners.commands.inspect import inspect_command
-from runners.commands.plan import plan_command
-from runners.commands.replay_dead import replay_dead_command
-from runners.commands.report import report_command
-from runners.commands.stats import stats_command
-from runners.commands.status import status_command
-from runners.commands.takedown import takedown_command
-from runners.commands.trace import trace_command
-from runners.commands.verify import verify_command
-from runners.commands.when import when_command
-from runners.commands.who import who_command
-from runners.commands.why import why_command
+from beam_pipes.runners.commands.build import build_command
+from beam_pipes.runners.commands.chaos import chaos_command
+from beam_pipes.runners.commands.dead import dead_command
+from beam_pipes.runners.commands.diff import diff_command
+from beam_pipes.runners.commands.doctor import doctor_command
+from beam_pipes.runners.commands.doctor_loader import doctor_loader_command
+from beam_pipes.runners.commands.duplicates import duplicates_command
+from beam_pipes.runners.commands.export import export_command
+from beam_pipes.runners.commands.export_dali_index import export_dali_index_command
+from beam_pipes.runners.commands.gc import gc_command
+from beam_pipes.runners.commands.inspect import inspect_command
+from beam_pipes.runners.commands.plan import plan_command
+from beam_pipes.runners.commands.replay_dead import replay_dead_command
+from beam_pipes.runners.commands.report import report_command
+from beam_pipes.runners.commands.stats import stats_command
+from beam_pipes.runners.commands.status import status_command
+from beam_pipes.runners.commands.takedown import takedown_command
+from beam_pipes.runners.commands.trace import trace_command
+from beam_pipes.runners.commands.verify import verify_command
+from beam_pipes.runners.commands.when import when_command
+from beam_pipes.runners.commands.who import who_command
+from beam_pipes.runners.commands.why import why_command
 
 
 class _Commands(TyperGroup):

@@ -10,9 +10,9 @@ import typer
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.saved_plan import SavedPlan
-from runners.build import build
-from runners.cache_tasks import cache_tasks
-from runners.commands.runner_options import (
+from beam_pipes.runners.build import build
+from beam_pipes.runners.cache_tasks import cache_tasks
+from beam_pipes.runners.commands.runner_options import (
     RUNNERS,
     EnvironmentConfig,
     EnvironmentType,
@@ -24,10 +24,10 @@ from runners.commands.runner_options import (
     SharedFiles,
     options_for,
 )
-from runners.commands.tables import account_table, console
-from runners.commands.task_options import MODULES_HELP, TASKS_HELP, require_one_of
-from runners.commands.written_reports import TaskReports, show_report, wants_report
-from runners.progress import KINDS, progress_for
+from beam_pipes.runners.commands.tables import account_table, console
+from beam_pipes.runners.commands.task_options import MODULES_HELP, TASKS_HELP, require_one_of
+from beam_pipes.runners.commands.written_reports import TaskReports, show_report, wants_report
+from beam_pipes.runners.progress import KINDS, progress_for
 
 
 def build_command(

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.runners.commands.tables import console
 from beam_pipes.testing import check_declaration
-from runners.commands.tables import console
 
 
 def chaos_command(

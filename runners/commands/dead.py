@@ -15,7 +15,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.cache.output_file import writing_to
-from runners.commands.tables import console, dead_letters_table
+from beam_pipes.runners.commands.tables import console, dead_letters_table
 
 # Of a record and of a message, as much as this is shown.
 SHOWN = 200

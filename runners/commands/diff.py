@@ -9,7 +9,7 @@ import typer
 
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.report import SnapshotDifference, diff_caches
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def diff_command(

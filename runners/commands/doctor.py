@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from beam_pipes.offline.reference import load_declaration
-from runners.commands.tables import console
-from runners.worker_environment import make_worker_environment
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.worker_environment import make_worker_environment
 
 
 def doctor_command(

@@ -12,8 +12,7 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.signature import brief
 from beam_pipes.engine.user_module import import_user_module
 from beam_pipes.errors import BeamPipesError, LoaderError
-from beam_pipes.telemetry import diagnose_loader
-from runners.commands.loader_options import (
+from beam_pipes.runners.commands.loader_options import (
     BatchSize,
     Exhausted,
     Last,
@@ -25,7 +24,8 @@ from runners.commands.loader_options import (
     SplitName,
     make_loader,
 )
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.telemetry import diagnose_loader
 
 FRAMEWORKS = {"jax": "JaxDataLoader", "torch": "TorchDataLoader", "numpy": "NumpyDataLoader"}
 

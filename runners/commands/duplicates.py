@@ -9,8 +9,8 @@ import typer
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import DeclarationError
-from runners.commands.tables import console
-from transforms.dedup import cache_duplicates
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.transforms.dedup import cache_duplicates
 
 
 def duplicates_command(

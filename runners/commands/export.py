@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from beam_pipes.export import FORMATS, export
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def export_command(

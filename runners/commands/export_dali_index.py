@@ -8,7 +8,7 @@ import typer
 
 from beam_pipes.cache import Cache
 from beam_pipes.cache.dali_index import export_dali_index
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def export_dali_index_command(

@@ -9,7 +9,7 @@ import typer
 
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.offline.leftovers import collect
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def gc_command(

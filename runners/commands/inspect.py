@@ -10,9 +10,9 @@ import typer
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import DeclarationError
-from runners.commands.inspect_task import show_task
-from runners.commands.tables import console
-from runners.commands.task_options import MODULES_HELP
+from beam_pipes.runners.commands.inspect_task import show_task
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.commands.task_options import MODULES_HELP
 
 
 def inspect_command(

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from beam_pipes.cache.output_file import writing_to
 from beam_pipes.errors import DeclarationError
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.inspect_task import Inspection, feature_lines, inspect_task
 from beam_pipes.tasks import TaskRegistry
 from beam_pipes.tasks.building.task_reference import import_modules
-from runners.commands.tables import console
-from runners.inspect_task import Inspection, feature_lines, inspect_task
 
 
 def show_task(

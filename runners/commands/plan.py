@@ -14,8 +14,8 @@ from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.forecast import forecast_build, require_room
 from beam_pipes.offline.plan import make_plan, plan_input
 from beam_pipes.offline.saved_plan import SavedPlan
-from runners.commands.plan_analysis import show_analysis
-from runners.commands.runner_options import (
+from beam_pipes.runners.commands.plan_analysis import show_analysis
+from beam_pipes.runners.commands.runner_options import (
     RUNNERS,
     EnvironmentConfig,
     EnvironmentType,
@@ -27,10 +27,10 @@ from runners.commands.runner_options import (
     SharedFiles,
     options_for,
 )
-from runners.commands.tables import console
-from runners.commands.task_options import MODULES_HELP, TASKS_HELP, declarations_of, require_one_of
-from runners.options import BeamOptions, LocalOptions
-from runners.preflight import preflight
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.commands.task_options import MODULES_HELP, TASKS_HELP, declarations_of, require_one_of
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.preflight import preflight
 
 
 def plan_command(

@@ -13,7 +13,7 @@ from beam_pipes.offline.declaration import Declaration
 from beam_pipes.offline.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.offline.forecast import forecast_build, require_room
 from beam_pipes.offline.plan import PlannedInput, make_plan
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def show_analysis(

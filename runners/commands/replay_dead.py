@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.options import LocalOptions
+from beam_pipes.runners.progress import progress_for
+from beam_pipes.runners.replay import replay_dead
 from beam_pipes.sources.repaired import read_repairs
-from runners.commands.tables import console
-from runners.options import LocalOptions
-from runners.progress import progress_for
-from runners.replay import replay_dead
 
 
 def replay_dead_command(

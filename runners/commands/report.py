@@ -10,7 +10,7 @@ from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.report import cache_directories, write_overview, write_report
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def report_command(

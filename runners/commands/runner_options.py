@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from beam_pipes.errors import DeclarationError
-from runners.dataflow import DataflowOptions
-from runners.flink import FlinkOptions
-from runners.options import BeamOptions, LocalOptions
-from runners.portable import ENVIRONMENT_TYPES, PortableOptions
-from runners.prism import PrismOptions
+from beam_pipes.runners.dataflow import DataflowOptions
+from beam_pipes.runners.flink import FlinkOptions
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
+from beam_pipes.runners.prism import PrismOptions
 
 # Name on the command line → the options of those that are given a job over Beam's Job API.
 PORTABLE: Mapping[str, type[PortableOptions]] = {

@@ -11,7 +11,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
-from runners.commands.tables import account_table, console, dead_letters_table, statistics_text
+from beam_pipes.runners.commands.tables import account_table, console, dead_letters_table, statistics_text
 
 
 def stats_command(

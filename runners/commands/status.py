@@ -14,8 +14,8 @@ from rich.text import Text
 
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.offline.status import Status, read_status
-from runners.commands.tables import account_table, console
-from runners.terminal import Terminal
+from beam_pipes.runners.commands.tables import account_table, console
+from beam_pipes.runners.terminal import Terminal
 
 
 def status_command(

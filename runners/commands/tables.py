@@ -9,7 +9,7 @@ from rich.table import Table
 from beam_pipes.cache.dead_letters import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistic import Statistic
-from runners.terminal import Terminal
+from beam_pipes.runners.terminal import Terminal
 
 # Without markup: names, reasons and messages of users may have brackets in them.
 console = Terminal(highlight=False, soft_wrap=True, emoji=False, markup=False)

@@ -19,7 +19,7 @@ from beam_pipes.offline.takedown import (
     undo_takedown,
 )
 from beam_pipes.offline.taken_down_records import SHOWN, TakedownState
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 _BY_POSITION = (
     "built by a version that kept no digests of records, so ids are looked up where they stood. Build again to follow "

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.trace import RecordTrace, StageTrace, trace_record
-from runners.commands.tables import console, statistics_text
+from beam_pipes.runners.commands.tables import console, statistics_text
 
 _WIDTH = 120
 _SHOWN = 5

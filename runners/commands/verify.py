@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from beam_pipes.cache import Cache
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def verify_command(path: Annotated[str, typer.Argument(help="directory of a cache")]) -> None:

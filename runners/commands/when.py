@@ -10,7 +10,7 @@ import typer
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.loader import Loader, RowPlace
 from beam_pipes.loader.delivery import first_known_step
-from runners.commands.loader_options import (
+from beam_pipes.runners.commands.loader_options import (
     BatchSize,
     Exhausted,
     HostCount,
@@ -24,7 +24,7 @@ from runners.commands.loader_options import (
     State,
     make_loader,
 )
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def when_command(

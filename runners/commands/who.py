@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from beam_pipes.cache.checked_json import strict_json
-from runners.commands.loader_options import (
+from beam_pipes.runners.commands.loader_options import (
     BatchSize,
     Exhausted,
     HostCount,
@@ -23,7 +23,7 @@ from runners.commands.loader_options import (
     State,
     make_loader,
 )
-from runners.commands.tables import console
+from beam_pipes.runners.commands.tables import console
 
 
 def who_command(

@@ -11,10 +11,10 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.trace import trace_record
 from beam_pipes.offline.why import RecordReport, explain_record
-from runners.commands.tables import console
-from runners.commands.trace import print_trace
-from transforms.dedup import Duplicate, cache_duplicates
-from transforms.dedup.duplicates import Kind
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.commands.trace import print_trace
+from beam_pipes.transforms.dedup import Duplicate, cache_duplicates
+from beam_pipes.transforms.dedup.duplicates import Kind
 
 
 def why_command(

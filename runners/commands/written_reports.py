@@ -6,9 +6,9 @@ from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.offline.declaration import Declaration
 from beam_pipes.report import write_overview, write_report
-from runners.cache_tasks import TaskCache
-from runners.commands.tables import console
-from runners.commands.task_options import show_outcome
+from beam_pipes.runners.cache_tasks import TaskCache
+from beam_pipes.runners.commands.tables import console
+from beam_pipes.runners.commands.task_options import show_outcome
 
 
 def show_report(path: str, *, declaration: Declaration | None = None) -> None:

@@ -22,8 +22,8 @@ from beam_pipes.offline.analysis.analysis_plan import plan_analysis
 from beam_pipes.offline.leftovers import collect
 from beam_pipes.offline.plan import make_plan, plan_input
 from beam_pipes.offline.status import read_status
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 
 REFERENCE = "analysis_declarations:analysed"
 ONE = LocalOptions(workers=1)
@@ -154,7 +154,7 @@ def test_a_build_that_is_killed_while_it_analyses_goes_on(
     step: str, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     cache = tmp_path / "killed"
-    command = [sys.executable, "-m", "runners", "build", REFERENCE, "--to", str(cache), "--workers", "1"]
+    command = [sys.executable, "-m", "beam_pipes.runners", "build", REFERENCE, "--to", str(cache), "--workers", "1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), VARIABLE: step}
     assert subprocess.run(command, env=environment, capture_output=True).returncode == -9
     assert not (cache / "manifest.json").exists()

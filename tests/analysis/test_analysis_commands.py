@@ -18,10 +18,10 @@ from beam_pipes.errors import AnalysisError, DeclarationError, StageError
 from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.trace import trace_record
 from beam_pipes.report import report_html
+from beam_pipes.runners.build import build
+from beam_pipes.runners.commands import app
+from beam_pipes.runners.options import LocalOptions
 from beam_pipes.typed import Pipeline
-from runners.build import build
-from runners.commands import app
-from runners.options import LocalOptions
 
 REFERENCE = "analysis_declarations:analysed"
 
@@ -69,12 +69,21 @@ def test_a_plan_names_what_changed_of_an_analyzer(text_input: Path, tmp_path: Pa
     module.write_text(
         "import dataclasses\n"
         "from analysis_declarations import analysed_lengths_only, lengths\n"
-        "from transforms.analyzers import Quantiles, TopK\n"
+        "from beam_pipes.transforms.analyzers import Quantiles, TopK\n"
         "declaration = dataclasses.replace(\n"
         "    analysed_lengths_only(), analyzers=(dataclasses.replace(lengths), TopK('top', k=2)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
-    command = [sys.executable, "-m", "runners", "plan", "changed_analysis:declaration", "--to", cache, "--explain"]
+    command = [
+        sys.executable,
+        "-m",
+        "beam_pipes.runners",
+        "plan",
+        "changed_analysis:declaration",
+        "--to",
+        cache,
+        "--explain",
+    ]
 
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 

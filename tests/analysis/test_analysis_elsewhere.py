@@ -15,10 +15,10 @@ from beam_pipes.cache import Cache
 from beam_pipes.cache.kill_points import ANALYSIS_LABELS
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.offline.leftovers import collect
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.replay import replay_dead
 from beam_pipes.testing import assert_robust
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
-from runners.replay import replay_dead
 
 REFERENCE = "analysis_declarations:analysed"
 ONE = LocalOptions(workers=1)

@@ -12,10 +12,10 @@ from beam_pipes.errors import AnalysisError, WorkerDiedError
 from beam_pipes.offline.analysis.analyse import analyse
 from beam_pipes.offline.analysis.analysis_task_list import AnalysisTaskReader
 from beam_pipes.offline.plan import plan_input
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.transforms.analyzers import Count
 from beam_pipes.typed import Pipeline
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
-from transforms.analyzers import Count
 
 TWO = LocalOptions(workers=2)
 

@@ -19,11 +19,11 @@ from beam_pipes.errors import AnalysisError, DeclarationError, TypeMismatchExcep
 from beam_pipes.offline import Declaration
 from beam_pipes.offline.analysis.analyzer_fingerprint import fingerprint_analyzer
 from beam_pipes.offline.analysis.held_results import held_results
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from beam_pipes.sources import Memory, TextLines
+from beam_pipes.transforms.analyzers import Count, LengthHistogram, Moments, Vocabulary
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
-from runners.build import build
-from runners.options import LocalOptions
-from transforms.analyzers import Count, LengthHistogram, Moments, Vocabulary
 
 ONE = LocalOptions(workers=1)
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.analysis import Analyzer
 from beam_pipes.errors import DeclarationError, SpecError
-from transforms.analyzers import (
+from beam_pipes.transforms.analyzers import (
     Bounds,
     Count,
     KeyedSample,
@@ -35,9 +35,9 @@ from transforms.analyzers import (
     TopK,
     Vocabulary,
 )
-from transforms.analyzers import value_counts as value_counts_module
-from transforms.analyzers import vocabulary as vocabulary_module
-from transforms.analyzers.count_runs import FAN_IN, merged_files, read_run, write_run
+from beam_pipes.transforms.analyzers import value_counts as value_counts_module
+from beam_pipes.transforms.analyzers import vocabulary as vocabulary_module
+from beam_pipes.transforms.analyzers.count_runs import FAN_IN, merged_files, read_run, write_run
 
 MANY = settings(max_examples=60, deadline=None)
 

@@ -17,10 +17,10 @@ from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline import Declaration
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import JSONLines, TextLines
+from beam_pipes.transforms.by_key import SOURCE_FILE, SampleByKey, SplitByKey
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, load_pipeline
-from runners import LocalOptions, build
-from transforms.by_key import SOURCE_FILE, SampleByKey, SplitByKey
 
 THREE = {"train": 0.7, "valid": 0.2, "test": 0.1}
 # 99.9 % quantiles of chi-square with 1 and 2 degrees of freedom.

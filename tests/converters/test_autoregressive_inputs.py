@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import TaskError
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     autoregressive_inputs,
     make_autoregressive_inputs,
     non_padding_position,

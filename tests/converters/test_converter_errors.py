@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from transforms import converters
-from transforms.converters import (
+from beam_pipes.transforms import converters
+from beam_pipes.transforms.converters import (
     CONVERTERS,
     DecoderFeatureConverter,
     EncDecFeatureConverter,
@@ -204,5 +204,7 @@ def test_the_table_of_converters_names_them_and_suggests():
 
 
 def test_an_unknown_name_of_the_room_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'transforms.converters' has no attribute 'SpanConverter'"):
+    with pytest.raises(
+        AttributeError, match="module 'beam_pipes.transforms.converters' has no attribute 'SpanConverter'"
+    ):
         converters.SpanConverter  # noqa: B018

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import TaskError
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     EncDecFeatureConverter,
     FeatureSpec,
     LMFeatureConverter,
@@ -18,9 +18,9 @@ from transforms.converters import (
     join_segments,
     padded_rows,
 )
-from transforms.converters.lm import language_model_features
-from transforms.converters.pack_examples import pack_examples
-from transforms.converters.prefix_lm import join_example
+from beam_pipes.transforms.converters.lm import language_model_features
+from beam_pipes.transforms.converters.pack_examples import pack_examples
+from beam_pipes.transforms.converters.prefix_lm import join_example
 
 sequences = st.lists(st.integers(0, 50), max_size=6)
 

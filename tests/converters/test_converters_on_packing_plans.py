@@ -22,7 +22,7 @@ from beam_pipes.cache import (
 from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader import Loader
 from beam_pipes.loader.packing import PackingPlan, pack
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
     JoinedSplit,

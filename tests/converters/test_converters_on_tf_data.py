@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import ByteVocabulary, Feature, FunctionDataSource, Task, get_dataset, python_map
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
     EncoderFeatureConverter,

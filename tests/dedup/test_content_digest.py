@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DeclarationError
-from transforms.dedup import compose, content_digest, lower, plain_text, squeeze_whitespace
-from transforms.dedup.normalizers import normalized
+from beam_pipes.transforms.dedup import compose, content_digest, lower, plain_text, squeeze_whitespace
+from beam_pipes.transforms.dedup.normalizers import normalized
 
 PLAIN = st.recursive(
     st.none()

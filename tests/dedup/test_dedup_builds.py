@@ -14,11 +14,11 @@ from beam_pipes.cache import Cache
 from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.offline.why import explain_record
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+from beam_pipes.runners.options import BeamOptions
+from beam_pipes.transforms.dedup import DropDuplicates, Duplicates, ExactDuplicates, NearDuplicates, plain_text
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
-from runners import LocalOptions, build
-from runners.beam_pipeline import IN_PROCESS_RUNNER
-from runners.options import BeamOptions
-from transforms.dedup import DropDuplicates, Duplicates, ExactDuplicates, NearDuplicates, plain_text
 
 ONE = LocalOptions(workers=1)
 UNIQUE = "dedup_declarations:unique"

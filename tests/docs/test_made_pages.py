@@ -14,10 +14,10 @@ import pytest
 import beam_pipes
 from beam_pipes import errors
 from beam_pipes.errors import BeamPipesError
+from beam_pipes.runners.commands import app
 from reference_pages import api_pages, error_page
 from reference_pages.notebook import notebook
 from reference_pages.pages import DOCS, made_pages, write_pages
-from runners.commands import app
 
 MADE = made_pages()
 

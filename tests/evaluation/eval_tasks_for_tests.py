@@ -8,7 +8,7 @@ from beam_pipes.evaluation import Evaluator
 from beam_pipes.evaluation.loggers import Logger
 from beam_pipes.evaluation.metrics import Scalar
 from beam_pipes.tasks import ByteVocabulary, Feature, FunctionDataSource, Task, python_map
-from transforms.converters import EncDecFeatureConverter
+from beam_pipes.transforms.converters import EncDecFeatureConverter
 
 PADDED = EncDecFeatureConverter(pack=False)
 VOCABULARY = ByteVocabulary()

@@ -32,7 +32,7 @@ from beam_pipes.evaluation import EnumeratedExamples, Evaluator, ModelOutputType
 from beam_pipes.evaluation.loggers import JSONLogger
 from beam_pipes.evaluation.metrics import CollectingMetric, LegacyMetric, Metric, Scalar
 from beam_pipes.tasks import Mixture, TaskRegistry, python_map
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
     FeatureSpec,
@@ -350,7 +350,7 @@ def test_one_call_evaluates_a_registered_task_without_tensorflow(tmp_path):
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from eval_tasks_for_tests import arithmetic, echo_targets
         from beam_pipes.evaluation import evaluate_mixture
-        from transforms.converters import EncDecFeatureConverter
+        from beam_pipes.transforms.converters import EncDecFeatureConverter
 
         found = evaluate_mixture(arithmetic(), EncDecFeatureConverter(pack=False), predict_fn=echo_targets)
         heavy = [name for name in ("tensorflow", "jax", "torch", "apache_beam") if name in sys.modules]

@@ -18,7 +18,7 @@ from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation import Evaluator, ModelOutputType
 from beam_pipes.evaluation.loggers import PyLoggingLogger
 from beam_pipes.tasks import Mixture
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     EncDecFeatureConverter,
 )
 

@@ -16,7 +16,7 @@ from beam_pipes.evaluation.loggers import JSONLogger, TensorBoardLogger
 from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLoggerV1, histogram_buckets
 from beam_pipes.evaluation.metrics import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
 from beam_pipes.tasks import Feature, FunctionDataSource, Mixture, Task
-from transforms.converters import DecoderFeatureConverter, EncDecFeatureConverter
+from beam_pipes.transforms.converters import DecoderFeatureConverter, EncDecFeatureConverter
 
 PADDED = EncDecFeatureConverter(pack=False)
 

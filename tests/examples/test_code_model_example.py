@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from beam_pipes import Cache
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import Files
 from examples import code_model, python_source
-from runners import LocalOptions, build
 
 ROOT = Path(__file__).parents[2]
 

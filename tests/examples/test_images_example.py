@@ -14,8 +14,8 @@ from PIL import Image
 from beam_pipes import Cache
 from beam_pipes.graph import GraphIterator
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
+from beam_pipes.runners import LocalOptions, build
 from examples import images
-from runners import LocalOptions, build
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import DatasetError, ExampleError
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.transforms.loader import DataLoader
+from beam_pipes.transforms.samplers import BucketSampler, padding_waste
 from examples import speech, speech_cache
-from runners import LocalOptions, build
-from transforms.loader import DataLoader
-from transforms.samplers import BucketSampler, padding_waste
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import torch
 from cached_tasks import fresh_registries
 
 from beam_pipes import Cache, tasks
-from runners import LocalOptions, cache_tasks
-from transforms.converters import EncDecFeatureConverter
+from beam_pipes.runners import LocalOptions, cache_tasks
+from beam_pipes.transforms.converters import EncDecFeatureConverter
 
 with fresh_registries(Path()):  # importing them registers tasks, and other tests have registries of their own
     from examples import translation, translator

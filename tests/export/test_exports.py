@@ -23,9 +23,9 @@ from beam_pipes.errors import ExportError
 from beam_pipes.export import FORMATS, export
 from beam_pipes.offline import Declaration
 from beam_pipes.offline.takedown import take_down
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
-from runners import LocalOptions, build
 
 FEATURES: dict[str, Any] = {
     "text": FeatureSpec("str"),
@@ -236,7 +236,11 @@ def test_export_on_the_command_line(cache: Cache, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = ["export", cache.path, "--format", "croissant", "--to", str(target)]
     done = subprocess.run(
-        [sys.executable, "-m", "runners", *arguments], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
     )
 
     assert (done.returncode, done.stdout.strip()) == (0, str(target)), done.stderr

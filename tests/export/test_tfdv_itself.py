@@ -16,9 +16,9 @@ from test_exports import FEATURES, Everything, built
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.export import export
 from beam_pipes.offline import Declaration
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import Memory
 from beam_pipes.typed import Pipeline
-from runners import LocalOptions, build
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,9 +24,9 @@ from beam_pipes.offline.reference import load_declaration
 from beam_pipes.offline.shard_job import ShardJob
 from beam_pipes.offline.status import read_status
 from beam_pipes.offline.takedown import states_of_takedowns, take_down
-from runners import BeamOptions, LocalOptions, build
-from runners.cli import run
-from runners.commands import app
+from beam_pipes.runners import BeamOptions, LocalOptions, build
+from beam_pipes.runners.cli import run
+from beam_pipes.runners.commands import app
 
 pytestmark = pytest.mark.gcs
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
-from runners import LocalOptions, build
-from runners.commands import app
-from transforms.dedup import cache_duplicates
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.commands import app
+from beam_pipes.transforms.dedup import cache_duplicates
 
 pytestmark = pytest.mark.gcs
 

@@ -15,7 +15,7 @@ from fault_proxy import FaultProxy, at_random
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 pytestmark = pytest.mark.gcs
 

@@ -8,8 +8,8 @@ import pytest
 import tft_declarations
 
 from beam_pipes.cache import Cache
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.tft import TransformFunction
-from runners import LocalOptions, build
 
 pytestmark = pytest.mark.gcs
 

@@ -9,7 +9,7 @@ import pytest
 
 from beam_pipes.errors import OperatorArgumentError, OperatorError, PlacementError
 from beam_pipes.graph import Pipeline
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def images(count: int = 3) -> Any:

@@ -11,7 +11,7 @@ from graph_outputs import numbered
 from beam_pipes.errors import ConditionError, GraphError
 from beam_pipes.graph import Pipeline, TensorList, cond, do_not_convert, pipeline_def, types
 from beam_pipes.graph.host_run import Held
-from transforms import fn
+from beam_pipes.transforms import fn
 
 COUNT = 8
 

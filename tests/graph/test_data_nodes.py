@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from beam_pipes.errors import ConditionError, GraphError, InferenceError
 from beam_pipes.graph import GraphIterator, Pipeline, TensorList
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
-from transforms import fn
+from beam_pipes.transforms import fn
 
 BINARY = [
     operator.add,

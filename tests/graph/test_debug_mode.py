@@ -12,7 +12,7 @@ from graph_outputs import batches, numbered
 from beam_pipes.errors import GraphError, OperatorError
 from beam_pipes.graph import GraphIterator, experimental, pipeline_def, types
 from beam_pipes.on_device import TorchGraphIterator
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def shared_graph(root: str) -> Any:

@@ -13,7 +13,7 @@ from graph_outputs import numbered, plain
 from beam_pipes.errors import ConversionError, InferenceError, OperatorError
 from beam_pipes.graph import GraphIterator, Pipeline, cond, pipeline_def, types
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
-from transforms import fn
+from beam_pipes.transforms import fn
 
 ITERATORS = [JaxGraphIterator, TorchGraphIterator]
 

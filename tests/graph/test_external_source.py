@@ -11,7 +11,7 @@ from graph_outputs import numbered, plain
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph import GraphIterator, Pipeline, types
 from beam_pipes.on_device import TorchGraphIterator
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def define(source: Any, *, batch_size: int = 4, last: str = "partial", **options: Any) -> Pipeline:

@@ -13,7 +13,7 @@ from beam_pipes import graph
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph import Pipeline, pipeline_def, types
 from beam_pipes.graph import tfrecord as tfrec
-from transforms import fn, ops
+from beam_pipes.transforms import fn, ops
 
 
 def two_sources(_: Any = None) -> tuple[Any, Any]:

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.graph import GraphIterator, Pipeline, cache, experimental, pipeline_def, types
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
-from transforms import fn
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.transforms import fn
 
 Step = tuple[str, int]
 

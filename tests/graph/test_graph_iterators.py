@@ -31,7 +31,7 @@ from beam_pipes.errors import (
 )
 from beam_pipes.graph import GraphIterator, Pipeline, pipeline_def, types
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def reading(root: str, *, num_shards: int = 1, shard_id: int = 0, stick: bool = False, **options: Any) -> Pipeline:

@@ -14,7 +14,7 @@ from beam_pipes.graph.functions import class_of, function_of
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 class Scale(Operator):

@@ -13,9 +13,9 @@ from graph_outputs import batches
 
 from beam_pipes.errors import CacheNotFoundError, GraphError, PlacementError, StaleCacheError
 from beam_pipes.graph import Pipeline, cache, cond, pipeline_def
-from runners.build import build
-from runners.options import LocalOptions
-from transforms import fn
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
+from beam_pipes.transforms import fn
 
 
 def images() -> Any:

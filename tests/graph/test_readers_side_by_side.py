@@ -12,9 +12,9 @@ from graph_outputs import batches
 
 from beam_pipes.errors import GraphError, PlacementError
 from beam_pipes.graph import GraphIterator, Pipeline, cache, pipeline_def
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
-from transforms import fn
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.transforms import fn
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from graph_outputs import plain
 from beam_pipes import graph
 from beam_pipes.graph import GraphIterator, Pipeline, experimental, pipeline_def
 from beam_pipes.graph.types import DALIDataType
-from transforms import fn, ops
+from beam_pipes.transforms import fn, ops
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from graph_outputs import batches, numbered
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph import Pipeline, pipeline_def, types
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def halve(one: Any) -> Any:

@@ -21,11 +21,11 @@ from beam_pipes.offline import Declaration
 from beam_pipes.offline.plan import make_plan, prepare
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.offline.write_errors import writing
+from beam_pipes.runners.build import build
+from beam_pipes.runners.local import run_local
+from beam_pipes.runners.options import LocalOptions
+from beam_pipes.runners.progress import Counts, Silent
 from beam_pipes.sources import TextLines
-from runners.build import build
-from runners.local import run_local
-from runners.options import LocalOptions
-from runners.progress import Counts, Silent
 
 ONE = LocalOptions(workers=1)
 KEPT = "shards that are finished are kept, and what was published before is untouched."
@@ -36,8 +36,8 @@ def test_a_full_disk_ends_in_one_error_and_more_room_is_enough(text_input: Path,
     code = f"""
 from beam_pipes.cache import Cache
 from beam_pipes.errors import CacheWriteError
-from runners.build import build
-from runners.options import LocalOptions
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 cache = {str(tmp_path / "disk" / "cache")!r}
 try:
     build("sample_declarations:words", cache, options=LocalOptions(workers=1))
@@ -97,7 +97,7 @@ def test_a_read_only_directory_is_named_and_can_still_be_planned_for(text_input:
     code = f"""
 from beam_pipes.errors import CacheWriteError
 from beam_pipes.offline.plan import make_plan
-from runners.build import build
+from beam_pipes.runners.build import build
 import sample_declarations
 print(make_plan(sample_declarations.words(), {str(cache)!r}).published_manifest_id)
 try:

@@ -10,9 +10,9 @@ import replay_declarations
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import TooManyDeadLettersError
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import RecordBatch
 from benchmarks.campaigns.corrupted_records import KINDS, RUNNERS, dead_letter_campaign
-from runners import LocalOptions, build
 
 ONE = LocalOptions(workers=1)
 

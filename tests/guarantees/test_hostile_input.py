@@ -164,7 +164,7 @@ import sample_declarations
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, pack
 from beam_pipes.offline.takedown import take_down
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 if __name__ == "__main__":
     result = build("sample_declarations:words_with_dead_letters", "cache", options=LocalOptions(workers=2))

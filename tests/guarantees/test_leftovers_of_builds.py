@@ -30,11 +30,11 @@ from beam_pipes.offline.leftovers import collect
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.shard_task import ShardTask
 from beam_pipes.offline.worker_process import WorkerProcess
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
+from beam_pipes.runners.stall_watch import StallWatch
 from beam_pipes.sources.source import Slice, SourceShard
 from benchmarks.harness import process_tree
-from runners.build import build
-from runners.options import LocalOptions
-from runners.stall_watch import StallWatch
 
 ONE = LocalOptions(workers=1)
 
@@ -233,7 +233,7 @@ def test_gc_on_the_command_line(three_snapshots: tuple[Path, list[str]]) -> None
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
 
     def gc(*arguments: str) -> str:
-        command = [sys.executable, "-m", "runners", "gc", str(cache), *arguments]
+        command = [sys.executable, "-m", "beam_pipes.runners", "gc", str(cache), *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     announced = gc("--keep", "1", "--dry-run")

@@ -21,10 +21,10 @@ from beam_pipes.errors import CacheNotFoundError, ReconciliationError, UnknownRe
 from beam_pipes.offline import shard_output
 from beam_pipes.offline.trace import trace_record
 from beam_pipes.offline.why import explain_record
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import TextLines
 from beam_pipes.sources.record_batch import content_digest
 from beam_pipes.typed import Counter, DAGPipeline, Input, Output, Pipeline
-from runners import LocalOptions, build
 
 KINDS = ["text", "jsonl", "csv", "tfrecords", "parquet", "files", "memory"]
 

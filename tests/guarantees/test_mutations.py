@@ -21,8 +21,8 @@ from beam_pipes.errors import CodeChangedError
 from beam_pipes.offline import Declaration
 from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.plan import make_plan
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 
 JOB = '''
 import dataclasses
@@ -305,7 +305,8 @@ def test_another_runner_rebuilds_nothing(runner: str, jobs: Jobs) -> None:
 def test_another_process_and_hash_seed_rebuild_nothing(jobs: Jobs) -> None:
     jobs.declaration()
     code = (
-        f"import job; from runners.build import build; print(build(job.declaration(), {str(jobs.cache)!r}).up_to_date)"
+        "import job; from beam_pipes.runners.build import build; "
+        f"print(build(job.declaration(), {str(jobs.cache)!r}).up_to_date)"
     )
     for seed in ("1", "77"):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed}
@@ -374,7 +375,7 @@ def test_the_command_line_accepts_a_code_change_and_explains(jobs: Jobs) -> None
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
 
     def beam_pipes(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "runners", *arguments, "job:declaration", "--to", str(jobs.cache)]
+        command = [sys.executable, "-m", "beam_pipes.runners", *arguments, "job:declaration", "--to", str(jobs.cache)]
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
     explained = beam_pipes("plan", "--explain")

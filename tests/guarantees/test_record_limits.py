@@ -25,7 +25,7 @@ from beam_pipes.offline.quarantine import Quarantined, quarantined_snapshot
 from beam_pipes.offline.record_clock import RecordClock
 from beam_pipes.offline.record_limits import record_limits
 from beam_pipes.offline.shard_journal import ShardJournal
-from runners import BeamOptions, LocalOptions, build
+from beam_pipes.runners import BeamOptions, LocalOptions, build
 
 ONE = LocalOptions(workers=1)
 LINES = 60

@@ -9,13 +9,13 @@ import pytest
 
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from benchmarks.campaigns import corruptions
 from benchmarks.campaigns.corruptions import DAMAGES, corrupt
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
 from benchmarks.campaigns.kills import Scene, labelled_kills
 from benchmarks.campaigns.resumes import resume_campaign
-from runners.build import build
-from runners.options import LocalOptions
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from beam_pipes.cache import Cache
 from beam_pipes.errors import CodeChangedError, ReplayError, SourceError
 from beam_pipes.offline import Declaration
 from beam_pipes.offline.plan import make_plan
+from beam_pipes.runners import LocalOptions, build, replay_dead
 from beam_pipes.sources import RepairedSource
-from runners import LocalOptions, build, replay_dead
 
 ONE = LocalOptions(workers=1)
 

@@ -38,9 +38,9 @@ from beam_pipes.offline.leftovers import remove_temporaries
 from beam_pipes.offline.takedown import AUDIT, LOCK_NAME, resolve_takedowns, take_down, undo_takedown
 from beam_pipes.offline.why import explain_record
 from beam_pipes.report import write_report
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.replay import replay_dead
 from beam_pipes.typed import Pipeline
-from runners import LocalOptions, build
-from runners.replay import replay_dead
 
 # Numbers 7 and 8 of a.txt, and all of b.txt (numbers 26 to 39); 3 is dropped anyway.
 NAMED = ["a.txt@14", "a.txt@16", "a.txt@6", "b.txt"]

@@ -31,11 +31,11 @@ from beam_pipes.offline.takedown import (
     undo_takedown,
 )
 from beam_pipes.offline.why import explain_record
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.replay import replay_dead
 from beam_pipes.sources import CSV, Memory, RepairedSource, TextLines
+from beam_pipes.transforms.analyzers import Vocabulary
 from beam_pipes.typed import Pipeline
-from runners import LocalOptions, build
-from runners.replay import replay_dead
-from transforms.analyzers import Vocabulary
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lineage_v1"
 

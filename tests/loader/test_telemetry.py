@@ -16,7 +16,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.on_device import JaxDataLoader, TorchDataLoader
 from beam_pipes.telemetry import PrometheusCollector, Telemetry, TensorBoardWriter
-from transforms.loader.data_loader import DataLoader as MapStyleLoader
+from beam_pipes.transforms.loader.data_loader import DataLoader as MapStyleLoader
 
 
 class Clock:

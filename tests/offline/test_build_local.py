@@ -25,10 +25,10 @@ from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.plan import make_plan
 from beam_pipes.offline.reading import graph_runner, read_batches
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from beam_pipes.sources import Memory
 from beam_pipes.typed import Maximum, Pipeline
-from runners.build import build
-from runners.options import LocalOptions
 
 ONE = LocalOptions(workers=1)
 
@@ -103,7 +103,7 @@ def test_bytes_do_not_depend_on_workers_hash_seed_or_place(text_input: Path, tmp
     build("sample_declarations:words", tmp_path / "one", options=ONE)
     build("sample_declarations:words", tmp_path / "two", options=LocalOptions(workers=2))
     code = (
-        "from runners.build import build; from runners.options import LocalOptions; import sys; "
+        "from beam_pipes.runners.build import build; from beam_pipes.runners.options import LocalOptions; import sys; "
         "build('sample_declarations:words', sys.argv[1], options=LocalOptions(workers=1))"
     )
     for seed in ("1", "2"):

@@ -15,10 +15,10 @@ import pytest
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.loader import Loader
 from beam_pipes.offline import Declaration
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from beam_pipes.sources import JSONLines
 from beam_pipes.typed import Pipeline
-from runners.build import build
-from runners.options import LocalOptions
 
 ONE = LocalOptions(workers=1)
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.offline.completion import Completion, read_completion
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 ONE = LocalOptions(workers=1)
 

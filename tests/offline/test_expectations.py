@@ -16,7 +16,7 @@ from beam_pipes.engine.histogram import Histogram
 from beam_pipes.errors import CacheNotFoundError, DeclarationError, ExpectationError
 from beam_pipes.offline import Declaration, expect
 from beam_pipes.offline.expectation import quantile_of_histogram
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 LOCAL = LocalOptions(workers=1)
 

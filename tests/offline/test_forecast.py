@@ -19,9 +19,9 @@ from beam_pipes.errors import CacheWriteError, StageError
 from beam_pipes.offline import Declaration
 from beam_pipes.offline.forecast import Estimate, Forecast, forecast_build, require_room
 from beam_pipes.offline.plan import BuildPlan, make_plan
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import Memory, TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
-from runners import LocalOptions, build
 
 SHARD_BYTES = 16 << 10
 

@@ -16,8 +16,8 @@ from beam_pipes.errors import BuildError
 from beam_pipes.offline import worker_pool
 from beam_pipes.offline.fork_server import ForkServer, can_fork
 from beam_pipes.offline.worker_process import WorkerProcess
-from runners.build import build
-from runners.options import LocalOptions
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 
 
 @pytest.fixture

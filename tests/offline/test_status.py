@@ -16,12 +16,21 @@ from typer.testing import CliRunner
 
 from beam_pipes.offline.build_progress import finished_words, in_words
 from beam_pipes.offline.status import Status, read_status
-from runners.commands import app
+from beam_pipes.runners.commands import app
 
 
 def building(cache: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "runners", "build", "sample_declarations:slow", "--to", str(cache), "--no-report"],
+        [
+            sys.executable,
+            "-m",
+            "beam_pipes.runners",
+            "build",
+            "sample_declarations:slow",
+            "--to",
+            str(cache),
+            "--no-report",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

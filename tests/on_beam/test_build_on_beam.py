@@ -15,9 +15,9 @@ from beam_pipes.errors import StageError
 from beam_pipes.offline.plan import make_plan, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.on_beam.build_graph import build_graph, shard_batches, write_snapshot
-from runners.beam_pipeline import IN_PROCESS_RUNNER
-from runners.build import build
-from runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import BeamOptions, LocalOptions
 
 BUNDLE_BASED_RUNNER = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 

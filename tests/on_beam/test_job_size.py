@@ -10,9 +10,9 @@ from beam_pipes.offline import Declaration
 from beam_pipes.offline.plan import make_plan
 from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.on_beam.job_size import job_graph_bytes
+from beam_pipes.runners.preflight import MAX_JOB_GRAPH_BYTES
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
-from runners.preflight import MAX_JOB_GRAPH_BYTES
 
 SPLITS = [f"split-{number:03d}" for number in range(200)]
 

@@ -8,8 +8,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from sample_declarations import CountLetters, Initials, SplitWords
 
 from beam_pipes.on_beam import lower
+from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
 from beam_pipes.typed import DAGPipeline, Input, Output, RandomPartition, load_pipeline
-from runners.beam_pipeline import IN_PROCESS_RUNNER
 
 LINES = ["to be or not", "", "to be", "that is the question", "to be"]
 

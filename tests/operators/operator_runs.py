@@ -9,7 +9,7 @@ import numpy as np
 
 from beam_pipes.graph import Pipeline
 from beam_pipes.on_device import JaxGraphIterator, TorchGraphIterator
-from transforms import fn
+from beam_pipes.transforms import fn
 
 ITERATORS = {"jax": JaxGraphIterator, "torch": TorchGraphIterator}
 

@@ -24,8 +24,8 @@ from beam_pipes.cache import (
 from beam_pipes.cache.dali_index import dali_index_text, export_dali_index
 from beam_pipes.cache.framing import check_frame
 from beam_pipes.graph import Pipeline
-from runners.commands import app
-from transforms import fn
+from beam_pipes.runners.commands import app
+from beam_pipes.transforms import fn
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from operator_runs import on_device, run
 
 from beam_pipes.graph import types
-from transforms import fn
+from beam_pipes.transforms import fn
 
 RANDOM = np.random.default_rng(3)
 IMAGES = RANDOM.integers(0, 256, (3, 12, 17, 3), dtype=np.uint8)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.image.exact_linear import linearly_resized
-from transforms.operators.image.resampling import weights
+from beam_pipes.transforms.operators.image.exact_linear import linearly_resized
+from beam_pipes.transforms.operators.image.resampling import weights
 
 extents = st.integers(1, 60)
 

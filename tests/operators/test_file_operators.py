@@ -11,9 +11,9 @@ import pytest
 from beam_pipes import graph
 from beam_pipes.errors import OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
-from runners import LocalOptions, build
-from transforms import fn
-from transforms.operators.readers.labelled_files import in_any_case
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.transforms import fn
+from beam_pipes.transforms.operators.readers.labelled_files import in_any_case
 
 
 @pytest.fixture

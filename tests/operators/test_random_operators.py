@@ -10,7 +10,7 @@ from operator_runs import run
 
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline, types
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def draw(call: Any, *, count: int = 2000, batch_size: int = 500, seed: int = 3) -> Any:

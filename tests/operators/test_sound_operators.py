@@ -11,8 +11,8 @@ from operator_runs import run
 
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
-from transforms import fn
-from transforms.audio.mel import mel_filters
+from beam_pipes.transforms import fn
+from beam_pipes.transforms.audio.mel import mel_filters
 
 WAVE = np.random.default_rng(1).normal(size=1000).astype(np.float32)
 

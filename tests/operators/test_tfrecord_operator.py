@@ -17,9 +17,9 @@ from beam_pipes.cache.framing import RecordWriter, scan_records
 from beam_pipes.cache.messages import Example
 from beam_pipes.errors import CorruptIndexError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
-from transforms import fn
-from transforms.operators.readers.example_columns import ExampleColumns
-from transforms.operators.readers.wire_walk import decode_varints
+from beam_pipes.transforms import fn
+from beam_pipes.transforms.operators.readers.example_columns import ExampleColumns
+from beam_pipes.transforms.operators.readers.wire_walk import decode_varints
 
 
 def example(**features: Any) -> bytes:

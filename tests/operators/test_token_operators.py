@@ -14,7 +14,7 @@ from operator_runs import run
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
 from beam_pipes.tasks.vocabularies import ByteVocabulary, PassThroughVocabulary, TokenizersVocabulary
-from transforms import fn
+from beam_pipes.transforms import fn
 
 
 def text(*texts: str) -> list[np.ndarray]:

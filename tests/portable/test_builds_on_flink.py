@@ -19,7 +19,7 @@ from running_jobs import command_of, completions, running_command
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, StageError
 from beam_pipes.offline.status import read_status
-from runners import FlinkOptions, LocalOptions, build
+from beam_pipes.runners import FlinkOptions, LocalOptions, build
 
 pytestmark = [
     pytest.mark.flink,

@@ -26,8 +26,8 @@ from beam_pipes.offline.plan import make_plan, prepare
 from beam_pipes.offline.reference import DeclarationHandle, load_declaration
 from beam_pipes.offline.status import read_status
 from beam_pipes.on_beam.build_graph import shard_batches, write_snapshot
+from beam_pipes.runners import LocalOptions, PortableOptions, PrismOptions, build
 from benchmarks.harness import process_tree
-from runners import LocalOptions, PortableOptions, PrismOptions, build
 
 REFERENCE = "sample_declarations:words"
 PACED = "portable_declarations:paced"

@@ -18,10 +18,10 @@ from beam_pipes.offline.leftovers import collect
 from beam_pipes.report import cache_directories, diff_caches, overview_html, report_html, write_overview, write_report
 from beam_pipes.report.shown_value import shown_bytes
 from beam_pipes.report.source_records import source_records
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.commands import app
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
-from runners import LocalOptions, build
-from runners.commands import app
 
 ONE = LocalOptions(workers=1)
 

@@ -30,10 +30,10 @@ from beam_pipes.report.packing_waste import packing_waste
 from beam_pipes.report.record_lengths import record_lengths
 from beam_pipes.report.shown_value import shown_value
 from beam_pipes.report.stage_graph import stage_graph
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.commands.written_reports import show_report
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
-from runners import LocalOptions, build
-from runners.commands.written_reports import show_report
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)> \" ' & \x1b[31m \u202e"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -303,7 +303,11 @@ def test_report_and_diff_on_the_command_line(cache: Cache, tmp_path: Path) -> No
     def beam_pipes(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
         done = subprocess.run(
-            [sys.executable, "-m", "runners", *arguments], capture_output=True, text=True, env=environment, timeout=120
+            [sys.executable, "-m", "beam_pipes.runners", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -15,7 +15,7 @@ from selenium.webdriver.common.keys import Keys
 
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.report import write_overview, write_report
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 LONG = "x" * 300
 

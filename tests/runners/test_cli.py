@@ -19,18 +19,22 @@ from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.offline import Declaration
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.cli import split_beam_args
+from beam_pipes.runners.commands import app
+from beam_pipes.runners.commands.tables import console
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Histogram, Maximum, Pipeline
-from runners import LocalOptions, build
-from runners.cli import split_beam_args
-from runners.commands import app
-from runners.commands.tables import console
 
 
 def beam_pipes(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, "-m", "runners", *arguments], capture_output=True, text=True, env=environment, timeout=120
+        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
     )
     assert not check or done.returncode == 0, done.stderr
     return done
@@ -215,7 +219,10 @@ def without_reader(*arguments: str, closed: str) -> subprocess.Popen[bytes]:
     """A command whose `closed` stream nobody reads."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
     command = subprocess.Popen(
-        [sys.executable, "-m", "runners", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     )
     getattr(command, closed).close()
     return command
@@ -226,7 +233,17 @@ def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     cache = tmp_path / "cache"
     process = subprocess.Popen(
-        [sys.executable, "-m", "runners", "build", "sample_declarations:slow", "--to", str(cache), "--workers", "2"],
+        [
+            sys.executable,
+            "-m",
+            "beam_pipes.runners",
+            "build",
+            "sample_declarations:slow",
+            "--to",
+            str(cache),
+            "--workers",
+            "2",
+        ],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from beam_pipes.errors import DeclarationError
-from runners import DataflowOptions, build
+from beam_pipes.runners import DataflowOptions, build
 
 GOOD: dict[str, Any] = {
     "project": "my-project",

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from beam_pipes.cache import Cache
 from beam_pipes.errors import CacheNotFoundError, OutputError, SourceError
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.commands import app
 from beam_pipes.sources.repaired import read_repairs
-from runners import LocalOptions, build
-from runners.commands import app
 
 REFERENCE = "replay_declarations:rows"
 

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from beam_pipes.errors import BeamPipesError, CacheReadError, OutputError
-from runners import LocalOptions, build
-from runners.commands import app
+from beam_pipes.runners import LocalOptions, build
+from beam_pipes.runners.commands import app
 
 
 def refused(*arguments: str | Path, error: type[BeamPipesError] = BeamPipesError) -> str:
@@ -170,7 +170,15 @@ def test_a_batch_that_is_larger_than_an_epoch_has_no_steps(cache: Path) -> None:
 
 def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, text_input: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "runners", "plan", "sample_declarations:words", "--to", str(cache.parent / "new")]
+    command = [
+        sys.executable,
+        "-m",
+        "beam_pipes.runners",
+        "plan",
+        "sample_declarations:words",
+        "--to",
+        str(cache.parent / "new"),
+    ]
 
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
 

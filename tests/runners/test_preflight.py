@@ -33,10 +33,10 @@ from beam_pipes.errors import (
 )
 from beam_pipes.offline.lock import build_lock
 from beam_pipes.offline.needed_modules import needed_modules
+from beam_pipes.runners import BeamOptions, LocalOptions, build
+from beam_pipes.runners.commands.runner_options import options_for
+from beam_pipes.runners.preflight import preflight
 from beam_pipes.sources import Memory
-from runners import BeamOptions, LocalOptions, build
-from runners.commands.runner_options import options_for
-from runners.preflight import preflight
 
 RIGHT = """
 import threading
@@ -412,7 +412,7 @@ def test_the_command_line_tells_faults_and_reads_nothing(site: Site) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site.root), *sys.path])}
 
     done = subprocess.run(
-        [sys.executable, "-m", "runners", "plan", reference, "--to", site.to],
+        [sys.executable, "-m", "beam_pipes.runners", "plan", reference, "--to", site.to],
         capture_output=True,
         text=True,
         env=environment,

@@ -25,10 +25,10 @@ import pytest
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.errors import DeclarationError
 from beam_pipes.offline.shard_figures import ShardFigures, StageFigures
-from runners import BeamOptions, LocalOptions, beam_job, build, progress_for
-from runners.progress import KINDS, Counts, JsonLines, Progress, TerminalLine
-from runners.progress_notebook import progress_html
-from runners.progress_stages import StagesView
+from beam_pipes.runners import BeamOptions, LocalOptions, beam_job, build, progress_for
+from beam_pipes.runners.progress import KINDS, Counts, JsonLines, Progress, TerminalLine
+from beam_pipes.runners.progress_notebook import progress_html
+from beam_pipes.runners.progress_stages import StagesView
 
 
 def environment() -> dict[str, str]:
@@ -89,7 +89,7 @@ class Command(Terminal):
         super().__init__(columns=columns, lines=lines)
         theirs = self.stream
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "runners", *arguments],
+            [sys.executable, "-m", "beam_pipes.runners", *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -187,7 +187,7 @@ def test_lines_of_others_stand_above_the_view(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_logs_get_json_lines_with_the_stages(text_input: Path, tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "runners", "build", "sample_declarations:words", "--no-report"]
+    arguments = [sys.executable, "-m", "beam_pipes.runners", "build", "sample_declarations:words", "--no-report"]
     arguments += ["--workers", "1"]
     told = {}
     for kind in ("", "line", "none"):
@@ -215,7 +215,11 @@ def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input
         progress_for(kind="bars")
     options = ["build", "sample_declarations:words", "--to", str(tmp_path / "cache"), "--progress", "bars"]
     done = subprocess.run(
-        [sys.executable, "-m", "runners", *options], capture_output=True, text=True, env=environment(), timeout=60
+        [sys.executable, "-m", "beam_pipes.runners", *options],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
     )
     assert done.returncode == 1 and "unknown kind of progress 'bars'" in done.stderr
     assert not (tmp_path / "cache").exists()
@@ -296,7 +300,7 @@ def test_a_beam_run_is_seen_while_it_runs(text_input: Path, tmp_path: Path, monk
 
 
 NOTEBOOK = """
-from runners import LocalOptions, build, progress_for
+from beam_pipes.runners import LocalOptions, build, progress_for
 result = build("sample_declarations:words", "cache", options=LocalOptions(workers=1), progress=progress_for())
 """
 

@@ -16,7 +16,7 @@ import sample_declarations
 from beam_pipes.errors import PlanError, StalePlanError
 from beam_pipes.offline.plan import make_plan
 from beam_pipes.offline.saved_plan import SavedPlan
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 ONE = LocalOptions(workers=1)
 
@@ -87,7 +87,7 @@ def test_a_plan_that_cannot_be_saved_is_an_error(text_input: Path, tmp_path: Pat
 def test_plan_and_build_on_the_command_line(text_input: Path, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
-        command = [sys.executable, "-m", "runners", *arguments, "sample_declarations:words", "--to", cache]
+        command = [sys.executable, "-m", "beam_pipes.runners", *arguments, "sample_declarations:words", "--to", cache]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
 
     cache, plan = str(tmp_path / "cache"), str(tmp_path / "plan.json")

@@ -16,8 +16,8 @@ from beam_pipes.analysis import Result
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.analyzers import LengthHistogram, Moments, Quantiles, Vocabulary
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
-from transforms.analyzers import LengthHistogram, Moments, Quantiles, Vocabulary
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
 

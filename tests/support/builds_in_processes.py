@@ -10,7 +10,7 @@ from pathlib import Path
 
 from beam_pipes.cache import kill_points
 from beam_pipes.errors import CacheBusyError
-from runners import LocalOptions, build
+from beam_pipes.runners import LocalOptions, build
 
 BUSY = 7
 

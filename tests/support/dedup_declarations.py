@@ -10,9 +10,9 @@ from typing import Any
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.by_key import SplitByKey
+from beam_pipes.transforms.dedup import DropDuplicates, ExactDuplicates, NearDuplicates, plain_text
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
-from transforms.by_key import SplitByKey
-from transforms.dedup import DropDuplicates, ExactDuplicates, NearDuplicates, plain_text
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
 

@@ -18,7 +18,7 @@ from typing import Any
 from beam_workers import wait_for
 from gcs_emulator import free_port
 
-from runners.flink import _OPENED
+from beam_pipes.runners.flink import _OPENED
 
 JARS = Path(sys.prefix) / "flink"
 

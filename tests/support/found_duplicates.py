@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipes.analysis import Analyzer
-from transforms.dedup import Duplicate
+from beam_pipes.transforms.dedup import Duplicate
 
 
 def result_file(analyzer: Analyzer, shards: Sequence[Sequence[Any]], directory: Path, *, batch: int = 256) -> Path:

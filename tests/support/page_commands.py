@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import typer.main
 from pages import ROOT, Block
 
-from runners.cli import split_beam_args
-from runners.commands import app
+from beam_pipes.runners.cli import split_beam_args
+from beam_pipes.runners.commands import app
 
 # What pages show besides our own commands; nothing of ours can be wrong about these.
 OTHERS = {"cat", "cd", "cmp", "docker", "echo", "exit", "git", "java", "kubectl", "mvn", "python", "true"}
@@ -88,7 +88,7 @@ def _extras(arguments: str) -> str | None:
 
 def _module(module: str, arguments: list[str]) -> str | None:
     file = ROOT / f"{module.replace('.', '/')}.py"
-    if module.partition(".")[0] not in ("benchmarks", "examples", "runners", "transforms"):
+    if module.partition(".")[0] not in ("beam_pipes", "benchmarks", "examples"):
         return None
     if not file.exists():
         return f"there is no module {module}"

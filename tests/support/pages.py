@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from runners import cli
-from runners.commands import app
+from beam_pipes.runners import cli
+from beam_pipes.runners.commands import app
 
 ROOT = Path(__file__).parents[2]
 

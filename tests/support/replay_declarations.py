@@ -13,8 +13,8 @@ from beam_pipes.cache import FeatureSpec
 from beam_pipes.engine.asset import Asset
 from beam_pipes.offline import Declaration
 from beam_pipes.sources import JSONLines
+from beam_pipes.transforms.analyzers import Vocabulary
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline
-from transforms.analyzers import Vocabulary
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_INPUT"
 

@@ -53,7 +53,7 @@ def running_command(*arguments: str, **environment: str) -> Iterator[RunningComm
         log = Path(directory, "said")
         with log.open("wb") as said:  # a pipe that nobody reads would stop it
             process = subprocess.Popen(
-                [sys.executable, "-m", "runners", *arguments],
+                [sys.executable, "-m", "beam_pipes.runners", *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},

@@ -19,8 +19,8 @@ from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, Mixture, pack, random_access
 from beam_pipes.on_device import DataLoader, TorchDataLoader
 from beam_pipes.tasks.loading.loading_plan import LoadingPlan, TaskRows
-from transforms.loader import DataLoader as MapStyleLoader
-from transforms.samplers import BucketSampler, DistributedSampler, RandomSampler
+from beam_pipes.transforms.loader import DataLoader as MapStyleLoader
+from beam_pipes.transforms.samplers import BucketSampler, DistributedSampler, RandomSampler
 
 RANK, COUNT = int(sys.argv[1]), int(sys.argv[2])
 PORTS = sys.argv[3:7]

@@ -22,7 +22,7 @@ from loading_tasks import LENGTHS, SIZES, cached_tasks_to_load, global_rows, tex
 from beam_pipes import tasks
 from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader.world import Share
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
     EncoderFeatureConverter,

@@ -12,7 +12,7 @@ from loading_tasks import LENGTHS, cached_tasks_to_load, global_rows
 
 from beam_pipes import tasks
 from beam_pipes.errors import LoaderError, StateMismatchError, TaskError, WrongConverterError
-from transforms.converters import (
+from beam_pipes.transforms.converters import (
     EncDecFeatureConverter,
     EncoderFeatureConverter,
     FeatureConverter,

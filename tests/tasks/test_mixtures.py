@@ -36,7 +36,7 @@ from beam_pipes.tasks import (
     unimax_rates,
 )
 from beam_pipes.tasks.mixing_schedule import exact_rates, schedule
-from transforms.converters import LMFeatureConverter
+from beam_pipes.transforms.converters import LMFeatureConverter
 
 IDS = PassThroughVocabulary(1000, eos_id=1)
 

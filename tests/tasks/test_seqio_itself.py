@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import beam_pipes.seqio as seqio
+from beam_pipes.runners import LocalOptions, cache_tasks
 from beam_pipes.tasks import MixtureRegistry, TaskRegistry, get_global_cache_dirs, set_global_cache_dirs
-from runners import LocalOptions, cache_tasks
 from tests.support import seqio_face
 
 ROOT = Path(__file__).parents[2]

@@ -22,10 +22,10 @@ from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, StaleCacheError, UnknownNameError
 from beam_pipes.offline.explanation import explain_plan
 from beam_pipes.offline.plan import make_plan
+from beam_pipes.runners import BeamOptions, LocalOptions, cache_tasks, task_declaration
 from beam_pipes.tasks.building.cached_example import count_chars, count_tokens
 from beam_pipes.tasks.building.raw_examples import example_of, raw_bytes
 from beam_pipes.typed import Counter
-from runners import BeamOptions, LocalOptions, cache_tasks, task_declaration
 
 ROOT = Path(__file__).parents[2]
 BYTES = tasks.ByteVocabulary()
@@ -205,7 +205,7 @@ def test_every_runner_and_number_of_workers_gives_the_same_bytes(tmp_path: Path)
     env = {"TASKS_DATA": str(tmp_path), "PYTHONPATH": str(ROOT)}
     lines_source(tmp_path, {f"train{i}.tsv": [f"a{j}\tb{i}" for j in range(40)] for i in range(5)})
     lines_source(tmp_path, {"valid.tsv": ["x\ty"]})
-    run = [sys.executable, "-m", "runners", "build", "--tasks", "plain:(pairs|everything|uncached)"]
+    run = [sys.executable, "-m", "beam_pipes.runners", "build", "--tasks", "plain:(pairs|everything|uncached)"]
     run += ["--module-import", "tests.support.build_tasks", "--to"]
     ids = {}
     for directory, more in (("two", ["--workers", "2"]), ("beam", ["--runner", "direct"]), ("one", ["--workers", "1"])):
@@ -242,7 +242,7 @@ def test_a_killed_build_goes_on_from_its_finished_shards(tmp_path: Path) -> None
     lines_source(data, {f"train{i}.tsv": [f"a{j}\tb{i}" for j in range(3000)] for i in range(12)})
     lines_source(data, {"valid.tsv": ["x\ty"]})
     env = {**os.environ, "TASKS_DATA": str(data), "PYTHONPATH": str(ROOT), "BEAM_PIPES_KILL_AT": "shard/completed#5"}
-    run = [sys.executable, "-m", "runners", "build", "--tasks", "plain:pairs", "--module-import"]
+    run = [sys.executable, "-m", "beam_pipes.runners", "build", "--tasks", "plain:pairs", "--module-import"]
     run += ["tests.support.build_tasks", "--to", str(tmp_path / "caches"), "--workers", "1"]
 
     killed = subprocess.run(run, env=env, capture_output=True)

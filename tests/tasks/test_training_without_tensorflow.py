@@ -28,7 +28,7 @@ import numpy as np
 from cached_tasks import pair_task, pairs, some_lengths
 
 from beam_pipes import tasks
-from transforms.converters import LMFeatureConverter
+from beam_pipes.transforms.converters import LMFeatureConverter
 
 tasks.set_global_cache_dirs([sys.argv[1]])
 for identity, name in enumerate(["a", "b"]):

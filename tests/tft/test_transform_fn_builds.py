@@ -30,10 +30,10 @@ from beam_pipes.errors import (
     TaskError,
 )
 from beam_pipes.on_device import DataLoader
+from beam_pipes.runners import LocalOptions, build, cache_tasks
+from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+from beam_pipes.runners.options import BeamOptions
 from beam_pipes.tft import ApplyTransformFn, TransformFn, TransformFunction
-from runners import LocalOptions, build, cache_tasks
-from runners.beam_pipeline import IN_PROCESS_RUNNER
-from runners.options import BeamOptions
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = "tft_declarations:declared"

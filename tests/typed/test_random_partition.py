@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from beam_pipes import Cache, Declaration, FeatureSpec
 from beam_pipes.errors import DeclarationError
+from beam_pipes.runners.build import build
+from beam_pipes.runners.options import LocalOptions
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, load_pipeline
-from runners.build import build
-from runners.options import LocalOptions
 
 THREE = ["train", "eval", "test"]
 # 99.9 % quantiles of chi-square with 1 and 2 degrees of freedom.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError
-from transforms.analyzers.sample_file import SampleOfShard, merge_samples, read_sample
+from beam_pipes.transforms.analyzers.sample_file import SampleOfShard, merge_samples, read_sample
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

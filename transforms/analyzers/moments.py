@@ -13,7 +13,7 @@ import numpy as np
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import SpecError
-from transforms.analyzers.number_blocks import NUMBERS, Block, NumberBlocks
+from beam_pipes.transforms.analyzers.number_blocks import NUMBERS, Block, NumberBlocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipes.analysis import Accumulator, Analyzer
-from transforms.analyzers.number_blocks import NUMBERS, NumberBlocks
-from transforms.analyzers.quantile_sketch import QuantileSketch
+from beam_pipes.transforms.analyzers.number_blocks import NUMBERS, NumberBlocks
+from beam_pipes.transforms.analyzers.quantile_sketch import QuantileSketch
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from beam_pipes.analysis import Accumulator
 from beam_pipes.errors import SpecError
-from transforms.analyzers.count_runs import FAN_IN
+from beam_pipes.transforms.analyzers.count_runs import FAN_IN
 
 _KEY_BYTES = 16
 _ALL = (1 << 8 * _KEY_BYTES) - 1

@@ -13,7 +13,7 @@ from typing import Any
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
-from transforms.analyzers.sample_file import SampleOfShard, merge_samples, read_sample
+from beam_pipes.transforms.analyzers.sample_file import SampleOfShard, merge_samples, read_sample
 
 KINDS = ("byte_bpe", "bpe")
 

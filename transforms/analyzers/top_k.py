@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError
-from transforms.analyzers.value_counts import COUNTED, Value, ValueCounts
-from transforms.analyzers.vocabulary import Vocabulary
+from beam_pipes.transforms.analyzers.value_counts import COUNTED, Value, ValueCounts
+from beam_pipes.transforms.analyzers.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

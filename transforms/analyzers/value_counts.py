@@ -18,7 +18,7 @@ import numpy as np
 
 from beam_pipes.analysis import Accumulator
 from beam_pipes.errors import SpecError
-from transforms.analyzers.count_runs import BLOCK_ROWS, Row, merged_files, read_run, write_run
+from beam_pipes.transforms.analyzers.count_runs import BLOCK_ROWS, Row, merged_files, read_run, write_run
 
 Value = str | bytes | int
 

@@ -20,8 +20,16 @@ import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError, SpecError
-from transforms.analyzers.count_runs import Row, merged_files, read_run, write_run
-from transforms.analyzers.value_counts import COUNTED, Value, ValueCounts, key_of, kind_of, merged_counts, value_of
+from beam_pipes.transforms.analyzers.count_runs import Row, merged_files, read_run, write_run
+from beam_pipes.transforms.analyzers.value_counts import (
+    COUNTED,
+    Value,
+    ValueCounts,
+    key_of,
+    kind_of,
+    merged_counts,
+    value_of,
+)
 
 # Rows that are sorted in memory at once, about 12 MB; beyond, sorted runs go to temporary files.
 MOST_SORTED = 1 << 16

@@ -7,9 +7,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from transforms.audio.mel import mel_filters
-from transforms.audio.stft import StftOptions, istft, stft
-from transforms.audio.wave_files import Wave, read_wav, write_wav
+from beam_pipes.transforms.audio.mel import mel_filters
+from beam_pipes.transforms.audio.stft import StftOptions, istft, stft
+from beam_pipes.transforms.audio.wave_files import Wave, read_wav, write_wav
 
 Spectrogram = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -54,7 +54,7 @@ class AudioProcessor:
         self.mel_filter = mel_filters(sample_rate=sample_rate, n_fft=n_fft, n_mels=n_mels, f_min=f_min, f_max=f_max)
 
     def read_wav(self, source: str | os.PathLike[str] | bytes | BinaryIO) -> Wave:
-        """Returns one channel at `sample_rate`, float32; see `transforms.audio.read_wav`."""
+        """Returns one channel at `sample_rate`, float32; see `beam_pipes.transforms.audio.read_wav`."""
         wave, _ = read_wav(source, sample_rate=self.sample_rate)
         peak = float(np.max(np.abs(wave)))
         return wave / np.float32(peak / PEAK) if self.normalize and peak > 0 else wave

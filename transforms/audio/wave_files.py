@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
-from transforms.audio.resampling import resample
+from beam_pipes.transforms.audio.resampling import resample
 
 Wave = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, natural_array
 from beam_pipes.errors import DatasetError
-from transforms.batching.exact import cast_exactly, checked_dtype, checked_pad_value
+from beam_pipes.transforms.batching.exact import cast_exactly, checked_dtype, checked_pad_value
 
 Array = np.ndarray[Any, Any]
 Lengths = np.ndarray[Any, np.dtype[np.int64]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from transforms.batching.sequences import pad_into_batch
+from beam_pipes.transforms.batching.sequences import pad_into_batch
 
 
 def batch_wav(

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from transforms.by_key.group_key import SOURCE_FILE as SOURCE_FILE
-from transforms.by_key.group_key import GroupKey as GroupKey
-from transforms.by_key.sample_by_key import SampleByKey as SampleByKey
-from transforms.by_key.split_by_key import SplitByKey as SplitByKey
+from beam_pipes.transforms.by_key.group_key import SOURCE_FILE as SOURCE_FILE
+from beam_pipes.transforms.by_key.group_key import GroupKey as GroupKey
+from beam_pipes.transforms.by_key.sample_by_key import SampleByKey as SampleByKey
+from beam_pipes.transforms.by_key.split_by_key import SplitByKey as SplitByKey

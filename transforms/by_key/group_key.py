@@ -10,7 +10,7 @@ from beam_pipes.analysis import Result
 from beam_pipes.engine.record_context import current_context
 from beam_pipes.engine.signature import brief
 from beam_pipes.errors import DeclarationError
-from transforms.dedup.record_place import record_place
+from beam_pipes.transforms.dedup.record_place import record_place
 
 
 class SourceFile:

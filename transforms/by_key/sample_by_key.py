@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from beam_pipes.errors import DeclarationError
+from beam_pipes.transforms.by_key.group_key import GroupKey, KeyOf
 from beam_pipes.typed import Pipeline, RandomPartition
-from transforms.by_key.group_key import GroupKey, KeyOf
 
 
 class SampleByKey(Pipeline):
@@ -19,8 +19,8 @@ class SampleByKey(Pipeline):
 
     Args:
         fraction: of keys, from 0 to 1.
-        key: the name of a field; `SOURCE_FILE`; the result of an analyzer of `transforms.dedup`, whose clusters then
-            stay together; or a function of the record that gives a str, bytes or an int.
+        key: the name of a field; `SOURCE_FILE`; the result of an analyzer of `beam_pipes.transforms.dedup`, whose
+            clusters then stay together; or a function of the record that gives a str, bytes or an int.
         type_: the class of records. Default: dict, an example.
         seed: another seed, another sample.
         name: the stage's name.

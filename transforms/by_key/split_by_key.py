@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from beam_pipes.engine.signature import brief
 from beam_pipes.errors import DeclarationError
+from beam_pipes.transforms.by_key.group_key import GroupKey, KeyOf
 from beam_pipes.typed import RandomPartition
-from transforms.by_key.group_key import GroupKey, KeyOf
 
 
 class SplitByKey(RandomPartition):
@@ -33,8 +33,8 @@ class SplitByKey(RandomPartition):
 
     Args:
         fractions: output → fraction; they add up to 1.
-        key: the name of a field; `SOURCE_FILE`; the result of an analyzer of `transforms.dedup`, whose clusters then
-            stay together; or a function of the record that gives a str, bytes or an int.
+        key: the name of a field; `SOURCE_FILE`; the result of an analyzer of `beam_pipes.transforms.dedup`, whose
+            clusters then stay together; or a function of the record that gives a str, bytes or an int.
         type_: the class of records. Default: dict, an example.
         seed: another seed, another choice.
         name: the stage's name; two splits of one graph choose independently because they have different names.

@@ -14,30 +14,30 @@ from beam_pipes.tasks.autoregressive import autoregressive_inputs as autoregress
 from beam_pipes.tasks.autoregressive import make_autoregressive_inputs as make_autoregressive_inputs
 from beam_pipes.tasks.autoregressive import non_padding_position as non_padding_position
 from beam_pipes.tasks.autoregressive import shift_right_by_one as shift_right_by_one
-from transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
-from transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatureConverter
-from transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter
-from transforms.converters.feature_converter import FeatureConverter as FeatureConverter
-from transforms.converters.feature_spec import FeatureSpec as FeatureSpec
-from transforms.converters.lm import LMFeatureConverter as LMFeatureConverter
-from transforms.converters.pass_through import PassThroughFeatureConverter as PassThroughFeatureConverter
-from transforms.converters.pre_packed_enc_dec import (
+from beam_pipes.transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
+from beam_pipes.transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatureConverter
+from beam_pipes.transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter
+from beam_pipes.transforms.converters.feature_converter import FeatureConverter as FeatureConverter
+from beam_pipes.transforms.converters.feature_spec import FeatureSpec as FeatureSpec
+from beam_pipes.transforms.converters.lm import LMFeatureConverter as LMFeatureConverter
+from beam_pipes.transforms.converters.pass_through import PassThroughFeatureConverter as PassThroughFeatureConverter
+from beam_pipes.transforms.converters.pre_packed_enc_dec import (
     PrePackedEncDecFeatureConverter as PrePackedEncDecFeatureConverter,
 )
-from transforms.converters.pre_packed_lm import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
-from transforms.converters.pre_packed_prefix_lm import (
+from beam_pipes.transforms.converters.pre_packed_lm import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
+from beam_pipes.transforms.converters.pre_packed_prefix_lm import (
     PrePackedPrefixLMFeatureConverter as PrePackedPrefixLMFeatureConverter,
 )
-from transforms.converters.prefix_lm import PrefixLMFeatureConverter as PrefixLMFeatureConverter
-from transforms.converters.prefix_suffix_lm import (
+from beam_pipes.transforms.converters.prefix_lm import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+from beam_pipes.transforms.converters.prefix_suffix_lm import (
     PrefixSuffixLMFeatureConverter as PrefixSuffixLMFeatureConverter,
 )
-from transforms.converters.rows import join_segments as join_segments
-from transforms.converters.rows import pad_example as pad_example
-from transforms.converters.rows import padded_rows as padded_rows
+from beam_pipes.transforms.converters.rows import join_segments as join_segments
+from beam_pipes.transforms.converters.rows import pad_example as pad_example
+from beam_pipes.transforms.converters.rows import padded_rows as padded_rows
 
 if TYPE_CHECKING:
-    from transforms.converters.joined_split import JoinedSplit as JoinedSplit
+    from beam_pipes.transforms.converters.joined_split import JoinedSplit as JoinedSplit
 
 CONVERTERS: Mapping[str, type[FeatureConverter]] = {
     "decoder": DecoderFeatureConverter,
@@ -69,7 +69,7 @@ def converter_named(name: str) -> type[FeatureConverter]:
 
 def __getattr__(name: str) -> Any:
     if name == "JoinedSplit":  # brings the cache, which converters alone do not need
-        from transforms.converters.joined_split import JoinedSplit
+        from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

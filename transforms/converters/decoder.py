@@ -9,11 +9,11 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.feature_converter import FeatureConverter
-from transforms.converters.feature_spec import TOKENS, FeatureSpec
-from transforms.converters.lm import LMFeatureConverter
-from transforms.converters.prefix_lm import PrefixLMFeatureConverter
-from transforms.converters.prefix_suffix_lm import PrefixSuffixLMFeatureConverter
+from beam_pipes.transforms.converters.feature_converter import FeatureConverter
+from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.lm import LMFeatureConverter
+from beam_pipes.transforms.converters.prefix_lm import PrefixLMFeatureConverter
+from beam_pipes.transforms.converters.prefix_suffix_lm import PrefixSuffixLMFeatureConverter
 
 
 class DecoderFeatureConverter(FeatureConverter):

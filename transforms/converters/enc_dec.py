@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from beam_pipes.tasks.autoregressive import make_autoregressive_inputs
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.feature_converter import Array, FeatureConverter, Features
-from transforms.converters.feature_spec import TOKENS, FeatureSpec
-from transforms.converters.loss_weights import data_positions
+from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
+from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.loss_weights import data_positions
 
 
 def encoder_decoder_features(rows: Features, *, pack: bool = True, bos_id: int = 0) -> dict[str, Array]:

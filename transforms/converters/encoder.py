@@ -11,9 +11,9 @@ from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.array_ops import ops_of
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.feature_converter import Array, FeatureConverter, Features
-from transforms.converters.feature_spec import TOKENS, FeatureSpec
-from transforms.converters.loss_weights import data_positions
+from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
+from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.loss_weights import data_positions
 
 
 def encoder_features(rows: Features, *, mask_id: int, pack: bool = True) -> dict[str, Array]:

@@ -17,11 +17,11 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.feature_spec import TOKENS
-from transforms.converters.feature_spec import FeatureSpec as Spec
-from transforms.converters.pack_examples import pack_examples
-from transforms.converters.rows import check_rows, pad_example, with_feature_names
-from transforms.converters.validation import Length, check_dataset, check_example, check_lengths, limits_of
+from beam_pipes.transforms.converters.feature_spec import TOKENS
+from beam_pipes.transforms.converters.feature_spec import FeatureSpec as Spec
+from beam_pipes.transforms.converters.pack_examples import pack_examples
+from beam_pipes.transforms.converters.rows import check_rows, pad_example, with_feature_names
+from beam_pipes.transforms.converters.validation import Length, check_dataset, check_example, check_lengths, limits_of
 
 Array = Any  # np.ndarray or tf.Tensor
 Features = Mapping[str, Array]
@@ -196,7 +196,7 @@ class FeatureConverter:
         def convert(features: Features) -> dict[str, Array]:
             return self._with_passthrough(self._convert_example(features), features)
 
-        if type(self)._convert_example.__module__.startswith("transforms."):
+        if type(self)._convert_example.__module__.startswith("beam_pipes."):
             # Nothing here branches on tensors, and AutoGraph takes a second per converter to find that out.
             convert = tf.autograph.experimental.do_not_convert(convert)
         return rows.map(convert, num_parallel_calls=tf.data.AUTOTUNE)

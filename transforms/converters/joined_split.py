@@ -11,7 +11,7 @@ import numpy.typing as npt
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
-from transforms.converters.rows import parts_with_ends
+from beam_pipes.transforms.converters.rows import parts_with_ends
 
 Array = npt.NDArray[Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from beam_pipes.tasks.array_ops import ops_of
 from beam_pipes.tasks.autoregressive import non_padding_position
-from transforms.converters.feature_converter import Array, Features
+from beam_pipes.transforms.converters.feature_converter import Array, Features
 
 
 def data_positions(rows: Features, name: str) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from transforms.converters.rows import Rows
+from beam_pipes.transforms.converters.rows import Rows
 
 
 def pack_examples(examples: Iterable[Mapping[str, np.ndarray]], lengths: Mapping[str, int]) -> Iterator[Rows]:

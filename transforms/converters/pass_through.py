@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from transforms.converters.feature_converter import FeatureConverter
-from transforms.converters.feature_spec import FeatureSpec
+from beam_pipes.transforms.converters.feature_converter import FeatureConverter
+from beam_pipes.transforms.converters.feature_spec import FeatureSpec
 
 
 class PassThroughFeatureConverter(FeatureConverter):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError
-from transforms.converters.enc_dec import EncDecFeatureConverter, encoder_decoder_features
-from transforms.converters.feature_converter import Array, Features
-from transforms.converters.feature_spec import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.enc_dec import EncDecFeatureConverter, encoder_decoder_features
+from beam_pipes.transforms.converters.feature_converter import Array, Features
+from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
 
 _LAYOUT = ("inputs_positions", "inputs_segment_ids", "targets_positions", "targets_segment_ids")
 

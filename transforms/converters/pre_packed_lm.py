@@ -9,7 +9,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from transforms.converters.pass_through import PassThroughFeatureConverter
+from beam_pipes.transforms.converters.pass_through import PassThroughFeatureConverter
 
 
 class PrePackedLMFeatureConverter(PassThroughFeatureConverter):

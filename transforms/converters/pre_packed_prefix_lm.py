@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from transforms.converters.pre_packed_lm import PrePackedLMFeatureConverter
+from beam_pipes.transforms.converters.pre_packed_lm import PrePackedLMFeatureConverter
 
 
 class PrePackedPrefixLMFeatureConverter(PrePackedLMFeatureConverter):

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from beam_pipes.tasks.array_ops import ops_of
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.feature_converter import Array, Features
-from transforms.converters.feature_spec import TOKENS, FeatureSpec
-from transforms.converters.lm import LMFeatureConverter, language_model_features
-from transforms.converters.loss_weights import data_positions
-from transforms.converters.rows import check_rows, join_segments, parts_with_ends
+from beam_pipes.transforms.converters.feature_converter import Array, Features
+from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.lm import LMFeatureConverter, language_model_features
+from beam_pipes.transforms.converters.loss_weights import data_positions
+from beam_pipes.transforms.converters.rows import check_rows, join_segments, parts_with_ends
 
 
 def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
@@ -94,7 +94,7 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
     def planned_split(self, split: Any) -> Any:
-        from transforms.converters.joined_split import JoinedSplit
+        from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from beam_pipes.tasks.array_ops import ops_of
-from transforms.converters.feature_converter import Array, Features
-from transforms.converters.feature_spec import TOKENS, FeatureSpec
-from transforms.converters.loss_weights import data_positions
-from transforms.converters.prefix_lm import PrefixLMFeatureConverter, prefix_language_model_features
+from beam_pipes.transforms.converters.feature_converter import Array, Features
+from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
+from beam_pipes.transforms.converters.loss_weights import data_positions
+from beam_pipes.transforms.converters.prefix_lm import PrefixLMFeatureConverter, prefix_language_model_features
 
 
 def prefix_suffix_language_model_features(

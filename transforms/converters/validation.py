@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.dtypes import DType
-from transforms.converters.feature_spec import FeatureSpec
+from beam_pipes.transforms.converters.feature_spec import FeatureSpec
 
 Length = Any  # an int, or a list with one int or None an axis
 

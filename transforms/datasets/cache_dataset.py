@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.datasets.base import Dataset, MapStyle, check_dataset, fetch
+from beam_pipes.transforms.datasets.base import Dataset, MapStyle, check_dataset, fetch
 
 
 class CacheDataset(Dataset):

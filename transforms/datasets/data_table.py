@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import DatasetError, ExampleError
-from transforms.datasets.base import Dataset, MapStyle, apply_to_example, check_dataset, fetch
+from beam_pipes.transforms.datasets.base import Dataset, MapStyle, apply_to_example, check_dataset, fetch
 
 
 class DataTable(Dataset):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.datasets.base import Dataset, MapStyle, apply_to_example, check_dataset, fetch
+from beam_pipes.transforms.datasets.base import Dataset, MapStyle, apply_to_example, check_dataset, fetch
 
 
 class FilterDataset(Dataset):

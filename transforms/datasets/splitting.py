@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.datasets.base import MapStyle, check_dataset
-from transforms.datasets.slice_dataset import SliceDataset
-from transforms.datasets.subset_dataset import SubsetDataset
+from beam_pipes.transforms.datasets.base import MapStyle, check_dataset
+from beam_pipes.transforms.datasets.slice_dataset import SliceDataset
+from beam_pipes.transforms.datasets.subset_dataset import SubsetDataset
 
 Size = int | float
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.datasets.base import Dataset, MapStyle, check_dataset, checked_indices, fetch
+from beam_pipes.transforms.datasets.base import Dataset, MapStyle, check_dataset, checked_indices, fetch
 
 
 class SubsetDataset(Dataset):

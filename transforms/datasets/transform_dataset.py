@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.datasets.base import Dataset, MapStyle, apply_to_example, check_dataset, fetch
-from transforms.datasets.epoch import current_epoch
+from beam_pipes.transforms.datasets.base import Dataset, MapStyle, apply_to_example, check_dataset, fetch
+from beam_pipes.transforms.datasets.epoch import current_epoch
 
 
 class TransformDataset(Dataset):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from beam_pipes.errors import DatasetError
-from transforms.datasets.base import Dataset, MapStyle, check_dataset, fetch
+from beam_pipes.transforms.datasets.base import Dataset, MapStyle, check_dataset, fetch
 
 
 class TupleDataset(Dataset):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beam_pipes.cache import Cache
-from transforms.dedup.duplicates import MAGIC, Duplicates
+from beam_pipes.transforms.dedup.duplicates import MAGIC, Duplicates
 
 
 def cache_duplicates(cache: Cache) -> dict[str, Duplicates]:

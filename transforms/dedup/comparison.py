@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from transforms.dedup.clusters import Clusters
-from transforms.dedup.signatures import Signatures
+from beam_pipes.transforms.dedup.clusters import Clusters
+from beam_pipes.transforms.dedup.signatures import Signatures
 
 Array = np.ndarray[Any, Any]
 

@@ -31,8 +31,8 @@ import numpy as np
 
 from beam_pipes.cache.output_file import writing_to
 from beam_pipes.errors import CorruptCacheError
-from transforms.dedup.places import Places
-from transforms.dedup.record_place import record_place
+from beam_pipes.transforms.dedup.places import Places
+from beam_pipes.transforms.dedup.record_place import record_place
 
 MAGIC = b"BPDUPES1"
 FORMAT = 1

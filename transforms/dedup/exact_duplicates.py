@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
-from transforms.dedup.content_digest import content_digest
-from transforms.dedup.duplicates import Duplicates, write_duplicates
-from transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
-from transforms.dedup.normalizers import Normalizer, normalized
-from transforms.dedup.places import Places
-from transforms.dedup.row_file import Column, RowWriter
+from beam_pipes.transforms.dedup.content_digest import content_digest
+from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
+from beam_pipes.transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
+from beam_pipes.transforms.dedup.normalizers import Normalizer, normalized
+from beam_pipes.transforms.dedup.places import Places
+from beam_pipes.transforms.dedup.row_file import Column, RowWriter
 
 Array = np.ndarray[Any, Any]
 

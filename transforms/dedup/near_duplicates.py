@@ -12,17 +12,17 @@ import numpy as np
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.engine.signature import brief
 from beam_pipes.errors import DeclarationError
-from transforms.dedup.bands import band_digests, least_agreeing
-from transforms.dedup.clusters import Clusters
-from transforms.dedup.comparison import ROWS_AT_ONCE, Comparison, pair_parts
-from transforms.dedup.duplicates import Duplicates, write_duplicates
-from transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
-from transforms.dedup.min_hash import estimated_jaccard, min_hash
-from transforms.dedup.normalizers import Normalizer, normalized, plain_text
-from transforms.dedup.places import Places
-from transforms.dedup.row_file import Column, RowWriter
-from transforms.dedup.shingles import Shingles, shingle_hashes
-from transforms.dedup.signatures import Signatures
+from beam_pipes.transforms.dedup.bands import band_digests, least_agreeing
+from beam_pipes.transforms.dedup.clusters import Clusters
+from beam_pipes.transforms.dedup.comparison import ROWS_AT_ONCE, Comparison, pair_parts
+from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
+from beam_pipes.transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
+from beam_pipes.transforms.dedup.min_hash import estimated_jaccard, min_hash
+from beam_pipes.transforms.dedup.normalizers import Normalizer, normalized, plain_text
+from beam_pipes.transforms.dedup.places import Places
+from beam_pipes.transforms.dedup.row_file import Column, RowWriter
+from beam_pipes.transforms.dedup.shingles import Shingles, shingle_hashes
+from beam_pipes.transforms.dedup.signatures import Signatures
 
 Array = np.ndarray[Any, Any]
 

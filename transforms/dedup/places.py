@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.dedup.row_file import BLOCK_ROWS, POSITIONS, RowFile
+from beam_pipes.transforms.dedup.row_file import BLOCK_ROWS, POSITIONS, RowFile
 
 Array = np.ndarray[Any, Any]
 

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from beam_pipes.errors import CorruptCacheError, DeclarationError
-from transforms.dedup.record_place import RecordPlace, record_place
+from beam_pipes.transforms.dedup.record_place import RecordPlace, record_place
 
 BLOCK_ROWS = 4096
 MAGIC = b"BPROWS01"

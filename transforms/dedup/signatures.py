@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.dedup.places import Places
+from beam_pipes.transforms.dedup.places import Places
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""Made by `python -m transforms.operators.stubs` from the table of operators; not to be edited."""
+"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ from numpy.typing import DTypeLike
 
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.types import DALIDataType, DALIInterpType
-from transforms.fn import decoders as decoders
-from transforms.fn import random as random
-from transforms.fn import readers as readers
+from beam_pipes.transforms.fn import decoders as decoders
+from beam_pipes.transforms.fn import random as random
+from beam_pipes.transforms.fn import readers as readers
 
 def brightness_contrast(
     images: Any,

@@ -1,7 +1,7 @@
-"""`fn.decoders`: see `transforms.fn`."""
+"""`fn.decoders`: see `beam_pipes.transforms.fn`."""
 
 from __future__ import annotations
 
-from transforms.operators.offered import functions
+from beam_pipes.transforms.operators.offered import functions
 
 __getattr__, __dir__ = functions(__name__, "decoders")

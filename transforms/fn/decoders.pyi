@@ -1,4 +1,4 @@
-"""Made by `python -m transforms.operators.stubs` from the table of operators; not to be edited."""
+"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""`fn.random`: see `transforms.fn`."""
+"""`fn.random`: see `beam_pipes.transforms.fn`."""
 
 from __future__ import annotations
 
-from transforms.operators.offered import functions
+from beam_pipes.transforms.operators.offered import functions
 
 __getattr__, __dir__ = functions(__name__, "random")

@@ -13,15 +13,15 @@ from typing import Any
 from beam_pipes.errors import DatasetError, ExampleError
 from beam_pipes.loader.iterator import SharedIterator
 from beam_pipes.loader.world import known_world
-from transforms.batching.collate import default_collate
-from transforms.datasets.base import MapStyle, check_dataset, describe
-from transforms.loader.fetching import load_examples, short
-from transforms.loader.loader_state import Place, dump_state, load_state
-from transforms.loader.processes import WorkerPool
-from transforms.loader.threads import Loaded, load_on_threads
-from transforms.samplers import SAMPLERS, BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
-from transforms.samplers.base import check_count
-from transforms.samplers.batch_sampler import describe_sampler
+from beam_pipes.transforms.batching.collate import default_collate
+from beam_pipes.transforms.datasets.base import MapStyle, check_dataset, describe
+from beam_pipes.transforms.loader.fetching import load_examples, short
+from beam_pipes.transforms.loader.loader_state import Place, dump_state, load_state
+from beam_pipes.transforms.loader.processes import WorkerPool
+from beam_pipes.transforms.loader.threads import Loaded, load_on_threads
+from beam_pipes.transforms.samplers import SAMPLERS, BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+from beam_pipes.transforms.samplers.base import check_count
+from beam_pipes.transforms.samplers.batch_sampler import describe_sampler
 
 WORKER_TYPES = ("process", "thread")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from beam_pipes.errors import ExampleError
-from transforms.datasets.base import MapStyle
-from transforms.datasets.epoch import reading_epoch
+from beam_pipes.transforms.datasets.base import MapStyle
+from beam_pipes.transforms.datasets.epoch import reading_epoch
 
 
 def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[Any]:

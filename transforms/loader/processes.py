@@ -21,12 +21,12 @@ from typing import Any
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
 from beam_pipes.loader.waiting import LOOK_SECS, Waiting
-from transforms.datasets.base import MapStyle
-from transforms.loader.fetching import short
-from transforms.loader.interrupts import children_deaf_to_interrupts, interrupts_held_back
-from transforms.loader.threads import Loaded
-from transforms.loader.transport import encode, receive, send
-from transforms.loader.worker import Failure, serve
+from beam_pipes.transforms.datasets.base import MapStyle
+from beam_pipes.transforms.loader.fetching import short
+from beam_pipes.transforms.loader.interrupts import children_deaf_to_interrupts, interrupts_held_back
+from beam_pipes.transforms.loader.threads import Loaded
+from beam_pipes.transforms.loader.transport import encode, receive, send
+from beam_pipes.transforms.loader.worker import Failure, serve
 
 JOIN_SECS = 5.0
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from beam_pipes.loader.waiting import LOOK_SECS, Waiting
-from transforms.datasets.base import MapStyle
-from transforms.loader.fetching import load_examples, short
+from beam_pipes.transforms.datasets.base import MapStyle
+from beam_pipes.transforms.loader.fetching import load_examples, short
 
 Loaded = tuple[list[int], list[Any]]
 

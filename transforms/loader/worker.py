@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from beam_pipes.errors import ExampleError
-from transforms.loader.fetching import load_examples, short
-from transforms.loader.transport import encode, receive, send
+from beam_pipes.transforms.loader.fetching import load_examples, short
+from beam_pipes.transforms.loader.transport import encode, receive, send
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the modules of `transforms.fn` and `transforms.ops` offer: names of the table, loaded when they are used."""
+"""What the modules of `fn` and `ops` offer: names of the table, loaded when they are used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_pipes.graph.argument import nearest
 from beam_pipes.graph.functions import class_of, function_of
-from transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
+from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""Writes the `.pyi` files of `transforms.fn` and `transforms.ops` from the table of operators.
+"""Writes the `.pyi` files of `beam_pipes.transforms.fn` and `beam_pipes.transforms.ops` from the table of operators.
 
-`python -m transforms.operators.stubs` writes them; a test compares them with what would be written.
+`python -m beam_pipes.transforms.operators.stubs` writes them; a test compares them with what would be written.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from beam_pipes.graph.argument import Argument
 from beam_pipes.graph.functions import common_arguments, documentation
 from beam_pipes.graph.operator import Operator
-from transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
+from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
 
-_HEADER = '"""Made by `python -m transforms.operators.stubs` from the table of operators; not to be edited."""\n\n'
+_HEADER = (
+    '"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""\n\n'
+)
 
 # Name that an annotation may use → where it comes from, in the order of imports.
 _IMPORTS = (
@@ -64,7 +66,7 @@ def _imports(body: str, modules: list[str], room: str) -> str:
             if used:
                 lines.append(f"{prefix} {', '.join(used)}\n")
         if group == _GROUPS[-1]:
-            lines += [f"from transforms.{room} import {one} as {one}\n" for one in modules]
+            lines += [f"from beam_pipes.transforms.{room} import {one} as {one}\n" for one in modules]
         if lines:
             groups.append("".join(lines))
     return "\n".join(groups) + "\n"

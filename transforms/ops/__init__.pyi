@@ -1,4 +1,4 @@
-"""Made by `python -m transforms.operators.stubs` from the table of operators; not to be edited."""
+"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ from numpy.typing import DTypeLike
 
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.types import DALIDataType, DALIInterpType
-from transforms.ops import decoders as decoders
-from transforms.ops import random as random
-from transforms.ops import readers as readers
+from beam_pipes.transforms.ops import decoders as decoders
+from beam_pipes.transforms.ops import random as random
+from beam_pipes.transforms.ops import readers as readers
 
 class BrightnessContrast:
     """`brightness_shift * range + brightness * (centre + contrast * (x - centre))`, of every element.

@@ -1,7 +1,7 @@
-"""`ops.readers`: see `transforms.ops`."""
+"""`ops.readers`: see `beam_pipes.transforms.ops`."""
 
 from __future__ import annotations
 
-from transforms.operators.offered import classes
+from beam_pipes.transforms.operators.offered import classes
 
 __getattr__, __dir__ = classes(__name__, "readers")

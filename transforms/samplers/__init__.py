@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from beam_pipes.errors import UnknownNameError
-from transforms.samplers.base import IndexSampler as IndexSampler
-from transforms.samplers.base import Sampler as Sampler
-from transforms.samplers.batch_sampler import BatchSampler as BatchSampler
-from transforms.samplers.bucket_sampler import BucketSampler as BucketSampler
-from transforms.samplers.distributed_sampler import DistributedSampler as DistributedSampler
-from transforms.samplers.padding_waste import padding_waste as padding_waste
-from transforms.samplers.random_sampler import RandomSampler as RandomSampler
-from transforms.samplers.sequential_sampler import SequentialSampler as SequentialSampler
-from transforms.samplers.similar_length_sampler import (
+from beam_pipes.transforms.samplers.base import IndexSampler as IndexSampler
+from beam_pipes.transforms.samplers.base import Sampler as Sampler
+from beam_pipes.transforms.samplers.batch_sampler import BatchSampler as BatchSampler
+from beam_pipes.transforms.samplers.bucket_sampler import BucketSampler as BucketSampler
+from beam_pipes.transforms.samplers.distributed_sampler import DistributedSampler as DistributedSampler
+from beam_pipes.transforms.samplers.padding_waste import padding_waste as padding_waste
+from beam_pipes.transforms.samplers.random_sampler import RandomSampler as RandomSampler
+from beam_pipes.transforms.samplers.sequential_sampler import SequentialSampler as SequentialSampler
+from beam_pipes.transforms.samplers.similar_length_sampler import (
     PartialyRandomizedSimilarTimeLengthSampler as PartialyRandomizedSimilarTimeLengthSampler,
 )
-from transforms.samplers.subset_random_sampler import SubsetRandomSampler as SubsetRandomSampler
-from transforms.samplers.weighted_random_sampler import WeightedRandomSampler as WeightedRandomSampler
+from beam_pipes.transforms.samplers.subset_random_sampler import SubsetRandomSampler as SubsetRandomSampler
+from beam_pipes.transforms.samplers.weighted_random_sampler import WeightedRandomSampler as WeightedRandomSampler
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "batch": BatchSampler,

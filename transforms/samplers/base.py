@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.samplers.keyed_random import Indices, KeyedRandom
+from beam_pipes.transforms.samplers.keyed_random import Indices, KeyedRandom
 
 
 class Sampler:

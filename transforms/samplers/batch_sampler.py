@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.samplers.base import IndexSampler, Sampler, check_count
-from transforms.samplers.digests import digest_list
+from beam_pipes.transforms.samplers.base import IndexSampler, Sampler, check_count
+from beam_pipes.transforms.samplers.digests import digest_list
 
 
 class BatchSampler(Sampler):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from transforms.samplers.base import Sampler, check_count, check_lengths
-from transforms.samplers.digests import digest
-from transforms.samplers.keyed_random import Indices
+from beam_pipes.transforms.samplers.base import Sampler, check_count, check_lengths
+from beam_pipes.transforms.samplers.digests import digest
+from beam_pipes.transforms.samplers.keyed_random import Indices
 
 
 class BucketSampler(Sampler):

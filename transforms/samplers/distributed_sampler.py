@@ -9,11 +9,11 @@ import numpy as np
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.loader.world import TENSORFLOW, known_world
-from transforms.samplers.base import IndexSampler, Sampler, check_count, size_of
-from transforms.samplers.batch_sampler import describe_sampler
-from transforms.samplers.keyed_random import Indices
-from transforms.samplers.random_sampler import RandomSampler
-from transforms.samplers.sequential_sampler import SequentialSampler
+from beam_pipes.transforms.samplers.base import IndexSampler, Sampler, check_count, size_of
+from beam_pipes.transforms.samplers.batch_sampler import describe_sampler
+from beam_pipes.transforms.samplers.keyed_random import Indices
+from beam_pipes.transforms.samplers.random_sampler import RandomSampler
+from beam_pipes.transforms.samplers.sequential_sampler import SequentialSampler
 
 LAST = ("partial", "drop", "pad")
 

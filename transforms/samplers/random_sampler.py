@@ -6,8 +6,8 @@ from collections.abc import Sized
 from typing import Any
 
 from beam_pipes.errors import DatasetError
-from transforms.samplers.base import IndexSampler, check_count, size_of
-from transforms.samplers.keyed_random import Indices
+from beam_pipes.transforms.samplers.base import IndexSampler, check_count, size_of
+from beam_pipes.transforms.samplers.keyed_random import Indices
 
 
 class RandomSampler(IndexSampler):

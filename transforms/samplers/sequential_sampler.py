@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from transforms.samplers.base import IndexSampler, size_of
-from transforms.samplers.keyed_random import Indices
+from beam_pipes.transforms.samplers.base import IndexSampler, size_of
+from beam_pipes.transforms.samplers.keyed_random import Indices
 
 
 class SequentialSampler(IndexSampler):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError
-from transforms.audio import English, read_lexicon
-from transforms.audio.english import PHONEMES, SPELLINGS, pronounce
+from beam_pipes.transforms.audio import English, read_lexicon
+from beam_pipes.transforms.audio.english import PHONEMES, SPELLINGS, pronounce
 
 
 @pytest.mark.parametrize(

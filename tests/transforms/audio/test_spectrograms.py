@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError
-from transforms.audio import (
+from beam_pipes.transforms.audio import (
     AudioProcessor,
     LogMagnitude,
     StftOptions,

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from beam_pipes.errors import DatasetError
-from transforms.audio import AudioProcessor, read_wav, resample, write_wav
+from beam_pipes.transforms.audio import AudioProcessor, read_wav, resample, write_wav
 
 
 def sine(frequency, seconds, sample_rate):

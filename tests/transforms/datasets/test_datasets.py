@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError, ExampleError, ExampleIndexError
-from transforms import datasets
-from transforms.datasets import (
+from beam_pipes.transforms import datasets
+from beam_pipes.transforms.datasets import (
     CacheDataset,
     ChainDataset,
     Dataset,

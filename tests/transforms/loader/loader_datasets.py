@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from transforms.datasets import Dataset
+from beam_pipes.transforms.datasets import Dataset
 
 
 class Numbers(Dataset):

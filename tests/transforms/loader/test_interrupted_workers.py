@@ -13,9 +13,9 @@ from types import FrameType
 
 import pytest
 
-from transforms.loader import DataLoader
-from transforms.loader.interrupts import interrupts_held_back
-from transforms.loader.processes import WorkerPool
+from beam_pipes.transforms.loader import DataLoader
+from beam_pipes.transforms.loader.interrupts import interrupts_held_back
+from beam_pipes.transforms.loader.processes import WorkerPool
 
 CODE = [
     function.__code__

@@ -19,9 +19,15 @@ from hypothesis import strategies as st
 from loader_datasets import Numbers, Raising
 
 from beam_pipes.errors import DatasetError, ExampleError, LoaderError, StateMismatchError
-from transforms.datasets import CacheDataset, TransformDataset
-from transforms.loader import DataLoader
-from transforms.samplers import BatchSampler, BucketSampler, DistributedSampler, RandomSampler, WeightedRandomSampler
+from beam_pipes.transforms.datasets import CacheDataset, TransformDataset
+from beam_pipes.transforms.loader import DataLoader
+from beam_pipes.transforms.samplers import (
+    BatchSampler,
+    BucketSampler,
+    DistributedSampler,
+    RandomSampler,
+    WeightedRandomSampler,
+)
 
 WORKERS = [0, 1, 3]
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import transforms.parakeet
-from examples.speech import synthesize
-from transforms.parakeet import (
+import beam_pipes.transforms.parakeet
+from beam_pipes.transforms.parakeet import (
     AudioProcessor,
     DataLoader,
     Dataset,
@@ -20,6 +19,7 @@ from transforms.parakeet import (
     batch_text_id,
     dataset,
 )
+from examples.speech import synthesize
 
 
 class LJSpeechMetaData(Dataset):
@@ -134,7 +134,7 @@ def test_the_validation_set_is_the_first_records_in_order(corpus):
 
 
 def test_the_facade_offers_only_names_that_the_rooms_define():
-    offered = {name: value for name, value in vars(transforms.parakeet).items() if not name.startswith("_")}
+    offered = {name: value for name, value in vars(beam_pipes.transforms.parakeet).items() if not name.startswith("_")}
 
     assert {
         "DataLoader",
@@ -146,12 +146,12 @@ def test_the_facade_offers_only_names_that_the_rooms_define():
     } < set(offered)
     for name, value in offered.items():
         module = getattr(value, "__module__", getattr(value, "__name__", ""))
-        assert module.startswith("transforms."), name
+        assert module.startswith("beam_pipes.transforms."), name
 
 
 def test_the_loader_is_offered_beside_the_datasets_too():
-    from transforms import datasets
+    from beam_pipes.transforms import datasets
 
     assert DataLoader is datasets.DataLoader
-    with pytest.raises(AttributeError, match="^module 'transforms.datasets' has no attribute 'DataLoder'$"):
+    with pytest.raises(AttributeError, match="^module 'beam_pipes.transforms.datasets' has no attribute 'DataLoder'$"):
         _ = datasets.DataLoder

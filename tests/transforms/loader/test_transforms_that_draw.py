@@ -9,9 +9,9 @@ import pytest
 from loader_datasets import Numbers, jitter
 
 from beam_pipes.errors import DatasetError, ExampleError
-from transforms.datasets import CacheDataset, SubsetDataset, TransformDataset, current_epoch, reading_epoch
-from transforms.loader import DataLoader
-from transforms.samplers import DistributedSampler
+from beam_pipes.transforms.datasets import CacheDataset, SubsetDataset, TransformDataset, current_epoch, reading_epoch
+from beam_pipes.transforms.loader import DataLoader
+from beam_pipes.transforms.samplers import DistributedSampler
 
 
 def draws(loader):

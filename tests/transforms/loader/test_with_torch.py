@@ -6,10 +6,10 @@ import numpy as np
 from loader_datasets import Numbers
 from torch.utils import data
 
-from transforms.batching import batch_sequences
-from transforms.datasets import TransformDataset
-from transforms.loader import DataLoader
-from transforms.samplers import BucketSampler, DistributedSampler, RandomSampler
+from beam_pipes.transforms.batching import batch_sequences
+from beam_pipes.transforms.datasets import TransformDataset
+from beam_pipes.transforms.loader import DataLoader
+from beam_pipes.transforms.samplers import BucketSampler, DistributedSampler, RandomSampler
 
 
 def test_torch_iterates_our_dataset_in_the_order_of_our_samplers():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError, UnknownNameError
-from transforms.samplers import (
+from beam_pipes.transforms.samplers import (
     SAMPLERS,
     BatchSampler,
     BucketSampler,
@@ -25,8 +25,8 @@ from transforms.samplers import (
     padding_waste,
     sampler,
 )
-from transforms.samplers.base import IndexSampler
-from transforms.samplers.digests import digest
+from beam_pipes.transforms.samplers.base import IndexSampler
+from beam_pipes.transforms.samplers.digests import digest
 
 LENGTHS = st.lists(st.integers(0, 1000), max_size=150)
 SEEDS = st.integers(0, 2**64)

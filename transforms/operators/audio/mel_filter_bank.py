@@ -9,8 +9,8 @@ import numpy as np
 from beam_pipes.graph.argument import Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.audio.mel import SCALES, hz_to_mel, mel_to_hz
-from transforms.operators.generic.conversion import cast_to, placed_like
+from beam_pipes.transforms.audio.mel import SCALES, hz_to_mel, mel_to_hz
+from beam_pipes.transforms.operators.generic.conversion import cast_to, placed_like
 
 
 class MelFilterBank(Operator):

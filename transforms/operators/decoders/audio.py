@@ -11,8 +11,8 @@ from beam_pipes.extras import require
 from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.audio.resampling import resample
-from transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.audio.resampling import resample
+from beam_pipes.transforms.operators.generic.conversion import saturated
 
 
 class Audio(Operator):

@@ -7,7 +7,7 @@ from typing import Any
 from beam_pipes.graph.argument import Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.generic.conversion import saturated
 
 
 class Cast(Operator):

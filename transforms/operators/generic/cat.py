@@ -9,7 +9,7 @@ import numpy as np
 from beam_pipes.graph.argument import Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.axes import axes_in, positive_axes
+from beam_pipes.transforms.operators.generic.axes import axes_in, positive_axes
 
 
 class Cat(Operator):

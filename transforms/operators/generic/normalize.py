@@ -11,8 +11,8 @@ from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.axes import known_axes
-from transforms.operators.generic.conversion import cast_to, dtype_of, saturated
+from beam_pipes.transforms.operators.generic.axes import known_axes
+from beam_pipes.transforms.operators.generic.conversion import cast_to, dtype_of, saturated
 
 
 class Normalize(Operator):

@@ -12,8 +12,8 @@ from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.axes import known_axes
-from transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.generic.axes import known_axes
+from beam_pipes.transforms.operators.generic.conversion import saturated
 
 
 class Pad(Operator):

@@ -8,7 +8,7 @@ import numpy as np
 
 from beam_pipes.graph.argument import Constant
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.reshape import Reshape
+from beam_pipes.transforms.operators.generic.reshape import Reshape
 
 
 class Reinterpret(Reshape):

@@ -9,9 +9,9 @@ import numpy as np
 from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.axes import axes_in, positive_axes
-from transforms.operators.generic.conversion import saturated
-from transforms.operators.generic.windows import POLICIES, window
+from beam_pipes.transforms.operators.generic.axes import axes_in, positive_axes
+from beam_pipes.transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.generic.windows import POLICIES, window
 
 _BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 

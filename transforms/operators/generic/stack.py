@@ -9,7 +9,7 @@ import numpy as np
 from beam_pipes.graph.argument import Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.cat import agreed, joined
+from beam_pipes.transforms.operators.generic.cat import agreed, joined
 
 
 class Stack(Operator):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.generic.conversion import saturated
 
 POLICIES: Final = ("error", "pad", "trim_to_shape")
 

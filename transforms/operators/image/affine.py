@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_pipes.extras import require
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.generic.conversion import cast_to, placed_like, saturated
+from beam_pipes.transforms.operators.generic.conversion import cast_to, placed_like, saturated
 
 Array = np.ndarray[Any, Any]
 

@@ -9,8 +9,8 @@ import numpy as np
 from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.conversion import cast_to, dtype_of, saturated, value_range
-from transforms.operators.image.colours import middle_of
+from beam_pipes.transforms.operators.generic.conversion import cast_to, dtype_of, saturated, value_range
+from beam_pipes.transforms.operators.image.colours import middle_of
 
 
 class BrightnessContrast(Operator):

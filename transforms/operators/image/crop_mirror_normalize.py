@@ -8,9 +8,9 @@ import numpy as np
 
 from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.conversion import cast_to, saturated
-from transforms.operators.image.crop_window import Cropping
-from transforms.operators.image.spatial import layout_of
+from beam_pipes.transforms.operators.generic.conversion import cast_to, saturated
+from beam_pipes.transforms.operators.image.crop_window import Cropping
+from beam_pipes.transforms.operators.image.spatial import layout_of
 
 
 class CropMirrorNormalize(Cropping):

@@ -10,9 +10,9 @@ import numpy as np
 from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.conversion import cast_to, placed_like
-from transforms.operators.generic.windows import POLICIES, held, window
-from transforms.operators.image.spatial import image_layout
+from beam_pipes.transforms.operators.generic.conversion import cast_to, placed_like
+from beam_pipes.transforms.operators.generic.windows import POLICIES, held, window
+from beam_pipes.transforms.operators.image.spatial import image_layout
 
 ROUNDINGS: Final = ("round", "truncate")
 

@@ -7,7 +7,7 @@ from typing import Any
 from beam_pipes.graph.argument import Argument
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.image.spatial import image_layout, layout_of
+from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of
 
 
 class Flip(Operator):

@@ -13,12 +13,12 @@ from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.generic.conversion import cast_to, dtype_of, saturated
-from transforms.operators.image.resampling import nearest_places
-from transforms.operators.image.resized import resized
-from transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
-from transforms.operators.image.target_size import target_of
-from transforms.operators.image.window_weights import resampled_windows
+from beam_pipes.transforms.operators.generic.conversion import cast_to, dtype_of, saturated
+from beam_pipes.transforms.operators.image.resampling import nearest_places
+from beam_pipes.transforms.operators.image.resized import resized
+from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.target_size import target_of
+from beam_pipes.transforms.operators.image.window_weights import resampled_windows
 
 _DRAWS_EACH = 4
 

@@ -10,11 +10,11 @@ from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.generic.conversion import cast_to, dtype_of, placed_like, saturated
-from transforms.operators.image.resampling import always_stretched, weights
-from transforms.operators.image.resized import resized
-from transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
-from transforms.operators.image.target_size import MODES, target_of
+from beam_pipes.transforms.operators.generic.conversion import cast_to, dtype_of, placed_like, saturated
+from beam_pipes.transforms.operators.image.resampling import always_stretched, weights
+from beam_pipes.transforms.operators.image.resized import resized
+from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.target_size import MODES, target_of
 
 _SIZES = ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer")
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from beam_pipes.extras import require
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.generic.conversion import saturated
-from transforms.operators.image.exact_linear import linearly_resized
-from transforms.operators.image.resampling import always_stretched, nearest_places, resample, weights
-from transforms.operators.image.target_size import Target
+from beam_pipes.transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.image.exact_linear import linearly_resized
+from beam_pipes.transforms.operators.image.resampling import always_stretched, nearest_places, resample, weights
+from beam_pipes.transforms.operators.image.target_size import Target
 
 Array = np.ndarray[Any, Any]
 

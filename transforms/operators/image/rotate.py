@@ -9,9 +9,14 @@ from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.image.affine import rotation_canvas, rotation_map, warped
-from transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
-from transforms.operators.image.warp_affine import check_interpolation, known_size, output_size, warped_arrays
+from beam_pipes.transforms.operators.image.affine import rotation_canvas, rotation_map, warped
+from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.warp_affine import (
+    check_interpolation,
+    known_size,
+    output_size,
+    warped_arrays,
+)
 
 
 class Rotate(Operator):

@@ -10,9 +10,9 @@ from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.image.affine import INTERPOLATIONS, inverse, sampled, warped
-from transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
-from transforms.operators.image.target_size import rounded
+from beam_pipes.transforms.operators.image.affine import INTERPOLATIONS, inverse, sampled, warped
+from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.target_size import rounded
 
 
 class WarpAffine(Operator):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.graph.types import DALIInterpType
-from transforms.operators.generic.conversion import cast_to, placed_like
-from transforms.operators.image.resampling import FILTERS, always_stretched
+from beam_pipes.transforms.operators.generic.conversion import cast_to, placed_like
+from beam_pipes.transforms.operators.image.resampling import FILTERS, always_stretched
 
 _SINGLE = np.dtype("float32")
 

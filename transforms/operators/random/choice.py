@@ -11,7 +11,7 @@ from beam_pipes.graph.operator import Device
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.random.shapes import Drawing, drawn
+from beam_pipes.transforms.operators.random.shapes import Drawing, drawn
 
 
 class Choice(Drawing):

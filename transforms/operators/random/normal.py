@@ -10,8 +10,8 @@ from beam_pipes.graph.argument import Argument, Constant
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.conversion import saturated
-from transforms.operators.random.shapes import Drawing, drawn
+from beam_pipes.transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.random.shapes import Drawing, drawn
 
 
 class Normal(Drawing):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from beam_pipes.sources.files import Files
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourcePlan, SourceShard
-from transforms.operators.readers.labelled_files import Classes
+from beam_pipes.transforms.operators.readers.labelled_files import Classes
 
 if TYPE_CHECKING:
     from beam_pipes.sources.digest_cache import DigestCache

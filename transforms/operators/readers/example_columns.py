@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from beam_pipes.cache import messages
 from beam_pipes.cache.gather import overlapping_rows, take_runs
 from beam_pipes.graph.tfrecord import LISTS, TFRecordFeature, float32, string
-from transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
+from beam_pipes.transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
 
 Array = np.ndarray[Any, Any]
 Column = Any  # (n, …) where all samples have one shape, else a list of arrays

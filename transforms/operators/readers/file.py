@@ -15,8 +15,8 @@ from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.sources.files import FileContent
 from beam_pipes.sources.source import Source
-from transforms.operators.readers.classed_files import ClassedFiles
-from transforms.operators.readers.labelled_files import (
+from beam_pipes.transforms.operators.readers.classed_files import ClassedFiles
+from beam_pipes.transforms.operators.readers.labelled_files import (
     MEDIA_FILTERS,
     Classes,
     digest_of_files,

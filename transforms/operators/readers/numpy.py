@@ -15,7 +15,7 @@ from beam_pipes.graph.reader import Indices, Reader, RecordStore
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.sources.files import FileContent, Files
 from beam_pipes.sources.source import Source
-from transforms.operators.readers.labelled_files import digest_of_files, fits
+from beam_pipes.transforms.operators.readers.labelled_files import digest_of_files, fits
 
 
 class Numpy(Reader):

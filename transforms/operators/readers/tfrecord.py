@@ -20,8 +20,8 @@ from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.tfrecord import TFRecordFeature, string
 from beam_pipes.sources.source import Source
 from beam_pipes.sources.tfrecords import TFRecords
-from transforms.operators.readers.example_columns import LEAST_RECORDS, ExampleColumns, Template
-from transforms.operators.readers.tfrecord_index import file_bytes, record_places
+from beam_pipes.transforms.operators.readers.example_columns import LEAST_RECORDS, ExampleColumns, Template
+from beam_pipes.transforms.operators.readers.tfrecord_index import file_bytes, record_places
 
 Array = np.ndarray[Any, Any]
 

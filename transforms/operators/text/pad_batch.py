@@ -11,7 +11,7 @@ from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.tensor_list import TensorList
 from beam_pipes.graph.tensor_spec import TensorSpec
-from transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.generic.conversion import saturated
 
 
 class PadBatch(Operator):
