@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_pipes.building import Declaration as Declaration
     from beam_pipes.cache import Cache as Cache
     from beam_pipes.cache import FeatureSpec as FeatureSpec
     from beam_pipes.loader import Loader as Loader
-    from beam_pipes.offline import Declaration as Declaration
     from beam_pipes.on_device import DataLoader as DataLoader
     from beam_pipes.typed import DAGPipeline as DAGPipeline
     from beam_pipes.typed import Input as Input
@@ -26,7 +26,7 @@ _ROOM_OF_NAME = {
     "Cache": "cache",
     "DAGPipeline": "typed",
     "DataLoader": "on_device",
-    "Declaration": "offline",
+    "Declaration": "building",
     "FeatureSpec": "cache",
     "Input": "typed",
     "Loader": "loader",

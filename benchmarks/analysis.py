@@ -86,8 +86,8 @@ def run_bare(corpus: str, to: str) -> dict[str, Any]:
 
 def run_analysis(corpus: str, to: str) -> dict[str, Any]:
     """The analyzers of a declaration, in this process."""
-    from beam_pipes.offline.analysis.analyse import analyse
-    from beam_pipes.offline.plan import plan_input
+    from beam_pipes.building.analysis.analyse import analyse
+    from beam_pipes.building.plan import plan_input
     from benchmarks.analysis_stages import declaration
 
     made = declaration()
@@ -98,8 +98,8 @@ def run_analysis(corpus: str, to: str) -> dict[str, Any]:
 
 def found_by_analysis(to: str) -> dict[str, Any]:
     """What the analysis in a directory has found: read for comparison, outside of the time that is taken."""
-    from beam_pipes.offline.analysis.analysis_plan import plan_analysis
-    from beam_pipes.offline.plan import plan_input
+    from beam_pipes.building.analysis.analysis_plan import plan_analysis
+    from beam_pipes.building.plan import plan_input
     from benchmarks.analysis_stages import declaration
 
     made = declaration()

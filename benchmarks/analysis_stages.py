@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import Any
 
-from beam_pipes.offline import Declaration
+from beam_pipes.building import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.transforms.analyzers import Moments, Vocabulary
 from beam_pipes.transforms.dedup import ExactDuplicates

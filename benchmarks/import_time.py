@@ -15,7 +15,7 @@ ROOMS = (
     "beam_pipes.typed",
     "beam_pipes.cache",
     "beam_pipes.loader",
-    "beam_pipes.offline",
+    "beam_pipes.building",
     "beam_pipes.tasks",
 )
 

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Histogram, Pipeline
 from benchmarks import harness, loader_start
@@ -80,7 +80,7 @@ def write_files(root: Path, count: int) -> None:
 
 def plan_phase(work: Path) -> dict[str, Any]:
     """Plans, and plans again with the digests of the first time; then the request of a Beam job."""
-    from beam_pipes.offline.plan import make_plan
+    from beam_pipes.building.plan import make_plan
 
     made = declaration(str(work / "input"))
     (work / "planned").mkdir()  # so that digests of files are kept
@@ -95,9 +95,9 @@ def plan_phase(work: Path) -> dict[str, Any]:
 
 def job_phase(work: Path) -> dict[str, Any]:
     """The request of a Beam job for all shards."""
-    from beam_pipes.offline.plan import make_plan
-    from beam_pipes.offline.reference import DeclarationHandle
-    from beam_pipes.on_beam.job_size import job_graph_bytes
+    from beam_pipes.beam.job_size import job_graph_bytes
+    from beam_pipes.building.plan import make_plan
+    from beam_pipes.building.reference import DeclarationHandle
 
     plan = make_plan(declaration(str(work / "input")), work / "planned")
     started = time.perf_counter()
@@ -107,11 +107,11 @@ def job_phase(work: Path) -> dict[str, Any]:
 
 def publish_phase(work: Path, records: int, shards: int) -> dict[str, Any]:
     """Publishes a snapshot whose completions are copies of one real shard's."""
+    from beam_pipes.building.commit import commit
+    from beam_pipes.building.completion import completion_path, find_completion
+    from beam_pipes.building.plan import make_plan, prepare
+    from beam_pipes.building.shard_job import ShardJob
     from beam_pipes.cache import Cache
-    from beam_pipes.offline.commit import commit
-    from beam_pipes.offline.completion import completion_path, find_completion
-    from beam_pipes.offline.plan import make_plan, prepare
-    from beam_pipes.offline.shard_job import ShardJob
 
     per_shard = records // shards
     one = work / "one"

@@ -92,7 +92,7 @@ def build_ours(corpus: str, to: str, workers: int | None, seqio_files: bool = Fa
     from beam_pipes.cache import Cache
     from beam_pipes.runners.cache_tasks import cache_tasks
     from beam_pipes.runners.options import LocalOptions
-    from beam_pipes.tasks.cache_statistics import split_statistics
+    from beam_pipes.tasks.caches.cache_statistics import split_statistics
 
     started, cpu_started = time.perf_counter(), _cpu_secs()
     cache_tasks(

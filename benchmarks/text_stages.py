@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
 

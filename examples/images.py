@@ -17,8 +17,8 @@ import numpy as np
 from PIL import Image
 
 from beam_pipes import graph
+from beam_pipes.building import Declaration
 from beam_pipes.graph import GraphIterator, pipeline_def
-from beam_pipes.offline import Declaration
 from beam_pipes.transforms import fn
 
 ROOT = ".demo/images"

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import pretty_midi
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache.messages import SequenceExample
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import FileContent, Files
 from beam_pipes.typed import (
     Counter,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import FileContent, Files
 from beam_pipes.typed import DAGPipeline, Histogram, Input, Output, Pipeline, RandomPartition
 

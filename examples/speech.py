@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
+from beam_pipes.map_style.batching import batch_spec, batch_text_id
+from beam_pipes.map_style.datasets import Dataset, TransformDataset, dataset
+from beam_pipes.map_style.loader import DataLoader
 from beam_pipes.transforms.audio import AudioProcessor, English, LogMagnitude, write_wav
-from beam_pipes.transforms.batching import batch_spec, batch_text_id
-from beam_pipes.transforms.datasets import Dataset, TransformDataset, dataset
-from beam_pipes.transforms.loader import DataLoader
 
 SAMPLE_RATE = 22050
 SPEAKER = "ljspeech"

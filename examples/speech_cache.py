@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.engine.asset import Asset
+from beam_pipes.identity.asset import Asset
 from beam_pipes.loader import random_access
-from beam_pipes.offline import Declaration
+from beam_pipes.map_style.datasets import TransformDataset, dataset
+from beam_pipes.map_style.loader import DataLoader
+from beam_pipes.map_style.samplers import BatchSampler, BucketSampler, RandomSampler, padding_waste
 from beam_pipes.sources import FileContent, Files
-from beam_pipes.transforms.datasets import TransformDataset, dataset
-from beam_pipes.transforms.loader import DataLoader
-from beam_pipes.transforms.samplers import BatchSampler, BucketSampler, RandomSampler, padding_waste
 from beam_pipes.typed import Histogram, Pipeline
 from examples.speech import SPEAKER, Example, LJSpeechCollector, LJSpeechMetaData, Transform
 

@@ -22,8 +22,8 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.sources": "where records come from",
         "beam_pipes.analysis": "passes over all records before the map pass",
         "beam_pipes.tft": "tensorflow-transform: learned in builds, applied in loaders and at serving",
-        "beam_pipes.offline": "declarations",
-        "beam_pipes.on_beam": "declarations as PTransforms",
+        "beam_pipes.building": "declarations",
+        "beam_pipes.beam": "declarations as PTransforms",
         "beam_pipes.cache": "the cache at rest",
         "beam_pipes.loader": "batches, order, state, packing, mixtures",
         "beam_pipes.on_device": "tf.data, JAX, torch",
@@ -34,13 +34,13 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.export": "snapshots in other formats",
         "beam_pipes.runners": "who runs a build",
         "beam_pipes.transforms.audio": "sound",
-        "beam_pipes.transforms.batching": "batch functions",
+        "beam_pipes.map_style.batching": "batch functions",
         "beam_pipes.transforms.by_key": "samples and splits by key",
         "beam_pipes.transforms.converters": "feature converters",
-        "beam_pipes.transforms.datasets": "map-style datasets",
+        "beam_pipes.map_style.datasets": "map-style datasets",
         "beam_pipes.transforms.dedup": "duplicates",
-        "beam_pipes.transforms.loader": "the map-style loader",
-        "beam_pipes.transforms.samplers": "samplers",
+        "beam_pipes.map_style.loader": "the map-style loader",
+        "beam_pipes.map_style.samplers": "samplers",
     }
 )
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from beam_pipes.offline.analysis.analyse import Analysed, analyse
-from beam_pipes.offline.analysis.analysis_job import AnalysisJob
-from beam_pipes.offline.analysis.analysis_task import AnalysisTask
-from beam_pipes.offline.analysis.analysis_task_list import remove_analysis_tasks
-from beam_pipes.offline.analysis.analysis_workers import run_in_processes
-from beam_pipes.offline.leftovers import remove_temporaries
-from beam_pipes.offline.plan import PlannedInput
-from beam_pipes.offline.reference import DeclarationHandle
-from beam_pipes.offline.shard_figures import ShardFigures, StageFigures
-from beam_pipes.offline.write_errors import writing
+from beam_pipes.building.analysis.analyse import Analysed, analyse
+from beam_pipes.building.analysis.analysis_job import AnalysisJob
+from beam_pipes.building.analysis.analysis_task import AnalysisTask
+from beam_pipes.building.analysis.analysis_task_list import remove_analysis_tasks
+from beam_pipes.building.analysis.analysis_workers import run_in_processes
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.plan import PlannedInput
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.shard_figures import ShardFigures, StageFigures
+from beam_pipes.building.write_errors import writing
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Counts, Progress
 from beam_pipes.runners.stall_watch import StallWatch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from beam_pipes.building.analysis.analysis_task import AnalysisTask
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.errors import AnalysisError
-from beam_pipes.offline.analysis.analysis_task import AnalysisTask
-from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.runners.beam_pipeline import beam_pipeline
 from beam_pipes.runners.options import BeamOptions
 
@@ -19,7 +19,7 @@ def run_analysis_on_beam(
     Ctrl-C cancels the job.
     """
     with beam_pipeline(options) as (pipeline, beam_args):
-        from beam_pipes.on_beam.analyse_shards import analysis_graph
+        from beam_pipes.beam.analyse_shards import analysis_graph
 
         analysis_graph(pipeline, handle, root, tasks)
         result = pipeline.run()

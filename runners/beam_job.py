@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from beam_pipes.building.completion import read_completion
+from beam_pipes.building.plan import BuildPlan
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.shard_figures import ShardFigures
+from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import BeamPipesError, BuildError
-from beam_pipes.offline.completion import read_completion
-from beam_pipes.offline.plan import BuildPlan
-from beam_pipes.offline.reference import DeclarationHandle
-from beam_pipes.offline.shard_figures import ShardFigures
-from beam_pipes.offline.shard_task import ShardTask
 from beam_pipes.runners.beam_pipeline import beam_pipeline
 from beam_pipes.runners.options import BeamOptions
 from beam_pipes.runners.progress import Counts, Progress
@@ -38,7 +38,7 @@ def run_beam(
     Progress comes from the completions of source shards, which are the same on every runner. Ctrl-C cancels the job.
     """
     with beam_pipeline(options) as (pipeline, beam_args):
-        from beam_pipes.on_beam import build_graph
+        from beam_pipes.beam import build_graph
 
         build_graph(pipeline, handle, plan.header, tasks)
         follower = _Follower(plan, counts, progress)

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from beam_pipes.building.workers.interpreter import python_path
 from beam_pipes.errors import BeamPipesError, BuildError
 from beam_pipes.extras import require
-from beam_pipes.offline.interpreter import python_path
 from beam_pipes.runners.error_in_words import error_in_words
 from beam_pipes.runners.options import BeamOptions
 

@@ -6,20 +6,20 @@ import dataclasses
 import os
 import time
 
+from beam_pipes.building.analysis.analyse import Analysed
+from beam_pipes.building.care.takedown import look_up_published
+from beam_pipes.building.commit import assets_are_there, link_assets
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import require_new_versions
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.lock import build_lock
+from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.reference import DeclarationHandle, load_declaration
+from beam_pipes.building.saved_plan import SavedPlan
+from beam_pipes.building.uses import mark_finished
 from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.engine.account import Account
-from beam_pipes.offline.analysis.analyse import Analysed
-from beam_pipes.offline.analysis.uses import mark_finished
-from beam_pipes.offline.commit import assets_are_there, link_assets
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.declaration_fingerprint import require_new_versions
-from beam_pipes.offline.leftovers import remove_temporaries
-from beam_pipes.offline.lock import build_lock
-from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
-from beam_pipes.offline.reference import DeclarationHandle, load_declaration
-from beam_pipes.offline.saved_plan import SavedPlan
-from beam_pipes.offline.takedown import look_up_published
 from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.execution import execute
 from beam_pipes.runners.options import BeamOptions, LocalOptions

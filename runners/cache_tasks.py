@@ -8,22 +8,22 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
+from beam_pipes.building.declaration_fingerprint import explain_change
+from beam_pipes.building.lock import build_lock
+from beam_pipes.building.plan import make_plan
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StaleCacheError
-from beam_pipes.offline.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
-from beam_pipes.offline.declaration_fingerprint import explain_change
-from beam_pipes.offline.lock import build_lock
-from beam_pipes.offline.plan import make_plan
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Progress
 from beam_pipes.runners.task_declarations import task_declaration
 from beam_pipes.tasks import Task, TaskRegistry
-from beam_pipes.tasks.building.task_reference import import_modules
-from beam_pipes.tasks.cache_dirs import get_task_dir_from_name
-from beam_pipes.tasks.cache_sidecars import write_seqio_sidecars
+from beam_pipes.tasks.caches.cache_dirs import get_task_dir_from_name
+from beam_pipes.tasks.caches.cache_sidecars import write_seqio_sidecars
+from beam_pipes.tasks.caches.task_cache import COMPLETED, MANIFEST
+from beam_pipes.tasks.caches.task_reference import import_modules
 from beam_pipes.tasks.registry import did_you_mean
-from beam_pipes.tasks.task_cache import COMPLETED, MANIFEST
 
 Outcome = Literal["built", "up to date", "skipped", "failed"]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.runners.local_files import local_cache, local_input
 from beam_pipes.runners.options import BeamOptions, Planned
 

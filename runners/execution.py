@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from beam_pipes.building.commit import commit, write_build_record
+from beam_pipes.building.leftovers import remove_snapshot
+from beam_pipes.building.plan import BuildPlan
+from beam_pipes.building.reading import SOURCE
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.shard_output import WRITE
+from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.cache.storage import HeldLock
-from beam_pipes.offline.commit import commit, write_build_record
-from beam_pipes.offline.leftovers import remove_snapshot
-from beam_pipes.offline.plan import BuildPlan
-from beam_pipes.offline.reading import SOURCE
-from beam_pipes.offline.reference import DeclarationHandle
-from beam_pipes.offline.shard_output import WRITE
-from beam_pipes.offline.shard_task import ShardReport, ShardTask
 from beam_pipes.runners.local import run_local
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Counts, Progress

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.extras import require
 from beam_pipes.tasks import Task
-from beam_pipes.tasks.examples import normalised
+from beam_pipes.tasks.in_python.examples import normalised
 from beam_pipes.tasks.inspection import TracedStage, trace_task
 from beam_pipes.transforms.converters import FeatureConverter, converter_named
 

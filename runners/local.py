@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from beam_pipes.offline.leftovers import remove_temporaries
-from beam_pipes.offline.record_limits import record_limits
-from beam_pipes.offline.reference import DeclarationHandle
-from beam_pipes.offline.shard_figures import ShardFigures
-from beam_pipes.offline.shard_job import ShardJob
-from beam_pipes.offline.shard_task import BuildHeader, ShardReport, ShardTask
-from beam_pipes.offline.worker_pool import WorkerPool, now_and_then
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.record_limits import record_limits
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.shard_figures import ShardFigures
+from beam_pipes.building.shard_job import ShardJob
+from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
+from beam_pipes.building.workers.worker_pool import WorkerPool, now_and_then
 from beam_pipes.runners.progress import Counts, Progress
 from beam_pipes.runners.stall_watch import StallWatch
 

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.reference import DeclarationHandle
 
 
 class Planned(Protocol):

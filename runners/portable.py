@@ -14,8 +14,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.runners.endpoint import is_this_machine, require_endpoint
 from beam_pipes.runners.job_server import require_job_server
 from beam_pipes.runners.local_files import local_cache, local_input

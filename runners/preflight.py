@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from beam_pipes.building.checks import find_faults, raise_faults
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.reference import DeclarationHandle, load_declaration
+from beam_pipes.building.shard_task import BuildHeader
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, PlanError
-from beam_pipes.offline.checks import find_faults, raise_faults
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.reference import DeclarationHandle, load_declaration
-from beam_pipes.offline.shard_task import BuildHeader
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 
 # What Dataflow takes, the tightest limit of the services that Beam knows.
@@ -64,7 +64,7 @@ def graph_bytes(handle: DeclarationHandle, declaration: Declaration, to: str | o
     from beam_pipes.extras import require
 
     require("apache_beam", purpose="the runner")
-    from beam_pipes.on_beam.job_size import job_graph_bytes
+    from beam_pipes.beam.job_size import job_graph_bytes
 
     specs = {split: declaration.declared_spec(split) for split in declaration.splits}
     header = BuildHeader(

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
 
+from beam_pipes.building.shard_figures import ShardFigures, StageFigures
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.shard_figures import ShardFigures, StageFigures
 
 # JSON lines are for logs: one every few seconds tells as much as many.
 JSON_EVERY_SECS = 2.0

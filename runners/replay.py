@@ -7,15 +7,10 @@ import os
 import time
 from collections.abc import Mapping
 
-from beam_pipes.cache import Cache
-from beam_pipes.cache.lineage import decode_lineage, lineage_file
-from beam_pipes.cache.publish import snapshot_directory
-from beam_pipes.cache.storage import directory_path, storage_for
-from beam_pipes.engine.account import Account
-from beam_pipes.errors import CodeChangedError, ReplayError
-from beam_pipes.offline.completion import Completion, files_are_there, read_completion
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.declaration_fingerprint import (
+from beam_pipes.building.care.takedown import look_up_published
+from beam_pipes.building.completion import Completion, files_are_there, read_completion
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import (
     DECLARATION,
     SOURCE,
     DeclarationFingerprint,
@@ -23,14 +18,19 @@ from beam_pipes.offline.declaration_fingerprint import (
     explain_change,
     read_fingerprint,
 )
-from beam_pipes.offline.leftovers import remove_temporaries
-from beam_pipes.offline.lock import build_lock
-from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
-from beam_pipes.offline.reference import DeclarationHandle, load_declaration
-from beam_pipes.offline.replay_output import prior_letters, replayed_letters
-from beam_pipes.offline.reuse import link_shard
-from beam_pipes.offline.shard_task import Prior, ShardTask
-from beam_pipes.offline.takedown import look_up_published
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.lock import build_lock
+from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.reference import DeclarationHandle, load_declaration
+from beam_pipes.building.replay_output import prior_letters, replayed_letters
+from beam_pipes.building.reuse import link_shard
+from beam_pipes.building.shard_task import Prior, ShardTask
+from beam_pipes.cache import Cache
+from beam_pipes.cache.lineage import decode_lineage, lineage_file
+from beam_pipes.cache.publish import snapshot_directory
+from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import CodeChangedError, ReplayError
 from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.execution import execute
 from beam_pipes.runners.options import LocalOptions

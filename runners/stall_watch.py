@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from beam_pipes.offline.worker_pool import HasShard, files_of
+from beam_pipes.building.workers.worker_pool import HasShard, files_of
 
 # The thread that watches may be writing to a standard error that nobody reads.
 _JOIN_SECS = 5.0

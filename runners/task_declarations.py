@@ -6,16 +6,16 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
+from beam_pipes.building.reading import graph_runner, read_batches
 from beam_pipes.cache.spec import Encoding, ExampleSpec
 from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import TaskError
-from beam_pipes.offline.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
-from beam_pipes.offline.reading import graph_runner, read_batches
 from beam_pipes.tasks import Task
-from beam_pipes.tasks.building import SplitSteps, TaskReference, TaskSource, TaskSteps
-from beam_pipes.tasks.fingerprints import fingerprint_digests
-from beam_pipes.tasks.learned_transform import TRANSFORM_FN
-from beam_pipes.tasks.offline import cached_spec
+from beam_pipes.tasks.caches import SplitSteps, TaskReference, TaskSource, TaskSteps
+from beam_pipes.tasks.caches.fingerprints import fingerprint_digests
+from beam_pipes.tasks.caches.offline import cached_spec
+from beam_pipes.tasks.in_tensorflow.learned_transform import TRANSFORM_FN
 from beam_pipes.tft import RawFeatures, TransformFn
 
 # Validation and test data are no part of what is learned.

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 BASE = {"errors", "extras"}
 CACHE = {"cache"} | BASE
-ENGINE = {"engine"} | CACHE
+ENGINE = {"engine", "identity"} | CACHE
 SOURCES = {"sources"} | CACHE
 DECLARATIONS = {"typed", "graph", "tasks"}
 
@@ -25,26 +25,29 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "extras": {"errors"},
     "cache": BASE,
-    "engine": ENGINE,
+    "identity": {"engine"} | CACHE,
+    "engine": {"engine"} | CACHE,
     "sources": SOURCES | ENGINE,
     "analysis": ENGINE,
     "loader": CACHE,
     "typed": ENGINE | SOURCES,
-    "graph": ENGINE | SOURCES | {"typed", "loader", "offline"},
+    "graph": ENGINE | SOURCES | {"typed", "loader", "building"},
     "tasks": ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"},
     "evaluation": {"tasks"} | CACHE,
-    "offline": ENGINE | SOURCES | {"analysis"},
-    "on_beam": ENGINE | SOURCES | DECLARATIONS | {"analysis", "offline"},
+    "building": ENGINE | SOURCES | {"analysis"},
+    "beam": ENGINE | SOURCES | DECLARATIONS | {"analysis", "building"},
     "on_device": {"loader", "graph"} | CACHE,
-    "transforms": ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader"},
+    "transforms": ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"},
+    # What has a length and can be indexed: datasets, samplers, batch functions, and their loader.
+    "map_style": CACHE | {"loader"},
     "tft": ENGINE | {"analysis", "typed"},
     # Chaos for users' declarations: above everything that builds, below the command line, which offers it.
-    "testing": ENGINE | SOURCES | {"analysis", "offline", "on_beam"},
+    "testing": ENGINE | SOURCES | {"analysis", "building", "beam"},
     "export": CACHE,
     # Pages and comparisons for people, of what is published: above what builds and what plans rows.
-    "report": ENGINE | SOURCES | {"analysis", "offline", "loader"},
+    "report": ENGINE | SOURCES | {"analysis", "building", "loader"},
     # Watches loaders of every kind, and measures their stages.
-    "telemetry": CACHE | {"loader", "on_device", "transforms"},
+    "telemetry": CACHE | {"loader", "on_device", "map_style"},
     "runners": ENGINE
     | SOURCES
     | DECLARATIONS
@@ -52,8 +55,8 @@ ALLOWED: dict[str, set[str]] = {
         "analysis",
         "export",
         "loader",
-        "offline",
-        "on_beam",
+        "building",
+        "beam",
         "on_device",
         "report",
         "telemetry",
@@ -64,15 +67,15 @@ ALLOWED: dict[str, set[str]] = {
     # The facade under SeqIO's module name offers what seqio offers, converters and evaluation included.
     "seqio": DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "seqio"},
     # The package itself loads names when they are first used.
-    "beam_pipes": {"cache", "loader", "offline", "on_device", "typed"},
+    "beam_pipes": {"cache", "loader", "building", "on_device", "typed"},
 }
 
 # Module → where it may be imported at the top of a file, and where inside of functions ("" is anywhere).
 HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # tensorflow-transform learns by pipelines of its own, in one file that is imported when it does.
     "apache_beam": (
-        ("beam_pipes/on_beam", "beam_pipes/tft/beam_passes.py"),
-        ("beam_pipes/on_beam", "beam_pipes/tft/beam_passes.py", "beam_pipes/testing", "runners"),
+        ("beam_pipes/beam", "beam_pipes/tft/beam_passes.py"),
+        ("beam_pipes/beam", "beam_pipes/tft/beam_passes.py", "beam_pipes/testing", "runners"),
     ),
     "jax": (("beam_pipes/on_device",), ("beam_pipes/on_device",)),
     "torch": (("beam_pipes/on_device",), ("beam_pipes/on_device",)),
@@ -102,7 +105,7 @@ HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 # What importing a room's package may load of these.
 WATCHED = ["apache_beam", "jax", "tensorflow", "torch", "tensorflow_transform", "pyarrow", "grain"]
-LOADS = {"on_beam": {"apache_beam", "pyarrow"}}
+LOADS = {"beam": {"apache_beam", "pyarrow"}}
 
 
 class Import(NamedTuple):
@@ -236,13 +239,13 @@ def test_the_table_has_no_cycle() -> None:
     ("path", "source", "is_breach"),
     [
         ("beam_pipes/typed/x.py", "from beam_pipes.transforms.text import split", True),
-        ("beam_pipes/typed/x.py", "def f():\n  import beam_pipes.on_beam.lower", True),
+        ("beam_pipes/typed/x.py", "def f():\n  import beam_pipes.beam.lower", True),
         ("beam_pipes/typed/x.py", "from beam_pipes import on_device", True),
-        ("beam_pipes/typed/x.py", "from ..on_beam import lower", True),
+        ("beam_pipes/typed/x.py", "from ..beam import lower", True),
         ("beam_pipes/typed/x.py", "from beam_pipes.engine.graph import Graph", False),
         ("beam_pipes/typed/x.py", "from .key import Key", False),
-        ("beam_pipes/on_beam/x.py", "import beam_pipes.on_device", True),
-        ("beam_pipes/on_device/x.py", "from beam_pipes.on_beam import lower", True),
+        ("beam_pipes/beam/x.py", "import beam_pipes.on_device", True),
+        ("beam_pipes/on_device/x.py", "from beam_pipes.beam import lower", True),
         ("beam_pipes/cache/x.py", "from beam_pipes.runners.cli import main", True),
         ("beam_pipes/cache/x.py", "import tensorflow as tf", True),
         ("beam_pipes/cache/x.py", "try:\n  import tensorflow.io\nexcept ImportError: pass", True),
@@ -256,7 +259,7 @@ def test_the_table_has_no_cycle() -> None:
         ("transforms/x.py", "from google.protobuf import message", False),
         ("runners/x.py", "import apache_beam", True),
         ("runners/x.py", "def f():\n  import apache_beam", False),
-        ("beam_pipes/on_beam/x.py", "import apache_beam as beam", False),
+        ("beam_pipes/beam/x.py", "import apache_beam as beam", False),
         ("beam_pipes/on_device/x.py", "import jax", False),
     ],
 )

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from beam_pipes.analysis.accumulator import Accumulator
 from beam_pipes.analysis.result import Result
-from beam_pipes.engine.asset import Asset
 from beam_pipes.engine.graph import Graph, Stage, graph_of
 from beam_pipes.engine.signature import describe
 from beam_pipes.errors import DeclarationError
+from beam_pipes.identity.asset import Asset
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 

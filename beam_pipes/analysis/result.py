@@ -9,8 +9,8 @@ import tempfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_pipes.cache.storage import is_remote, storage_for
-from beam_pipes.engine.asset import Asset
 from beam_pipes.errors import AnalysisError
+from beam_pipes.identity.asset import Asset
 
 if TYPE_CHECKING:
     from beam_pipes.analysis.analyzer import Analyzer

@@ -17,7 +17,7 @@ from beam_pipes.evaluation.sequence_lengths import (
     settle,
 )
 from beam_pipes.extras import require
-from beam_pipes.tasks.examples import examples_from_dataset
+from beam_pipes.tasks.in_python.examples import examples_from_dataset
 from beam_pipes.tasks.task import Task
 
 Example = Mapping[str, Any]

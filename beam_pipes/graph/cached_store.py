@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import explain_change, fingerprint_declaration, read_fingerprint
 from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import GraphError, StaleCacheError
 from beam_pipes.graph.cut import OfflinePart
@@ -15,8 +17,6 @@ from beam_pipes.graph.offline import RECORD_FEATURE, feature_name
 from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.reader import Indices, NumberedRecords
 from beam_pipes.graph.tensor_list import TensorList
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.declaration_fingerprint import explain_change, fingerprint_declaration, read_fingerprint
 
 
 class CachedStore(NumberedRecords):

@@ -6,11 +6,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from beam_pipes.engine.canonical import canonical, qualified_name
 from beam_pipes.errors import DeclarationError
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.reader import Reader
+from beam_pipes.identity.canonical import canonical, qualified_name
 
 if TYPE_CHECKING:
     from beam_pipes.graph.pipeline import Pipeline

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.engine.graph import Graph, Ref, Unit
 from beam_pipes.engine.record_context import current_context
@@ -24,7 +25,6 @@ from beam_pipes.graph.operator_node import OperatorNode
 from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.samples import Records, Samples
 from beam_pipes.graph.tensor_list import TensorList
-from beam_pipes.offline.declaration import Declaration
 from beam_pipes.sources.source import Source
 
 #: The feature that holds the name of the record: what draws behind the cut are keyed by.

@@ -28,8 +28,8 @@ from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 
 if TYPE_CHECKING:
+    from beam_pipes.building.declaration import Declaration
     from beam_pipes.graph.cached_store import CachedStore
-    from beam_pipes.offline.declaration import Declaration
 
 
 class Pipeline(GraphDefinition):

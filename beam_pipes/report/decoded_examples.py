@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building.care.trace import trace_record
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import BeamPipesError
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.trace import trace_record
 from beam_pipes.report.shown_value import shown_bytes, shown_value
 from beam_pipes.report.source_records import source_records
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache.output_file import writing_to
 from beam_pipes.cache.publish import REPORT as REPORT
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.histogram import Histogram
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.declaration_fingerprint import read_fingerprint
 from beam_pipes.report.decoded_examples import decoded_examples
 from beam_pipes.report.graph_layout import lay_out
 from beam_pipes.report.histogram_bars import Bar, bars_of, bars_of_values

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from beam_pipes.building.declaration_fingerprint import explain_change, read_fingerprint
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.split_manifest import SplitManifest
 from beam_pipes.engine.account import Account
-from beam_pipes.offline.declaration_fingerprint import explain_change, read_fingerprint
 from beam_pipes.report.drift import Drift
 from beam_pipes.report.feature_drift import drifts
 

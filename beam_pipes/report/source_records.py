@@ -6,8 +6,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.lineage_reader import split_id
-from beam_pipes.offline.declaration import Declaration
 from beam_pipes.sources.digest_cache import DigestCache
 from beam_pipes.sources.source import SourceShard
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint
 from beam_pipes.engine.account import Account, UnitAccount
-from beam_pipes.offline.declaration_fingerprint import DeclarationFingerprint
 
 SOURCE = "source"
 

@@ -30,7 +30,7 @@ HOMES = {
     "TextLineDataSource": "beam_pipes.tasks.sources.text_line_source",
     "TfdsDataSource": "beam_pipes.tasks.sources.tfds_source",
     "Vocabulary": "beam_pipes.tasks.vocabularies.vocabulary",
-    "get_dataset": "beam_pipes.tasks.model_dataset",
+    "get_dataset": "beam_pipes.tasks.in_tensorflow.model_dataset",
     "get_mixture_or_task": "beam_pipes.tasks.lookup",
     "get_subtasks": "beam_pipes.tasks.lookup",
     "maybe_get_mixture_or_task": "beam_pipes.tasks.lookup",

@@ -9,18 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.cache_dirs import add_global_cache_dirs as add_global_cache_dirs
-    from beam_pipes.tasks.cache_dirs import get_global_cache_dirs as get_global_cache_dirs
-    from beam_pipes.tasks.cache_dirs import set_global_cache_dirs as set_global_cache_dirs
     from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder as CacheDatasetPlaceholder
-    from beam_pipes.tasks.cache_sidecars import write_seqio_sidecars as write_seqio_sidecars
-    from beam_pipes.tasks.dataset_map import map_over_dataset as map_over_dataset
+    from beam_pipes.tasks.caches.cache_dirs import add_global_cache_dirs as add_global_cache_dirs
+    from beam_pipes.tasks.caches.cache_dirs import get_global_cache_dirs as get_global_cache_dirs
+    from beam_pipes.tasks.caches.cache_dirs import set_global_cache_dirs as set_global_cache_dirs
+    from beam_pipes.tasks.caches.cache_sidecars import write_seqio_sidecars as write_seqio_sidecars
+    from beam_pipes.tasks.caches.offline import task_declaration_parts as task_declaration_parts
     from beam_pipes.tasks.features import ContinuousFeature as ContinuousFeature
     from beam_pipes.tasks.features import Feature as Feature
     from beam_pipes.tasks.features import PassThroughFeature as PassThroughFeature
-    from beam_pipes.tasks.loading.loading_plan import LoadingPlan as LoadingPlan
-    from beam_pipes.tasks.loading.plan_loading import get_loader as get_loader
-    from beam_pipes.tasks.loading.plan_loading import plan_loading as plan_loading
+    from beam_pipes.tasks.in_python.loading_plan import LoadingPlan as LoadingPlan
+    from beam_pipes.tasks.in_python.plan_loading import get_loader as get_loader
+    from beam_pipes.tasks.in_python.plan_loading import plan_loading as plan_loading
+    from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset as map_over_dataset
+    from beam_pipes.tasks.in_tensorflow.model_dataset import get_dataset as get_dataset
     from beam_pipes.tasks.lookup import get_mixture_or_task as get_mixture_or_task
     from beam_pipes.tasks.lookup import get_subtasks as get_subtasks
     from beam_pipes.tasks.lookup import maybe_get_mixture_or_task as maybe_get_mixture_or_task
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.mixing_rates import mixing_rate_num_examples as mixing_rate_num_examples
     from beam_pipes.tasks.mixing_rates import unimax_rates as unimax_rates
     from beam_pipes.tasks.mixture import Mixture as Mixture
-    from beam_pipes.tasks.model_dataset import get_dataset as get_dataset
-    from beam_pipes.tasks.offline import task_declaration_parts as task_declaration_parts
     from beam_pipes.tasks.provider import DatasetProviderBase as DatasetProviderBase
     from beam_pipes.tasks.provider import ShardInfo as ShardInfo
     from beam_pipes.tasks.provider import SourceInfo as SourceInfo
@@ -70,7 +70,7 @@ _MODULE_OF = {
     "FileDataSource": "sources.file_source",
     "FullCodepointVocabulary": "vocabularies",
     "FunctionDataSource": "sources.function_source",
-    "LoadingPlan": "loading.loading_plan",
+    "LoadingPlan": "in_python.loading_plan",
     "Mixture": "mixture",
     "MixtureRegistry": "registry",
     "PartialCodepointVocabulary": "vocabularies",
@@ -88,22 +88,22 @@ _MODULE_OF = {
     "TokenizersVocabulary": "vocabularies",
     "UnigramVocabulary": "vocabularies",
     "Vocabulary": "vocabularies",
-    "add_global_cache_dirs": "cache_dirs",
-    "get_dataset": "model_dataset",
-    "get_global_cache_dirs": "cache_dirs",
-    "get_loader": "loading.plan_loading",
+    "add_global_cache_dirs": "caches.cache_dirs",
+    "get_dataset": "in_tensorflow.model_dataset",
+    "get_global_cache_dirs": "caches.cache_dirs",
+    "get_loader": "in_python.plan_loading",
     "get_mixture_or_task": "lookup",
     "get_subtasks": "lookup",
-    "map_over_dataset": "dataset_map",
+    "map_over_dataset": "in_tensorflow.dataset_map",
     "maybe_get_mixture_or_task": "lookup",
     "mixing_rate_num_characters": "mixing_rates",
     "mixing_rate_num_examples": "mixing_rates",
-    "plan_loading": "loading.plan_loading",
+    "plan_loading": "in_python.plan_loading",
     "python_map": "python_step",
-    "set_global_cache_dirs": "cache_dirs",
-    "task_declaration_parts": "offline",
+    "set_global_cache_dirs": "caches.cache_dirs",
+    "task_declaration_parts": "caches.offline",
     "unimax_rates": "mixing_rates",
-    "write_seqio_sidecars": "cache_sidecars",
+    "write_seqio_sidecars": "caches.cache_sidecars",
 }
 _SUBMODULES = ("derived", "experimental", "preprocessors", "testing", "vocabularies")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.task_cache import cached_num_examples, cached_stats_or_none
+from beam_pipes.tasks.caches.task_cache import cached_num_examples, cached_stats_or_none
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task

@@ -289,8 +289,8 @@ class Mixture(DatasetProviderBase):
         Raises:
             UnknownNameError: a task does not have the split.
         """
-        from beam_pipes.tasks.mixture_dataset import MixOptions, load_mixture
-        from beam_pipes.tasks.task_dataset import LoadOptions
+        from beam_pipes.tasks.in_tensorflow.mixture_dataset import MixOptions, load_mixture
+        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
 
         mix = MixOptions(
             copy_pretokenized=copy_pretokenized,
@@ -355,10 +355,10 @@ class Mixture(DatasetProviderBase):
     ) -> Iterator[dict[str, Any]]:
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
         needs it."""
+        from beam_pipes.tasks.in_python.task_examples import iterate_examples
+        from beam_pipes.tasks.in_tensorflow.mixture_dataset import own_examples, take_turns
+        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
         from beam_pipes.tasks.mixing_schedule import exact_rates
-        from beam_pipes.tasks.mixture_dataset import own_examples, take_turns
-        from beam_pipes.tasks.task_dataset import LoadOptions
-        from beam_pipes.tasks.task_examples import iterate_examples
 
         policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
         kept = self.output_features

@@ -8,8 +8,6 @@ from typing import Any
 
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import with_column_form
-from beam_pipes.tasks.concurrency import map_parallelism
-from beam_pipes.tasks.dataset_map import map_over_dataset
 from beam_pipes.tasks.feature_steps import (
     append_eos_to_features,
     check_is_sequence,
@@ -18,8 +16,10 @@ from beam_pipes.tasks.feature_steps import (
     tokenize_features,
 )
 from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.in_tensorflow.concurrency import map_parallelism
+from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.python_step import with_python_form
-from beam_pipes.tasks.tensorflow_import import tensorflow
 from beam_pipes.tasks.trimming import trim_tensor
 
 OutputFeatures = Mapping[str, Feature]

@@ -15,8 +15,8 @@ from typing import Any
 from beam_pipes.engine.record_context import RecordContext, set_context
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
-from beam_pipes.tasks.examples import dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.python_step import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters

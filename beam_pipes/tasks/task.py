@@ -9,7 +9,7 @@ from typing import Any
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
 from beam_pipes.tasks.features import Feature, feature_from
-from beam_pipes.tasks.learned_transform import apply_learned
+from beam_pipes.tasks.in_tensorflow.learned_transform import apply_learned
 from beam_pipes.tasks.metric_functions import metric_kind, metrics_of_kind
 from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo, checked_name
 from beam_pipes.tasks.seeds import map_seed_manager
@@ -267,8 +267,8 @@ class Task(DatasetProviderBase):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
 
     def run_offline(self, examples: Iterator[Any], *, seed: int) -> Iterator[dict[str, Any]]:
-        """Streams raw examples of one shard through the offline steps; see `beam_pipes.tasks.offline`."""
-        from beam_pipes.tasks.offline import run_offline
+        """Streams raw examples of one shard through the offline steps; see `beam_pipes.tasks.caches.offline`."""
+        from beam_pipes.tasks.caches.offline import run_offline
 
         return run_offline(self, examples, seed=seed)
 
@@ -277,19 +277,19 @@ class Task(DatasetProviderBase):
     @property
     def cache_dir(self) -> str | None:
         """Directory of the finished cache of this task under a global cache directory; None where there is none."""
-        from beam_pipes.tasks.task_cache import find_cache_dir
+        from beam_pipes.tasks.caches.task_cache import find_cache_dir
 
         return find_cache_dir(self.name)
 
     def assert_cached(self) -> None:
         """Raises `CacheNotFoundError` unless there is a finished cache."""
-        from beam_pipes.tasks.task_cache import require_cache_dir
+        from beam_pipes.tasks.caches.task_cache import require_cache_dir
 
         require_cache_dir(self.name)
 
     def get_cached_stats(self, split: str = "train") -> Mapping[str, int | float]:
         """Statistics of a split of the cache: `examples`, `<feature>_tokens`, `<feature>_max_tokens`, ..."""
-        from beam_pipes.tasks.task_cache import cached_stats
+        from beam_pipes.tasks.caches.task_cache import cached_stats
 
         return cached_stats(self.name, split)
 
@@ -326,7 +326,7 @@ class Task(DatasetProviderBase):
             TaskError: the task requires caching, forbids shuffling, or does not keep its promises.
             CacheNotFoundError: there is no cache.
         """
-        from beam_pipes.tasks.task_dataset import LoadOptions, load_dataset
+        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, load_dataset
 
         return load_dataset(self, LoadOptions.of(locals()))
 
@@ -347,8 +347,8 @@ class Task(DatasetProviderBase):
         not shuffled
         unless asked for.
         """
-        from beam_pipes.tasks.task_dataset import LoadOptions
-        from beam_pipes.tasks.task_examples import iterate_examples
+        from beam_pipes.tasks.in_python.task_examples import iterate_examples
+        from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
 
         return iterate_examples(self, LoadOptions.of(locals()))
 

@@ -8,8 +8,8 @@ from typing import Any
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import with_column_form
 from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.python_step import with_python_form
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 
 @with_column_form(column_forms.trim_features)

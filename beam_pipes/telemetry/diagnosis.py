@@ -70,7 +70,7 @@ def diagnose_loader(
 
     Args:
       loader: a native `Loader`; a `DataLoader` or what it converts to;
-        `beam_pipes.transforms.loader.DataLoader`; or any iterable.
+        `beam_pipes.map_style.loader.DataLoader`; or any iterable.
       step_ms: what a training step takes without its input; None, the default: only what the loader can give.
       batches: how many to measure in each of the two passes, after two to warm up.
       max_secs: each pass ends after this time, having measured at least one batch.

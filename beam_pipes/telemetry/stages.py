@@ -30,7 +30,7 @@ class Stages:
 
 def stages_of(loader: Any) -> Iterator[Stages]:
     """Batches of a loader with the seconds of its stages; a native loader's cursor stays."""
-    from beam_pipes.transforms.loader.data_loader import DataLoader as MapStyleLoader
+    from beam_pipes.map_style.loader.data_loader import DataLoader as MapStyleLoader
 
     if isinstance(loader, Loader):
         return _of_native(loader)
@@ -80,7 +80,7 @@ def _of_tf_data(loader: Any, native: Loader) -> Iterator[Stages]:
 
 def _of_map_style(loader: Any) -> Iterator[Stages]:
     """A dataset's examples are read at the innermost dataset first, then through its transforms; then collated."""
-    from beam_pipes.transforms.datasets.transform_dataset import TransformDataset
+    from beam_pipes.map_style.datasets.transform_dataset import TransformDataset
 
     inner = loader.dataset
     while isinstance(inner, TransformDataset):

@@ -28,7 +28,7 @@ class Telemetry:
 
     Args:
       loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
-        `beam_pipes.transforms.loader.DataLoader`, or any iterable of batches. It is not touched:
+        `beam_pipes.map_style.loader.DataLoader`, or any iterable of batches. It is not touched:
         without a wrapper around it nothing is measured, and nothing is paid.
       tokens: features whose tokens are counted. By default those that say by themselves what is no padding: ragged ones
         as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not

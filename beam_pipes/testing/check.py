@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.reference import DeclarationHandle, as_declaration, load_declaration
 from beam_pipes.cache.kill_points import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.reference import DeclarationHandle, as_declaration, load_declaration
 from beam_pipes.testing.portable import portability
 from beam_pipes.testing.sample import Sample, SampledHandle, first_difference, take_sample
 from beam_pipes.testing.sampled_build import BuildOrder, analyse_sample, snapshot_difference

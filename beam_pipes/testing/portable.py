@@ -8,8 +8,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.reference import DeclarationHandle
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.testing.verdict import Finding
 
 _ADVICE = "Define it at the top of a module, and give the declaration a name there: 'package.module:name'."

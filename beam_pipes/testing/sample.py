@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.analysis.result import BoundResult
-from beam_pipes.offline.analysis.declared_analyzers import bind_results
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.reference import DeclarationHandle
+from beam_pipes.building.analysis.declared_analyzers import bind_results
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.testing.values import Frozen, value_digest

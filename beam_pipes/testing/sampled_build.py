@@ -6,15 +6,15 @@ import dataclasses
 from pathlib import Path
 
 from beam_pipes.analysis.result import BoundResult
-from beam_pipes.offline.analysis.analyse import analyse
-from beam_pipes.offline.analysis.declared_analyzers import bound_results
-from beam_pipes.offline.commit import commit
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.declaration_fingerprint import explain_change, read_fingerprint
-from beam_pipes.offline.lock import build_lock
-from beam_pipes.offline.plan import BuildPlan, make_plan, plan_input, prepare
-from beam_pipes.offline.reference import DeclarationHandle
-from beam_pipes.offline.shard_job import ShardJob
+from beam_pipes.building.analysis.analyse import analyse
+from beam_pipes.building.analysis.declared_analyzers import bound_results
+from beam_pipes.building.commit import commit
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import explain_change, read_fingerprint
+from beam_pipes.building.lock import build_lock
+from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.testing.trial_process import tell_progress
 
 
@@ -63,8 +63,8 @@ def build_sample_on_bundles(order: BuildOrder) -> str:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_pipes.on_beam.build_graph import shard_batches, write_snapshot
-    from beam_pipes.on_beam.fail_once import FailOnce
+    from beam_pipes.beam.build_graph import shard_batches, write_snapshot
+    from beam_pipes.beam.fail_once import FailOnce
 
     tell_progress("building the sample on BundleBasedDirectRunner")
     runner = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from beam_pipes.engine.asset import Asset
-from beam_pipes.offline.declaration import Declaration
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.identity.asset import Asset
 
 #: What can differ, in the order in which a difference is put down to it; "process" is nothing but another process.
 FACTORS = ("process", "hash_seed", "clock", "working_directory", "environment", "time_zone", "locale")

@@ -6,8 +6,8 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
+from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.engine.graph import Ref, Unit
-from beam_pipes.offline.reference import DeclarationHandle
 from beam_pipes.testing.causes import Cause, calls_of
 from beam_pipes.testing.one_unit import OneUnit
 from beam_pipes.testing.sample import Sample

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.engine.canonical import canonical
-from beam_pipes.offline.canonical_digest import digest_of
+from beam_pipes.identity.canonical import canonical
+from beam_pipes.identity.canonical_digest import digest_of
 
 _DEPTH = 8
 

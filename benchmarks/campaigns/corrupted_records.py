@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.sources import JSONLines

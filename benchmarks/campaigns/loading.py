@@ -141,7 +141,7 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
         with Stage(loader, 2, name="host").map(lambda batch: batch, 2, name="device") as stage:
             yield from stage
     else:
-        from beam_pipes.transforms.loader import DataLoader
+        from beam_pipes.map_style.loader import DataLoader
 
         kind = "process" if way == "map-style processes" else "thread"
         examples = random_access(split)
@@ -193,8 +193,8 @@ class _Forker:
 
 def serve() -> None:
     """In the process that forks: one order a line, what came of it a line."""
+    import beam_pipes.map_style.loader  # noqa: F401
     import beam_pipes.on_device.prefetch  # noqa: F401  what every pass would import
-    import beam_pipes.transforms.loader  # noqa: F401
 
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from beam_pipes.offline.user_exit import exit_as_error
+from beam_pipes.building.workers.user_exit import exit_as_error
 from beam_pipes.runners.commands.build import build_command
 from beam_pipes.runners.commands.chaos import chaos_command
 from beam_pipes.runners.commands.dead import dead_command

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from beam_pipes.building.reference import load_declaration
+from beam_pipes.building.saved_plan import SavedPlan
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.reference import load_declaration
-from beam_pipes.offline.saved_plan import SavedPlan
 from beam_pipes.runners.build import build
 from beam_pipes.runners.cache_tasks import cache_tasks
 from beam_pipes.runners.commands.runner_options import (

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from beam_pipes.offline.reference import load_declaration
+from beam_pipes.building.reference import load_declaration
 from beam_pipes.runners.commands.tables import console
 from beam_pipes.runners.worker_environment import make_worker_environment
 

@@ -10,8 +10,8 @@ import typer
 
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.signature import brief
-from beam_pipes.engine.user_module import import_user_module
 from beam_pipes.errors import BeamPipesError, LoaderError
+from beam_pipes.identity.user_module import import_user_module
 from beam_pipes.runners.commands.loader_options import (
     BatchSize,
     Exhausted,

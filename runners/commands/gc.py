@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from beam_pipes.building.leftovers import collect
 from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.offline.leftovers import collect
 from beam_pipes.runners.commands.tables import console
 
 

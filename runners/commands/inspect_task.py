@@ -12,7 +12,7 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands.tables import console
 from beam_pipes.runners.inspect_task import Inspection, feature_lines, inspect_task
 from beam_pipes.tasks import TaskRegistry
-from beam_pipes.tasks.building.task_reference import import_modules
+from beam_pipes.tasks.caches.task_reference import import_modules
 
 
 def show_task(

@@ -6,14 +6,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from beam_pipes.building.completion import find_completions
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.explanation import explain_plan
+from beam_pipes.building.forecast import forecast_build, require_room
+from beam_pipes.building.plan import make_plan, plan_input
+from beam_pipes.building.saved_plan import SavedPlan
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.completion import find_completions
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.explanation import explain_plan
-from beam_pipes.offline.forecast import forecast_build, require_room
-from beam_pipes.offline.plan import make_plan, plan_input
-from beam_pipes.offline.saved_plan import SavedPlan
 from beam_pipes.runners.commands.plan_analysis import show_analysis
 from beam_pipes.runners.commands.runner_options import (
     RUNNERS,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from beam_pipes.building.analysis.analysis_plan import plan_analysis
+from beam_pipes.building.analysis_explanation import explain_analysis, to_json
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
+from beam_pipes.building.forecast import forecast_build, require_room
+from beam_pipes.building.plan import PlannedInput, make_plan
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import AnalysisError, DeclarationError
-from beam_pipes.offline.analysis.analysis_explanation import explain_analysis, to_json
-from beam_pipes.offline.analysis.analysis_plan import plan_analysis
-from beam_pipes.offline.declaration import Declaration
-from beam_pipes.offline.declaration_fingerprint import fingerprint_declaration
-from beam_pipes.offline.forecast import forecast_build, require_room
-from beam_pipes.offline.plan import PlannedInput, make_plan
 from beam_pipes.runners.commands.tables import console
 
 

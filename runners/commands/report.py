@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from beam_pipes.building.reference import load_declaration
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.offline.reference import load_declaration
 from beam_pipes.report import cache_directories, write_overview, write_report
 from beam_pipes.runners.commands.tables import console
 

@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from beam_pipes.building.status import Status, read_status
 from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.offline.status import Status, read_status
 from beam_pipes.runners.commands.tables import account_table, console
 from beam_pipes.runners.terminal import Terminal
 

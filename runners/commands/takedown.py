@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.takedown import (
+from beam_pipes.building.care.takedown import (
     TakedownReport,
     learned_line,
     mark_gone,
@@ -18,7 +16,9 @@ from beam_pipes.offline.takedown import (
     take_down,
     undo_takedown,
 )
-from beam_pipes.offline.taken_down_records import SHOWN, TakedownState
+from beam_pipes.building.care.taken_down_records import SHOWN, TakedownState
+from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands.tables import console
 
 _BY_POSITION = (

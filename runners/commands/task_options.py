@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline.declaration import Declaration
 from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks
 from beam_pipes.runners.commands.tables import console
 from beam_pipes.runners.task_declarations import task_declaration
-from beam_pipes.tasks.building.task_reference import import_modules
-from beam_pipes.tasks.cache_dirs import get_task_dir_from_name
+from beam_pipes.tasks.caches.cache_dirs import get_task_dir_from_name
+from beam_pipes.tasks.caches.task_reference import import_modules
 
 TASKS_HELP = "regular expression: the registered tasks whose whole names match (may be repeated)"
 MODULES_HELP = "module that registers tasks (may be repeated)"

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from beam_pipes.offline.reference import load_declaration
-from beam_pipes.offline.trace import RecordTrace, StageTrace, trace_record
+from beam_pipes.building.care.trace import RecordTrace, StageTrace, trace_record
+from beam_pipes.building.reference import load_declaration
 from beam_pipes.runners.commands.tables import console, statistics_text
 
 _WIDTH = 120

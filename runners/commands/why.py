@@ -6,11 +6,11 @@ from typing import Annotated, get_args
 
 import typer
 
+from beam_pipes.building.care.trace import trace_record
+from beam_pipes.building.care.why import RecordReport, explain_record
+from beam_pipes.building.reference import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.offline.reference import load_declaration
-from beam_pipes.offline.trace import trace_record
-from beam_pipes.offline.why import RecordReport, explain_record
 from beam_pipes.runners.commands.tables import console
 from beam_pipes.runners.commands.trace import print_trace
 from beam_pipes.transforms.dedup import Duplicate, cache_duplicates

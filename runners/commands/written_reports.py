@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError
-from beam_pipes.offline.declaration import Declaration
 from beam_pipes.report import write_overview, write_report
 from beam_pipes.runners.cache_tasks import TaskCache
 from beam_pipes.runners.commands.tables import console

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from beam_pipes.building.care.trace import trace_record
+from beam_pipes.building.reference import load_declaration
 from beam_pipes.cache import Cache
 from beam_pipes.errors import AnalysisError, DeclarationError, StageError
-from beam_pipes.offline.reference import load_declaration
-from beam_pipes.offline.trace import trace_record
 from beam_pipes.report import report_html
 from beam_pipes.runners.build import build
 from beam_pipes.runners.commands import app

@@ -11,10 +11,10 @@ from analysis_declarations import words
 from built_files import built_files
 from gcs_emulator import new_bucket, running
 
+from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache
 from beam_pipes.cache.kill_points import ANALYSIS_LABELS
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.offline.leftovers import collect
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.replay import replay_dead

@@ -13,12 +13,12 @@ import pytest
 from analysis_declarations import SplitWords, ToText, _declared, lengths, means, ranks, words
 
 from beam_pipes.analysis import Accumulator, Analyzer, BoundResult, Result
+from beam_pipes.building import Declaration
+from beam_pipes.building.analysis.analyzer_fingerprint import fingerprint_analyzer
+from beam_pipes.building.analysis.held_results import held_results
 from beam_pipes.cache import Cache
-from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import AnalysisError, DeclarationError, TypeMismatchException
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.analysis.analyzer_fingerprint import fingerprint_analyzer
-from beam_pipes.offline.analysis.held_results import held_results
+from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.sources import Memory, TextLines

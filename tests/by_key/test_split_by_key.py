@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import DeclarationError
-from beam_pipes.offline import Declaration
+from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import JSONLines, TextLines
 from beam_pipes.transforms.by_key import SOURCE_FILE, SampleByKey, SplitByKey

@@ -10,10 +10,10 @@ import dedup_declarations
 import pytest
 from built_files import built_files
 
+from beam_pipes.building.care.why import explain_record
 from beam_pipes.cache import Cache
-from beam_pipes.engine.fingerprint import fingerprint
 from beam_pipes.errors import AnalysisError, DeclarationError
-from beam_pipes.offline.why import explain_record
+from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
 from beam_pipes.runners.options import BeamOptions

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import DatasetError, ExampleError
+from beam_pipes.map_style.loader import DataLoader
+from beam_pipes.map_style.samplers import BucketSampler, padding_waste
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.transforms.loader import DataLoader
-from beam_pipes.transforms.samplers import BucketSampler, padding_waste
 from examples import speech, speech_cache
 
 

@@ -18,11 +18,11 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from beam_pipes.building import Declaration
+from beam_pipes.building.care.takedown import take_down
 from beam_pipes.cache import Cache, ExampleSpec, FeatureSpec
 from beam_pipes.errors import ExportError
 from beam_pipes.export import FORMATS, export
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.takedown import take_down
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline

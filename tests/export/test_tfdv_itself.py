@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from test_exports import FEATURES, Everything, built
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.export import export
-from beam_pipes.offline import Declaration
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import Memory
 from beam_pipes.typed import Pipeline

@@ -23,6 +23,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from beam_pipes.building.completion import read_completion
+from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import (
     Cache,
     ExampleCodec,
@@ -46,8 +48,6 @@ from beam_pipes.cache.takedown import Overlay, Takedown
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.loader import Loader, LoaderState, PackingPlan, pack
 from beam_pipes.loader.from_state import loader_from_state
-from beam_pipes.offline.completion import read_completion
-from beam_pipes.offline.declaration_fingerprint import read_fingerprint
 from beam_pipes.sources import CSV, JSONLines, Parquet, TextLines, TFRecords
 
 Target = Callable[[bytes], None]
@@ -366,8 +366,8 @@ def seeds() -> dict[str, list[bytes]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from beam_pipes.building.completion import Completion, LineageEntry
     from beam_pipes.engine.account import Account
-    from beam_pipes.offline.completion import Completion, LineageEntry
     from beam_pipes.sources.source import Slice
 
     whole = small_cache()

@@ -9,6 +9,13 @@ import pytest
 from builds_in_processes import BUSY, start_build
 from fault_proxy import FaultProxy, at_random
 
+from beam_pipes.building.care.takedown import states_of_takedowns, take_down
+from beam_pipes.building.commit import commit
+from beam_pipes.building.leftovers import collect
+from beam_pipes.building.plan import make_plan, prepare
+from beam_pipes.building.reference import load_declaration
+from beam_pipes.building.shard_job import ShardJob
+from beam_pipes.building.status import read_status
 from beam_pipes.cache import Cache, kill_points, storage_for
 from beam_pipes.errors import (
     BucketNotFoundError,
@@ -17,13 +24,6 @@ from beam_pipes.errors import (
     StorageForbiddenError,
     StorageUnavailableError,
 )
-from beam_pipes.offline.commit import commit
-from beam_pipes.offline.leftovers import collect
-from beam_pipes.offline.plan import make_plan, prepare
-from beam_pipes.offline.reference import load_declaration
-from beam_pipes.offline.shard_job import ShardJob
-from beam_pipes.offline.status import read_status
-from beam_pipes.offline.takedown import states_of_takedowns, take_down
 from beam_pipes.runners import BeamOptions, LocalOptions, build
 from beam_pipes.runners.cli import run
 from beam_pipes.runners.commands import app

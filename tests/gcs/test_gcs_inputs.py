@@ -13,10 +13,10 @@ import pyarrow.parquet
 import pytest
 from fault_proxy import FaultProxy, at_random
 
+from beam_pipes.building.reference import load_declaration
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.cache.framing import RecordWriter
 from beam_pipes.errors import SourceError
-from beam_pipes.offline.reference import load_declaration
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import CSV, DigestCache, Files, JSONLines, Parquet, TextLines, TFRecords
 

@@ -15,12 +15,12 @@ import sample_declarations
 from built_files import built_files
 from own_mounts import run_with_read_only, run_with_small_disk
 
+from beam_pipes.building import Declaration
+from beam_pipes.building.plan import make_plan, prepare
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.write_errors import writing
 from beam_pipes.cache import Cache, LocalStorage
 from beam_pipes.errors import BuildError, CacheNotFoundError, CacheWriteError, SourceError
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.plan import make_plan, prepare
-from beam_pipes.offline.reference import DeclarationHandle
-from beam_pipes.offline.write_errors import writing
 from beam_pipes.runners.build import build
 from beam_pipes.runners.local import run_local
 from beam_pipes.runners.options import LocalOptions
@@ -96,7 +96,7 @@ def test_a_read_only_directory_is_named_and_can_still_be_planned_for(text_input:
     (text_input / "zzz.txt").write_text("one more line\n")
     code = f"""
 from beam_pipes.errors import CacheWriteError
-from beam_pipes.offline.plan import make_plan
+from beam_pipes.building.plan import make_plan
 from beam_pipes.runners.build import build
 import sample_declarations
 print(make_plan(sample_declarations.words(), {str(cache)!r}).published_manifest_id)

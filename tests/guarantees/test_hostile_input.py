@@ -28,11 +28,11 @@ CALLS = {"eval", "exec"}
 # Where pickles are read, and why they are not somebody else's.
 ALLOWED = {
     "beam_pipes/errors.py": "asks whether a fact can be pickled, on its way to the process that reports it",
-    "beam_pipes/offline/checks.py": "asks whether a declaration can be pickled, and reads none",
-    "beam_pipes/offline/shard_journal.py": "a file without a name, which only a worker and its parent can open",
-    "beam_pipes/offline/worker_process.py": "a copy of an error of this process",
+    "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",
+    "beam_pipes/building/workers/shard_journal.py": "a file without a name, open to a worker and its parent alone",
+    "beam_pipes/building/workers/worker_process.py": "a copy of an error of this process",
 }
-ROOMS = ("cache", "engine", "sources", "loader", "offline", "on_beam", "typed")
+ROOMS = ("cache", "engine", "sources", "loader", "building", "beam", "typed")
 
 
 def dangers(source: str) -> Iterator[str]:
@@ -163,7 +163,7 @@ BUILD_AND_LOAD = """
 import sample_declarations
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, pack
-from beam_pipes.offline.takedown import take_down
+from beam_pipes.building.care.takedown import take_down
 from beam_pipes.runners import LocalOptions, build
 
 if __name__ == "__main__":

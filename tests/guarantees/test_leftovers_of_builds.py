@@ -16,6 +16,11 @@ import worker_tasks
 from built_files import built_files
 from running_jobs import command_of
 
+from beam_pipes.building.leftovers import collect
+from beam_pipes.building.lock import build_lock
+from beam_pipes.building.shard_task import ShardTask
+from beam_pipes.building.workers.fork_server import ForkServer
+from beam_pipes.building.workers.worker_process import WorkerProcess
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
     BuildError,
@@ -25,11 +30,6 @@ from beam_pipes.errors import (
     StageError,
     WorkerDiedError,
 )
-from beam_pipes.offline.fork_server import ForkServer
-from beam_pipes.offline.leftovers import collect
-from beam_pipes.offline.lock import build_lock
-from beam_pipes.offline.shard_task import ShardTask
-from beam_pipes.offline.worker_process import WorkerProcess
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.stall_watch import StallWatch
@@ -99,7 +99,7 @@ def test_an_exception_at_any_record_leaves_no_file_and_no_process(
 
 def children() -> list[int]:
     """The processes for builds that this one has started, and they, and that still run."""
-    return [pid for pid in process_tree(os.getpid()) if any("beam_pipes.offline." in word for word in command_of(pid))]
+    return [pid for pid in process_tree(os.getpid()) if any("beam_pipes.building." in word for word in command_of(pid))]
 
 
 def test_a_worker_that_ends_by_a_signal_without_a_name_is_reported(

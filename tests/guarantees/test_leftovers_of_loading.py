@@ -14,11 +14,11 @@ import pytest
 from beam_pipes.loader import prefetch, waiting
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.loader.waiting import Waiting, join_saying_who
+from beam_pipes.map_style.datasets import Dataset
+from beam_pipes.map_style.loader import DataLoader, processes, threads
 from beam_pipes.on_device.prefetch import Stage
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
-from beam_pipes.transforms.datasets import Dataset
-from beam_pipes.transforms.loader import DataLoader, processes, threads
 from benchmarks.campaigns import loading
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
 from benchmarks.campaigns.loading import ENDINGS, WAYS, loading_campaign

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from built_files import built_files
 
+from beam_pipes.building import Declaration
+from beam_pipes.building.explanation import explain_plan
+from beam_pipes.building.plan import make_plan
 from beam_pipes.errors import CodeChangedError
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.explanation import explain_plan
-from beam_pipes.offline.plan import make_plan
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 
@@ -29,8 +29,8 @@ import dataclasses
 import os
 
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.engine.asset import Asset
-from beam_pipes.offline import Declaration
+from beam_pipes.identity.asset import Asset
+from beam_pipes.building import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
 

@@ -15,10 +15,10 @@ from built_files import built_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_pipes.building import Declaration
+from beam_pipes.building.plan import make_plan
 from beam_pipes.cache import Cache
 from beam_pipes.errors import CodeChangedError, ReplayError, SourceError
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.plan import make_plan
 from beam_pipes.runners import LocalOptions, build, replay_dead
 from beam_pipes.sources import RepairedSource
 

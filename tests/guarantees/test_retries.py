@@ -9,7 +9,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from function_stages import Stage
 
-from beam_pipes.on_beam import lower
+from beam_pipes.beam import lower
 from benchmarks.campaigns.retries import FAILURES_A_BUILD, RUNNER, retry_campaign
 
 

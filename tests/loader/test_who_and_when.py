@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from origin_caches import build_origins
 
+from beam_pipes.building.care.takedown import take_down
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
     CacheNotFoundError,
@@ -21,7 +22,6 @@ from beam_pipes.errors import (
 from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
 from beam_pipes.loader.delivery import first_known_step
 from beam_pipes.loader.from_state import loader_from_state
-from beam_pipes.offline.takedown import take_down
 
 
 @pytest.fixture(scope="module")

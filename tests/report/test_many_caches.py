@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from beam_pipes.building import Declaration
+from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, DeclarationError
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.leftovers import collect
 from beam_pipes.report import cache_directories, diff_caches, overview_html, report_html, write_overview, write_report
 from beam_pipes.report.shown_value import shown_bytes
 from beam_pipes.report.source_records import source_records

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import sample_declarations
 
+from beam_pipes.building import Declaration
+from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.counter import Counter
 from beam_pipes.engine.histogram import Histogram
-from beam_pipes.offline import Declaration
-from beam_pipes.offline.declaration_fingerprint import read_fingerprint
 from beam_pipes.report import diff_caches, report_html, write_report
 from beam_pipes.report.drift import Drift, chi_squared_95, kolmogorov_smirnov, population_stability_index
 from beam_pipes.report.graph_layout import lay_out

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.cli import split_beam_args
 from beam_pipes.runners.commands import app

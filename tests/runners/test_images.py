@@ -149,7 +149,7 @@ def test_every_run_step_works_in_a_clean_directory(tmp_path: Path) -> None:
     installed = image / "install"
     [packages] = installed.glob("lib/python3.*/site-packages")
     code = """
-import importlib.util, beam_pipes.runners.cli, beam_pipes.offline
+import importlib.util, beam_pipes.runners.cli, beam_pipes.building
 for name in ("apache_beam", "tensorflow_transform", "google.cloud.storage", "sentencepiece", "typer"):
     assert importlib.util.find_spec(name) is not None, name
 print(beam_pipes.__file__)

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.transforms.by_key import SplitByKey
 from beam_pipes.transforms.dedup import DropDuplicates, ExactDuplicates, NearDuplicates, plain_text

@@ -11,8 +11,8 @@ import threading
 import time
 from typing import Any
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Counter, DAGPipeline, Input, Output, Pipeline
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replay_declarations import rows
 
-from beam_pipes.offline import Declaration
+from beam_pipes.building import Declaration
 
 _LIMITS = {"record_timeout_secs": 60.0, "record_memory_bytes": 1 << 30, "target_shard_bytes": 1_000}
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec, RecordWriter
-from beam_pipes.offline import Declaration
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import CSV, Files, JSONLines, Memory, Parquet, TextLines, TFRecords
 from beam_pipes.typed import Pipeline

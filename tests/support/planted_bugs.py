@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.engine.asset import Asset
-from beam_pipes.offline import Declaration
+from beam_pipes.identity.asset import Asset
 from beam_pipes.sources import Memory
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline, Statistic
 

@@ -19,8 +19,8 @@ from world_processes import words_of  # noqa: E402
 
 from beam_pipes.cache import Cache  # noqa: E402
 from beam_pipes.loader import Loader  # noqa: E402
+from beam_pipes.map_style.samplers import DistributedSampler  # noqa: E402
 from beam_pipes.on_device import DataLoader  # noqa: E402
-from beam_pipes.transforms.samplers import DistributedSampler  # noqa: E402
 
 ROWS = Cache.open(sys.argv[3 + COUNT])["train"]
 OPTIONS: dict[str, Any] = {"batch_size": 8, "seed": 3, "features": ["x", "id"]}

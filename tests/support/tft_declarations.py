@@ -8,8 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.offline import Declaration
 from beam_pipes.sources import JSONLines
 from beam_pipes.tft import ApplyTransformFn, TransformFn
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline

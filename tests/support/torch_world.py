@@ -17,10 +17,10 @@ from world_processes import words_of
 
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, Mixture, pack, random_access
+from beam_pipes.map_style.loader import DataLoader as MapStyleLoader
+from beam_pipes.map_style.samplers import BucketSampler, DistributedSampler, RandomSampler
 from beam_pipes.on_device import DataLoader, TorchDataLoader
-from beam_pipes.tasks.loading.loading_plan import LoadingPlan, TaskRows
-from beam_pipes.transforms.loader import DataLoader as MapStyleLoader
-from beam_pipes.transforms.samplers import BucketSampler, DistributedSampler, RandomSampler
+from beam_pipes.tasks.in_python.loading_plan import LoadingPlan, TaskRows
 
 RANK, COUNT = int(sys.argv[1]), int(sys.argv[2])
 PORTS = sys.argv[3:7]

@@ -21,9 +21,9 @@ from beam_pipes.tasks import (
     map_over_dataset,
     preprocessors,
 )
-from beam_pipes.tasks.examples import examples_from_dataset, normalised
+from beam_pipes.tasks.in_python.examples import examples_from_dataset, normalised
+from beam_pipes.tasks.in_tensorflow.tfexample import dict_to_tfexample
 from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
-from beam_pipes.tasks.tfexample import dict_to_tfexample
 
 BYTES = ByteVocabulary()
 IDS = PassThroughVocabulary(100, eos_id=1)

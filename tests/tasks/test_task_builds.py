@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes import Pipeline, tasks
+from beam_pipes.building.explanation import explain_plan
+from beam_pipes.building.plan import make_plan
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, StaleCacheError, UnknownNameError
-from beam_pipes.offline.explanation import explain_plan
-from beam_pipes.offline.plan import make_plan
 from beam_pipes.runners import BeamOptions, LocalOptions, cache_tasks, task_declaration
-from beam_pipes.tasks.building.cached_example import count_chars, count_tokens
-from beam_pipes.tasks.building.raw_examples import example_of, raw_bytes
+from beam_pipes.tasks.caches.cached_example import count_chars, count_tokens
+from beam_pipes.tasks.caches.raw_examples import example_of, raw_bytes
 from beam_pipes.typed import Counter
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,6 @@ from tft_declarations import RAW, preprocess, preprocess_in_phases
 
 from beam_pipes import tasks
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.engine.asset import Asset
 from beam_pipes.errors import (
     AnalysisError,
     CacheNotFoundError,
@@ -29,6 +28,7 @@ from beam_pipes.errors import (
     SpecError,
     TaskError,
 )
+from beam_pipes.identity.asset import Asset
 from beam_pipes.on_device import DataLoader
 from beam_pipes.runners import LocalOptions, build, cache_tasks
 from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import UnknownNameError
-from beam_pipes.tasks.autoregressive import autoregressive_inputs as autoregressive_inputs
-from beam_pipes.tasks.autoregressive import make_autoregressive_inputs as make_autoregressive_inputs
-from beam_pipes.tasks.autoregressive import non_padding_position as non_padding_position
-from beam_pipes.tasks.autoregressive import shift_right_by_one as shift_right_by_one
+from beam_pipes.tasks.in_tensorflow.autoregressive import autoregressive_inputs as autoregressive_inputs
+from beam_pipes.tasks.in_tensorflow.autoregressive import make_autoregressive_inputs as make_autoregressive_inputs
+from beam_pipes.tasks.in_tensorflow.autoregressive import non_padding_position as non_padding_position
+from beam_pipes.tasks.in_tensorflow.autoregressive import shift_right_by_one as shift_right_by_one
 from beam_pipes.transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
 from beam_pipes.transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatureConverter
 from beam_pipes.transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from beam_pipes.tasks.autoregressive import make_autoregressive_inputs
 from beam_pipes.tasks.dtypes import DType
+from beam_pipes.tasks.in_tensorflow.autoregressive import make_autoregressive_inputs
 from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
 from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
 from beam_pipes.transforms.converters.loss_weights import data_positions

@@ -9,8 +9,8 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from beam_pipes.tasks.array_ops import ops_of
 from beam_pipes.tasks.dtypes import DType
+from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
 from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
 from beam_pipes.transforms.converters.loss_weights import data_positions

@@ -129,7 +129,7 @@ class FeatureConverter:
         """The length of every model feature, given those of the task features."""
         raise NotImplementedError(f"{type(self).__name__} should override get_model_feature_lengths")
 
-    # What a cached split has to give, for `beam_pipes.tasks.loading`.
+    # What a cached split has to give, for `beam_pipes.tasks.in_python`.
 
     def for_lengths(self, task_feature_lengths: Mapping[str, Length]) -> FeatureConverter:
         """The converter that serves task features of these names: itself, unless it chooses among others."""
@@ -220,7 +220,7 @@ class FeatureConverter:
 
     def _pack_or_pad(self, ds: Any, packed_lengths: Mapping[str, Length]) -> Any:
         """Packs (adding `f_segment_ids` and `f_positions`) or pads the features named in `packed_lengths`."""
-        from beam_pipes.tasks.online_packing import trim_and_pack_dataset
+        from beam_pipes.tasks.in_tensorflow.online_packing import trim_and_pack_dataset
         from beam_pipes.tasks.trimming import trim_and_pad_dataset
 
         if self._pack:

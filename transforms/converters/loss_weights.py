@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from beam_pipes.tasks.array_ops import ops_of
-from beam_pipes.tasks.autoregressive import non_padding_position
+from beam_pipes.tasks.in_python.array_ops import ops_of
+from beam_pipes.tasks.in_tensorflow.autoregressive import non_padding_position
 from beam_pipes.transforms.converters.feature_converter import Array, Features
 
 

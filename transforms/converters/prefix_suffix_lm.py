@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from beam_pipes.tasks.array_ops import ops_of
+from beam_pipes.tasks.in_python.array_ops import ops_of
 from beam_pipes.transforms.converters.feature_converter import Array, Features
 from beam_pipes.transforms.converters.feature_spec import TOKENS, FeatureSpec
 from beam_pipes.transforms.converters.loss_weights import data_positions

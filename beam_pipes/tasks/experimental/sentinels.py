@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_pipes.tasks.concurrency import map_parallelism
 from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.in_tensorflow.concurrency import map_parallelism
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.task import Task
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 
 def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Task:

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.cache import Cache, Split
 from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.dtypes import DType
-from beam_pipes.tasks.examples import dataset_of
+from beam_pipes.tasks.in_python.examples import dataset_of
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import DataSource
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from beam_pipes.cache.framing import read_records
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SourceError
-from beam_pipes.tasks.cache_dirs import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
-from beam_pipes.tasks.concurrency import map_parallelism
+from beam_pipes.tasks.caches.cache_dirs import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.dtypes import DType
-from beam_pipes.tasks.file_patterns import exists, read_bytes
+from beam_pipes.tasks.in_tensorflow.concurrency import map_parallelism
+from beam_pipes.tasks.in_tensorflow.file_patterns import exists, read_bytes
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
+from beam_pipes.tasks.in_tensorflow.tfexample import RAGGED_PREFIX, SHAPE_PREFIX
 from beam_pipes.tasks.sources.file_source import FileDataSource
-from beam_pipes.tasks.tensorflow_import import tensorflow
-from beam_pipes.tasks.tfexample import RAGGED_PREFIX, SHAPE_PREFIX
 
 
 class CachedDataSource(FileDataSource):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import SourceError
-from beam_pipes.tasks.concurrency import is_frugal
-from beam_pipes.tasks.file_patterns import list_files
+from beam_pipes.tasks.in_tensorflow.concurrency import is_frugal
+from beam_pipes.tasks.in_tensorflow.file_patterns import list_files
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name
 from beam_pipes.tasks.sources.data_source import DataSource, too_few_files
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 
 class FileDataSource(DataSource):

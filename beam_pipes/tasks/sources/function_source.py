@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
 from beam_pipes.tasks.sources.data_source import DataSource

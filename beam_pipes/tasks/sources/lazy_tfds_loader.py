@@ -8,8 +8,8 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.provider import ShardInfo
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 _data_dir_override: str | None = None
 _read_config_override: Any = None

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from beam_pipes.tasks.file_patterns import is_remote, read_bytes
+from beam_pipes.tasks.in_tensorflow.file_patterns import is_remote, read_bytes
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.sources.file_source import FileDataSource
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 
 class TextLineDataSource(FileDataSource):

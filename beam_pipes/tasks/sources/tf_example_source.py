@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from beam_pipes.tasks.concurrency import map_parallelism
+from beam_pipes.tasks.in_tensorflow.concurrency import map_parallelism
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.sources.file_source import FileDataSource
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 
 class TFExampleDataSource(FileDataSource):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.tasks.examples import examples_from_dataset
+from beam_pipes.tasks.in_python.examples import examples_from_dataset
 
 
 def assert_dataset(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.provider import ShardInfo
-from beam_pipes.tasks.tensorflow_import import tensorflow
 
 FAKE_EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "train": [

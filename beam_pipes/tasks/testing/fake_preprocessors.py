@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_pipes.tasks.dataset_map import map_over_dataset
 from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.tensorflow_import import tensorflow
+from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 
 
 @map_over_dataset

@@ -10,16 +10,17 @@ from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import preprocessors
-from beam_pipes.tasks.cache_dirs import get_global_cache_dirs, set_global_cache_dirs
 from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
+from beam_pipes.tasks.caches.cache_dirs import get_global_cache_dirs, set_global_cache_dirs
 from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
+from beam_pipes.tasks.in_tensorflow.tfexample import dict_to_tfexample
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 from beam_pipes.tasks.sources.text_line_source import TextLineDataSource
 from beam_pipes.tasks.sources.tf_example_source import TFExampleDataSource
 from beam_pipes.tasks.task import Task
-from beam_pipes.tasks.tensorflow_import import tensorflow
 from beam_pipes.tasks.testing.assertions import dataset_as_text
 from beam_pipes.tasks.testing.fake_data import (
     FAKE_EXAMPLES,
@@ -28,7 +29,6 @@ from beam_pipes.tasks.testing.fake_data import (
     get_fake_dataset,
 )
 from beam_pipes.tasks.testing.fake_preprocessors import split_tsv_preprocessor, test_text_preprocessor
-from beam_pipes.tasks.tfexample import dict_to_tfexample
 from beam_pipes.tasks.vocabularies.byte import ByteVocabulary
 
 DEFAULT_PREPROCESSORS = (

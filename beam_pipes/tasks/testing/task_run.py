@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.examples import examples_from_dataset
+from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
 from beam_pipes.tasks.registry import TaskRegistry
-from beam_pipes.tasks.tensorflow_import import tensorflow
 from beam_pipes.tasks.testing.data_injector import DataInjector
 
 _SPLIT = "test"

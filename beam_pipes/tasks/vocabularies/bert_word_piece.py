@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.dtypes import DType
-from beam_pipes.tasks.file_patterns import read_bytes
+from beam_pipes.tasks.in_tensorflow.file_patterns import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 
 # Blocks of ideographs that stand alone as words.

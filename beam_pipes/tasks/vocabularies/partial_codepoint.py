@@ -44,7 +44,7 @@ class PartialCodepointVocabulary(Vocabulary):
         Raises:
             TaskError: a line is not a number.
         """
-        from beam_pipes.tasks.file_patterns import read_bytes
+        from beam_pipes.tasks.in_tensorflow.file_patterns import read_bytes
 
         codepoints = []
         for number, line in enumerate(read_bytes(vocab_file).decode("utf-8").splitlines(), start=1):

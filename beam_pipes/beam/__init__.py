@@ -1,0 +1,15 @@
+"""Socket one: declarations as Beam PTransforms.
+
+| word | meaning |
+| --- | --- |
+| shard batch | what travels: a batch of records of one source shard, numbered; or the shard's end mark |
+| part | an encoded batch (or several) of a shard whose batches a runner broke apart |
+
+Every unit of a declaration becomes one labelled PTransform over shard batches. No record is ever shuffled: only the
+list of source shards, completions, and parts where a runner forces it.
+"""
+
+from __future__ import annotations
+
+from beam_pipes.beam.build_graph import build_graph as build_graph
+from beam_pipes.beam.lower import lower as lower

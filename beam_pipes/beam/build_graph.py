@@ -1,0 +1,108 @@
+"""A build as a Beam graph: source shards → read → one PTransform a unit → write → publish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from beam_pipes.beam.build_shards import BuildShards
+from beam_pipes.beam.read_shards import ReadShards
+from beam_pipes.beam.run_unit import RunUnit
+from beam_pipes.beam.write_shards import PARTS, MergeParts, WriteShards
+from beam_pipes.building.commit import commit
+from beam_pipes.building.record_limits import record_limits
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.building.task_list import TaskReader, remove_tasks, write_tasks
+
+
+class _ReadTask(beam.DoFn):  # type: ignore[misc]
+    """Number of a task → the task."""
+
+    def __init__(self, header: BuildHeader) -> None:
+        self._header = header
+
+    def setup(self) -> None:
+        self._tasks = TaskReader(self._header)
+
+    def process(self, number: int) -> Iterator[ShardTask]:
+        yield self._tasks.task(number)
+
+
+class _Publish(beam.DoFn):  # type: ignore[misc]
+    """Commits the snapshot once every shard is written; repeating it writes the same bytes."""
+
+    def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
+        self._handle = handle
+        self._header = header
+
+    def process(self, keyed: tuple[None, Iterable[int]]) -> Iterator[str]:
+        manifest_id = commit(self._handle.get(), self._header)
+        remove_tasks(self._header)
+        yield manifest_id
+
+
+def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask]) -> Any:
+    """Adds the whole build to the pipeline `root`; gives a PCollection of the published manifest's id.
+
+    `tasks` may leave out shards that are complete. The only things shuffled are the tasks (so that workers share
+    them), the indices of committed shards, and parts where a runner broke a shard apart.
+    """
+    if record_limits(handle.get()):
+        committed = _spread(root, tasks, header) | "Build source shards" >> beam.ParDo(BuildShards(handle, header))
+        return _published(root, (committed,), handle, header)
+    return write_snapshot(root, shard_batches(root, handle, tasks, header), handle, header)
+
+
+def _spread(root: Any, tasks: Sequence[ShardTask], header: BuildHeader) -> Any:
+    """The tasks, over all workers. Their numbers are what the job bears; they are read where they are done."""
+    write_tasks(header, tasks)
+    created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
+    return created | "Spread source shards" >> beam.Reshuffle() | "Read tasks" >> beam.ParDo(_ReadTask(header))
+
+
+def shard_batches(
+    root: Any,
+    handle: DeclarationHandle,
+    tasks: Sequence[ShardTask],
+    header: BuildHeader,
+    *,
+    run_unit: type[RunUnit] = RunUnit,
+) -> Any:
+    """The first half of a build: a PCollection of `ShardBatch` that have gone through all units.
+
+    Writes the tasks into the snapshot's directory, where workers read them.
+
+    Transforms of your own may stand between the halves, also ones that shuffle: batches are put in order again.
+    `run_unit` runs each unit; tests pass one that fails on the way.
+    """
+    batches = _spread(root, tasks, header) | "Read source" >> beam.ParDo(ReadShards(handle, header))
+    for position, unit in enumerate(handle.get().graph.units):
+        batches = batches | unit.name >> beam.ParDo(run_unit(handle, position))
+    return batches
+
+
+def write_snapshot(root: Any, batches: Any, handle: DeclarationHandle, header: BuildHeader) -> Any:
+    """The second half: writes and commits every shard, then publishes; a PCollection of the manifest's id."""
+    written = batches | "Write shards" >> beam.ParDo(WriteShards(handle, header)).with_outputs(PARTS, main="committed")
+    merged = (
+        written[PARTS]
+        | "Group parts by shard" >> beam.GroupByKey()
+        | "Merge parts" >> beam.ParDo(MergeParts(handle, header))
+    )
+    return _published(root, (written["committed"], merged), handle, header)
+
+
+def _published(root: Any, committed: tuple[Any, ...], handle: DeclarationHandle, header: BuildHeader) -> Any:
+    """Publishes once all of these collections of indices are there; a PCollection of the manifest's id."""
+    # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
+    done = root | "Begin" >> beam.Create([-1], reshuffle=False)
+    return (
+        (*committed, done)
+        | "Committed shards" >> beam.Flatten()
+        | "Key by build" >> beam.Map(lambda index: (None, index))
+        | "Gather committed shards" >> beam.GroupByKey()
+        | "Publish" >> beam.ParDo(_Publish(handle, header))
+    )

@@ -1,0 +1,18 @@
+"""What lies before the cut, whoever runs it: declaration → plan → shards → commit.
+
+| word | meaning |
+| --- | --- |
+| declaration | what to build: a source, a pipeline, the features of its examples; plain data with checks |
+| plan | the source shards of a declaration, their fingerprints, and the snapshot they make |
+| shard job | one source shard, read, run through the pipeline and written |
+| completion | the small record that says a source shard is done: fingerprint, files, account |
+| commit | completions of all source shards → reconciled counts → manifest, published atomically |
+
+A runner only decides where shard jobs run.
+"""
+
+from __future__ import annotations
+
+from beam_pipes.building.declaration import Declaration as Declaration
+from beam_pipes.building.expectation import expect as expect
+from beam_pipes.building.reference import load_declaration as load_declaration

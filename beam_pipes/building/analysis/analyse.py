@@ -1,0 +1,139 @@
+"""`analyse`: runs the analyzers of a declaration, round by round, and binds their results."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from beam_pipes.building.analysis.analysis_job import AnalysisJob
+from beam_pipes.building.analysis.analysis_plan import AnalysisPlan, plan_analysis
+from beam_pipes.building.analysis.analysis_task import AnalysisTask
+from beam_pipes.building.analysis.merge import merge
+from beam_pipes.building.analysis.stored import discard
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.uses import mark_unfinished
+from beam_pipes.building.write_errors import writing
+from beam_pipes.errors import AnalysisError
+from beam_pipes.sources.source import SourcePlan
+
+# Runs tasks, whoever does it; afterwards all of their accumulators are stored.
+RunTasks = Callable[[Sequence[AnalysisTask]], None]
+
+# A disk that gives other bytes than it took, again and again, is not to be waited for.
+_MOST_ROUNDS_WITHOUT_PROGRESS = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Analysed:
+    """What an analysis has done: the plan with every result, a row for each analyzer (for the build record), and how
+    many results were merged."""
+
+    plan: AnalysisPlan
+    rows: tuple[dict[str, Any], ...]
+    merged: int
+    secs: float
+
+    @property
+    def num_tasks(self) -> int:
+        """How many (analyzer, source shard) pairs were analysed."""
+        return sum(row["analysed_shards"] for row in self.rows)
+
+
+def analyse(
+    declaration: Declaration,
+    root: str,
+    source: SourcePlan,
+    *,
+    generation: int = 0,
+    run_tasks: RunTasks | None = None,
+) -> Analysed:
+    """Makes the results of all analyzers that are not there yet, and binds all of them.
+
+    What is there already (of earlier builds, or of one that was killed) is taken as it is, once its bytes have been
+    compared with their checksums. `run_tasks` runs a round's tasks; by default they run here, one after the other.
+    Only for the holder of the build lock.
+
+    Raises what a source or a stage raised, `AnalysisError` where an analyzer failed.
+    """
+    started = time.monotonic()
+    if run_tasks is None:
+        job = AnalysisJob(declaration, root)
+
+        def run_tasks(tasks: Sequence[AnalysisTask]) -> None:
+            for task in tasks:
+                job.run(task)
+
+    merged = 0
+    analysed: dict[str, int] = {}
+    spent: dict[str, float] = {}
+    checked: set[str] = set()
+    tries = 0
+    while True:
+        plan = plan_analysis(declaration, root, source, generation=generation)
+        if _drop_damaged(plan, checked):
+            continue
+        if plan.done:
+            break
+        before = len(plan.results())
+        with writing(root):
+            mark_unfinished(plan)
+        if tasks := plan.tasks():
+            began = time.monotonic()
+            run_tasks(tasks)
+            for name in {name for task in tasks for name in task.places}:
+                analysed[name] = analysed.get(name, 0) + sum(name in task.places for task in tasks)
+                spent[name] = spent.get(name, 0.0) + time.monotonic() - began
+            plan = plan_analysis(declaration, root, source, generation=generation)
+        for planned in plan.analyzers:
+            if planned.result is None and not planned.missing:
+                began = time.monotonic()
+                result = merge(planned)
+                spent[planned.analyzer.name] = spent.get(planned.analyzer.name, 0.0) + time.monotonic() - began
+                if result is not None:
+                    checked.add(result.place)
+                    merged += 1
+        after = len(plan_analysis(declaration, root, source, generation=generation).results())
+        tries = 0 if after > before else tries + 1
+        if tries >= _MOST_ROUNDS_WITHOUT_PROGRESS:
+            _give_up(plan)
+    rows = tuple(
+        {
+            "name": planned.analyzer.name,
+            "fingerprint": planned.fingerprint.digest,
+            "num_shards": len(planned.shards),
+            "analysed_shards": analysed.get(planned.analyzer.name, 0),
+            "bytes": result.num_bytes,
+            "secs": round(spent.get(planned.analyzer.name, 0.0), 3),
+            **result.facts,
+        }
+        for planned in plan.analyzers
+        if (result := planned.result) is not None
+    )
+    return Analysed(plan=plan, rows=rows, merged=merged, secs=time.monotonic() - started)
+
+
+def _drop_damaged(plan: AnalysisPlan, checked: set[str]) -> bool:
+    """Removes the results whose bytes are not what was written; whether there were some."""
+    damaged = False
+    for result in plan.results().values():
+        if result.place not in checked:
+            if result.is_undamaged():
+                checked.add(result.place)
+            else:
+                discard(result.place)
+                damaged = True
+    return damaged
+
+
+def _give_up(plan: AnalysisPlan) -> None:
+    if plan.waiting:
+        raise next(iter(plan.waiting.values()))
+    names = [planned.analyzer.name for planned in plan.analyzers if planned.result is None]
+    raise AnalysisError(
+        f"{_MOST_ROUNDS_WITHOUT_PROGRESS} times the accumulators of {', '.join(map(repr, names))} were written below "
+        f"{plan.root!r} and are not there in full: the storage does not keep what is written to it, or something else "
+        "removes it. Repair it, or build to another directory.",
+        analyzers=tuple(names),
+    )

@@ -1,0 +1,178 @@
+"""One source record, run through a declaration stage by stage, with everything that it meets on its way."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.published_results import published_results
+from beam_pipes.building.reading import SOURCE
+from beam_pipes.cache.codec import codec_for
+from beam_pipes.cache.lineage_reader import split_id
+from beam_pipes.engine.batch import Batch, OneRecord
+from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.engine.failure import Failure
+from beam_pipes.engine.graph import Ref
+from beam_pipes.engine.statistic import Statistic
+from beam_pipes.errors import UnknownRecordError
+from beam_pipes.sources.digest_cache import DigestCache
+from beam_pipes.sources.source import SourcePlan, SourceShard
+
+WRITE = "write"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageTrace:
+    """What one stage did with a record.
+
+    `inputs` are its input lists by name (None: the only one), `outputs` what it gave, `drops` the reasons for which it
+    gave nothing, `failure` what it raised. A stage that was not reached has no inputs.
+    """
+
+    name: str
+    inputs: Mapping[str | None, tuple[Any, ...]]
+    outputs: Mapping[str | None, tuple[Any, ...]]
+    drops: tuple[str, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether anything was left for it to do."""
+        return self.failure is not None or any(map(len, self.inputs.values()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordTrace:
+    """A record on its way: its bytes in the source, its value, each stage, and what would be written, by split."""
+
+    record_id: str
+    raw: bytes
+    value: Any
+    stages: tuple[StageTrace, ...]
+    written: Mapping[str, tuple[bytes, ...]]
+
+    @property
+    def failure(self) -> Failure | None:
+        """What stopped the record, or None."""
+        return next((stage.failure for stage in self.stages if stage.failure is not None), None)
+
+
+def trace_record(
+    declaration: Declaration, record_id: str, *, cache: str | os.PathLike[str] | None = None
+) -> RecordTrace:
+    """Runs the source record `file@position` through the declaration, with the randomness that a build gives it.
+
+    Failures are part of the trace, whatever `on_error` says. `cache`: a cache that was built from the same input, whose
+    digests of input files save reading all of them. Stages that hold the results of analyzers have those of that cache,
+    which has to be built from this declaration then.
+
+    Raises `UnknownRecordError`, naming the nearest records, `SourceError` for input that cannot be read, and
+    `AnalysisError` where a stage holds a result that is not there.
+    """
+    with published_results(declaration, cache):
+        return _trace(declaration, record_id, cache)
+
+
+def _trace(declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None) -> RecordTrace:
+    value, raw, error = _find(declaration, record_id, cache)
+    if error is not None:
+        failure = Failure.of(error, stage=SOURCE, dropped=False)
+        stage = StageTrace(name=SOURCE, inputs={None: (raw,)}, outputs={None: ()}, failure=failure)
+        return RecordTrace(record_id=record_id, raw=raw, value=None, stages=(stage,), written={})
+    graph = declaration.graph
+    runner = GraphRunner(graph, prefix=graph.prefix, path=graph.prefix, seed=declaration.seed, on_error="dead_letter")
+    batch = Batch(OneRecord(value, lambda: record_id))
+    stages = []
+    for runner_of_unit in runner.units:
+        unit = runner_of_unit.unit
+        refs = [(None, unit.inputs)] if isinstance(unit.inputs, Ref) else list(unit.inputs.items())
+        inputs = {name: tuple(batch.columns[ref][0]) for name, ref in refs}
+        failed_before = bool(batch.failures)
+        runner_of_unit.run(batch)
+        account = batch.account.unit(unit.name)
+        stages.append(
+            StageTrace(
+                name=unit.name,
+                inputs=inputs,
+                outputs={ref.key: tuple(batch.columns[ref][0]) for ref in runner_of_unit.refs},
+                drops=tuple(reason for name, reason in batch.drops.get(0, ()) if name == unit.name),
+                statistics=tuple(account.statistics.values()),
+                failure=None if failed_before else batch.failures.get(0),
+            )
+        )
+    written: dict[str, tuple[bytes, ...]] = {}
+    if not batch.failures:
+        columns = {split: tuple(batch.columns[ref][0]) for split, ref in graph.outputs.items()}
+        stages.append(_written(declaration, columns, written))
+    return RecordTrace(record_id=record_id, raw=raw, value=value, stages=tuple(stages), written=written)
+
+
+def _written(
+    declaration: Declaration, columns: Mapping[str, tuple[Any, ...]], written: dict[str, tuple[bytes, ...]]
+) -> StageTrace:
+    failure = None
+    try:
+        for split, values in columns.items():
+            spec = declaration.declared_spec(split)
+            if declaration.kind(split) == "example" and spec is None:
+                continue  # features are inferred from many records: one alone does not tell
+            codec = codec_for(declaration.kind(split), spec=spec, proto=declaration.graph.output_type[split])
+            written[split] = tuple(codec.encode(value) for value in values)
+    except Exception as error:
+        failure = Failure.of(error, stage=WRITE, dropped=False)
+        written.clear()
+    inputs: dict[str | None, tuple[Any, ...]] = {split: values for split, values in columns.items()}
+    return StageTrace(name=WRITE, inputs=inputs, outputs={} if failure else inputs, failure=failure)
+
+
+def _find(
+    declaration: Declaration, record_id: str, cache: str | os.PathLike[str] | None
+) -> tuple[Any, bytes, Exception | None]:
+    """Value, bytes, and the error of a record that cannot be parsed."""
+    file, position = split_id(record_id)
+    digests = None if cache is None else DigestCache.load(os.path.join(cache, ".digests.json"))
+    plan = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
+    nearest: list[int] = []
+    for shard in _candidates(plan, file, position):
+        for batch in declaration.source.read(shard):
+            for index in range(len(batch)):
+                if batch.file(index) == file:
+                    found = batch.position(index)
+                    if found == position:
+                        return batch.values[index], batch.raw(index), None
+                    nearest = sorted([*nearest, found], key=lambda each: abs(each - position))[:2]
+            for bad in batch.bad:
+                if bad.record_id == record_id:
+                    return None, bad.raw, bad.error
+    raise _unknown(record_id, file, plan, nearest)
+
+
+def _candidates(plan: SourcePlan, file: str, position: int) -> list[SourceShard]:
+    """The source shards that may hold the record, the likeliest first."""
+    shards = [shard for shard in plan.shards if any(piece.file == file for piece in shard.slices)]
+    return sorted(
+        shards,
+        key=lambda shard: (
+            not any(
+                piece.file == file and piece.start <= position < max(piece.end, piece.start + 1)
+                for piece in shard.slices
+            )
+        ),
+    )
+
+
+def _unknown(record_id: str, file: str, plan: SourcePlan, nearest: list[int]) -> UnknownRecordError:
+    files = {piece.file for shard in plan.shards for piece in shard.slices}
+    near = [f"{file}@{each}" for each in sorted(nearest)]
+    near = near or [f"{name}@0" for name in difflib.get_close_matches(file, files, n=3, cutoff=0.5)]
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return UnknownRecordError(
+        f"no source record has the id {record_id!r}; the input has {len(files)} files.{hint}",
+        record=record_id,
+        nearest=near,
+    )

@@ -1,0 +1,198 @@
+"""What can be known of a build before any of its input is read: faults that would otherwise end it later."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from beam_pipes.building.analysis.declared_analyzers import assumed_results
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, read_fingerprint, require_new_versions
+from beam_pipes.building.lock import lock_holder
+from beam_pipes.building.needed_modules import missing_modules
+from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.write_errors import writing
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.storage import directory_path, is_remote, storage_for
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheBusyError,
+    CacheNotFoundError,
+    CorruptManifestError,
+    DeclarationError,
+    MissingExtraError,
+    PlanError,
+    SourceError,
+)
+from beam_pipes.extras import require
+from beam_pipes.identity.canonical_digest import canonical_text
+from beam_pipes.identity.fingerprint import fingerprint
+from beam_pipes.sources.byte_stream import codec_of
+from beam_pipes.sources.file_source import FileSource
+from beam_pipes.sources.globs import matcher
+from beam_pipes.sources.selection import Selection
+
+
+def find_faults(
+    declaration: Declaration, to: str | os.PathLike[str], *, elsewhere: bool = True, accept_code_change: bool = False
+) -> list[BeamPipesError]:
+    """Everything that is wrong with building `declaration` in the directory `to`, as far as it shows without its input.
+
+    Looked at are the names and sizes of input files, assets, configurations, the modules that stages import when they
+    run, the directory (can it be written, does somebody build there, what is published), and, with `elsewhere`, whether
+    other processes can get the declaration. No input file is opened. Types along the edges of the graph are checked
+    where a declaration is made, before there is one to look at.
+
+        find_faults(declaration, "cache")  →  [DeclarationError("asset 'vocab.model' cannot be read: No such file …")]
+    """
+    with assumed_results(declaration):
+        found = list(_of_stages(declaration))
+        found += _of_source(declaration, directory_path(to))
+        found += _of_directory(directory_path(to))
+        if not found and not accept_code_change:
+            found += _of_changed_code(declaration, directory_path(to))
+    if elsewhere:
+        found += _of_portability(declaration)
+    return found
+
+
+def raise_faults(found: Sequence[BeamPipesError]) -> None:
+    """Raises the only fault as it is, and several as one `PlanError` that tells all of them."""
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        told = "\n".join(f"  {number}. {fault}" for number, fault in enumerate(found, start=1))
+        raise PlanError(f"{len(found)} faults, found before any input was read:\n{told}", faults=tuple(found))
+
+
+def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:
+    units: list[tuple[str, Any]] = [(unit.name, unit.stage) for unit in declaration.graph.units]
+    units += [(f"source.{name}", stage) for name, stage in declaration.source.stages().items()]
+    for analyzer in declaration.analyzers:
+        of = () if analyzer.analysed_graph is None else analyzer.analysed_graph.units
+        units += [(analyzer.name, analyzer), *((f"{analyzer.name}, of {unit.name}", unit.stage) for unit in of)]
+    for name, stage in units:
+        try:
+            fingerprint(stage)
+        except BeamPipesError as error:
+            yield DeclarationError(f"stage {name!r}: {error}", stage=name)
+        yield from missing_modules(stage, f"stage {name!r}")
+
+
+def _of_source(declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
+    source = declaration.source
+    name = type(source).__name__
+    yield from missing_modules(source, f"the source {name}")
+    try:
+        canonical_text(source.fingerprint_config())
+    except BeamPipesError as error:
+        yield error
+    if not isinstance(source, FileSource):
+        return
+    try:
+        selection = source.selection()
+        files = selection.find()
+    except BeamPipesError as error:
+        yield error
+        return
+    if not source.keeps_empty_files and not any(file.size for file in files):
+        yield SourceError(f"the input of {declaration.name!r} is empty: {len(files)} files match, and none has a byte.")
+    if any(codec_of(file.name) == "zstd" for file in files):
+        try:
+            require("zstandard", purpose=f"the source {name}, for .zst files")
+        except MissingExtraError as error:
+            yield error
+    inside = next(
+        (file for file in files if not is_remote(to) and file.path.startswith(os.path.abspath(to) + os.sep)), None
+    )
+    if inside is not None:
+        yield DeclarationError(
+            f"the input file {inside.name!r} lies inside of the cache {to!r}. Keep input and cache apart: collecting "
+            "garbage removes what the cache does not know."
+        )
+    if (entry := _would_read(selection, to, declaration.name)) is not None:
+        yield DeclarationError(
+            f"the cache {to!r} lies inside of the input {entry!r}: the next build would read the files of this one. "
+            "Build to a directory beside it."
+        )
+
+
+def _would_read(selection: Selection, to: str, name: str) -> str | None:
+    """The directory of the input in which the source would find the files of a cache."""
+    wanted, unwanted = matcher(selection.patterns), matcher(selection.exclude)
+    for entry in selection.entries if not is_remote(to) else ():
+        inside = os.path.relpath(os.path.realpath(to), os.path.realpath(entry)).replace(os.sep, "/")
+        hidden = any(part.startswith(".") for part in inside.split("/"))
+        if not os.path.isdir(entry) or not selection.recursive or hidden and not selection.hidden:
+            continue  # `..` begins with a dot too: a cache that lies elsewhere
+        files = (f"{inside}/manifest.json", f"{inside}/snapshots/0/{name}-train.tfrecord-00000-of-00001")
+        if any(wanted(file) and not unwanted(file) for file in files):
+            return entry
+    return None
+
+
+def _of_directory(to: str) -> Iterator[BeamPipesError]:
+    try:
+        storage_for(to)
+        with writing(to):
+            _prove_writable(to)
+        holder = lock_holder(to)
+        if holder is not None:
+            yield CacheBusyError(
+                f"another build is writing to {to!r} ({holder}). Wait for it, stop it, or build to another directory.",
+                path=to,
+            )
+        Cache.open(to)
+    except (CacheNotFoundError, CorruptManifestError):
+        return  # nothing is published yet, or what is damaged is published anew
+    except BeamPipesError as error:
+        yield error
+
+
+def _prove_writable(to: str) -> None:
+    """Writes a file in the directory, or the nearest one above it that is there, and removes it."""
+    probe = f".tmp-probe-{uuid.uuid4().hex}"
+    if is_remote(to):
+        path = f"{to}/{probe}"
+        storage_for(to).write_new(path, b"")
+        storage_for(to).delete(path)
+        return
+    above = Path(os.path.abspath(to))
+    while not os.path.lexists(above) and above.parent != above:
+        above = above.parent
+    descriptor = os.open(above / probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.close(descriptor)
+    (above / probe).unlink()
+
+
+def _of_changed_code(declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
+    """Code that changed under the same version; known without input where all features are declared."""
+    specs = {split: declaration.declared_spec(split) for split in declaration.splits}
+    declared = {split: spec for split, spec in specs.items() if spec is not None}
+    if any(declaration.kind(split) == "example" and split not in declared for split in specs):
+        return
+    try:
+        before = read_fingerprint(Cache.open(to).directory)
+        if before is not None:
+            require_new_versions(before, fingerprint_declaration(declaration, declared), path=to)
+    except (CacheNotFoundError, CorruptManifestError):
+        return
+    except BeamPipesError as error:
+        yield error
+
+
+def _of_portability(declaration: Declaration) -> Iterator[BeamPipesError]:
+    handle = DeclarationHandle(declaration)
+    try:
+        pickle.dumps(handle)
+    except BeamPipesError as error:
+        yield error
+    except Exception as error:
+        yield DeclarationError(
+            f"declaration {declaration.name!r} cannot be sent to workers: {type(error).__name__}: {error}. Give it "
+            "a name in a module (package.module:name), so that workers import it."
+        )

@@ -1,0 +1,226 @@
+"""Completions: the small records that say which source shards are done, and with what."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import google_crc32c
+
+from beam_pipes.building.quarantine import Quarantined
+from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.cache.in_parallel import in_parallel
+from beam_pipes.cache.index import index_path
+from beam_pipes.cache.lineage import lineage_checksum, lineage_file
+from beam_pipes.cache.shard_entry import ShardEntry
+from beam_pipes.cache.storage import FileStatus, storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import CacheNotFoundError, ReconciliationError
+from beam_pipes.sources.source import Slice
+
+# The "split" under which dead letters are filed, and the directory they lie in.
+DEAD_LETTERS = "dead_letters"
+
+# The field that holds the crc32c of all others.
+CHECKSUM = "crc32c"
+
+
+class LineageEntry(NamedTuple):
+    """The lineage file of a source shard: its size and crc32c."""
+
+    bytes: int
+    crc32c: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Completion:
+    """A source shard that is committed: its input, its files by split, its dead letters if it has any, its account.
+
+    Written last: what it names is there, whole. It holds no time and no absolute path, so it is the same on every
+    runner.
+    """
+
+    index: int
+    fingerprint: str
+    source: tuple[Slice, ...]
+    entries: Mapping[str, ShardEntry]
+    dead_letters: ShardEntry | None
+    lineage: LineageEntry
+    account: Account
+    quarantined: tuple[Quarantined, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "fingerprint": self.fingerprint,
+            "source": [piece.to_json() for piece in self.source],
+            "entries": {split: entry.to_json() for split, entry in self.entries.items()},
+            "dead_letters": None if self.dead_letters is None else self.dead_letters.to_json(),
+            "lineage": list(self.lineage),
+            "account": self.account.to_json(),
+            "quarantined": [record.to_json() for record in self.quarantined],
+        }
+
+    def to_bytes(self) -> bytes:
+        """The file: one line of JSON, with a checksum over the rest of it."""
+        value = self.to_json()
+        return _text({**value, CHECKSUM: google_crc32c.value(_text(value))})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Completion:
+        """The inverse of `to_bytes`. Raises `ValueError` (or what a wrong structure raises) for any other bytes."""
+        value = json.loads(data)
+        del value[CHECKSUM]
+        if _text({**value, CHECKSUM: google_crc32c.value(_text(value))}) != data:
+            raise ValueError("a completion does not match its checksum")
+        return cls.from_json(value)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Completion:
+        dead_letters = value["dead_letters"]
+        return cls(
+            index=value["index"],
+            fingerprint=value["fingerprint"],
+            source=tuple(map(Slice.from_json, value["source"])),
+            entries={split: ShardEntry.from_json(entry) for split, entry in value["entries"].items()},
+            dead_letters=None if dead_letters is None else ShardEntry.from_json(dead_letters),
+            lineage=LineageEntry(*map(int, value["lineage"])),
+            account=Account.from_json(value["account"]),
+            quarantined=tuple(map(Quarantined.from_json, value["quarantined"])),
+        )
+
+    def all_entries(self) -> list[tuple[str, ShardEntry]]:
+        """(split, entry) of every file pair, dead letters included."""
+        dead = [] if self.dead_letters is None else [(DEAD_LETTERS, self.dead_letters)]
+        return [*self.entries.items(), *dead]
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def write_completion(header: BuildHeader, completion: Completion) -> None:
+    """The last step of a shard: from here on it is done."""
+    storage = storage_for(header.directory)
+    storage.makedirs(f"{header.directory}/completions")
+    storage.replace(completion_path(header.directory, completion.index, header.num_shards), completion.to_bytes())
+
+
+def write_lineage(header: BuildHeader, index: int, data: bytes) -> LineageEntry:
+    """Writes the lineage of a source shard, before its completion."""
+    storage = storage_for(header.directory)
+    path = f"{header.directory}/{lineage_file(index, header.num_shards)}"
+    storage.makedirs(path.rpartition("/")[0])
+    storage.replace(path, data)
+    return LineageEntry(bytes=len(data), crc32c=lineage_checksum(data))
+
+
+def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
+    """The completion of this very task, its files being there in full; None where the shard has to be built.
+
+    What cannot be read counts as not done: it is built again.
+    """
+    completion = read_completion(completion_path(header.directory, task.index, header.num_shards))
+    if completion is None or completion.fingerprint != task.fingerprint:
+        return None
+    return completion if is_whole(header.directory, completion, header.num_shards) else None
+
+
+def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[int, Completion]:
+    """As `find_completion`, for many tasks: the index of each that is done, and its completion.
+
+    Lists the directory once instead of asking for each file, and reads completions in parallel where that pays.
+    """
+    storage = storage_for(header.directory)
+    files = storage.tree(header.directory)
+    top = len(header.directory) + 1
+    paths = [(task, completion_path(header.directory, task.index, header.num_shards)) for task in tasks]
+    present = [(task, path) for task, path in paths if path[top:] in files]
+    found = in_parallel(storage, read_completion, [path for _, path in present])
+    return {
+        task.index: completion
+        for (task, _), completion in zip(present, found, strict=True)
+        if completion is not None
+        and completion.fingerprint == task.fingerprint
+        and files_are_there(files, completion, header.num_shards)
+    }
+
+
+def read_completions(header: BuildHeader) -> list[Completion]:
+    """All completions of a build, in the order of shards.
+
+    Raises `ReconciliationError`, naming the shards, where some are missing.
+    """
+    paths = [completion_path(header.directory, index, header.num_shards) for index in range(header.num_shards)]
+    found = in_parallel(storage_for(header.directory), read_completion, paths)
+    missing = [index for index, completion in enumerate(found) if completion is None]
+    if missing:
+        shown = ", ".join(map(str, missing[:10])) + ("…" if len(missing) > 10 else "")
+        raise ReconciliationError(
+            f"{len(missing)} of {header.num_shards} source shards are not complete: {shown}. Nothing was published; "
+            "run the build again to go on from there.",
+            missing=missing,
+        )
+    return [completion for completion in found if completion is not None]
+
+
+def split_directory(snapshot_directory: str, split: str) -> str:
+    """Where the files of a split lie; dead letters have a directory of their own."""
+    return f"{snapshot_directory}/{DEAD_LETTERS}" if split == DEAD_LETTERS else snapshot_directory
+
+
+def is_whole(directory: str, completion: Completion, num_shards: int) -> bool:
+    """Whether all files of a completion are in the directory of a snapshot of `num_shards`, in their full sizes."""
+    storage = storage_for(directory)
+
+    def size_of(file: str) -> int | None:
+        try:
+            return storage.size(f"{directory}/{file}")
+        except CacheNotFoundError:
+            return None
+
+    return _is_whole(completion, num_shards, size_of)
+
+
+def files_are_there(files: Mapping[str, FileStatus], completion: Completion, num_shards: int) -> bool:
+    """Whether all files of a completion are among those of a snapshot of `num_shards`, in their full sizes."""
+
+    def size_of(file: str) -> int | None:
+        status = files.get(file)
+        return None if status is None else status.size
+
+    return _is_whole(completion, num_shards, size_of)
+
+
+def _is_whole(completion: Completion, num_shards: int, size_of: Callable[[str], int | None]) -> bool:
+    """`size_of` gives the bytes of a file of the snapshot, None where it is not there."""
+    if size_of(lineage_file(completion.index, num_shards)) != completion.lineage.bytes:
+        return False
+    for split, entry in completion.all_entries():
+        file = f"{DEAD_LETTERS}/{entry.file}" if split == DEAD_LETTERS else entry.file
+        if size_of(file) != entry.bytes or size_of(index_path(file)) is None:
+            return False
+    return True
+
+
+def completion_path(directory: str, index: int, count: int) -> str:
+    """Where the completion of a source shard lies in a snapshot's directory."""
+    return f"{directory}/completions/{index:05d}-of-{count:05d}.json"
+
+
+def read_completion(path: str) -> Completion | None:
+    """The completion in a file; None where there is none, or none that can be understood."""
+    try:
+        return Completion.from_bytes(storage_for(path).read_bytes(path))
+    except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def merged_account(completions: Iterable[Completion]) -> Account:
+    """The account of all shards, merged in their order."""
+    account = Account()
+    for completion in completions:
+        account.merge_from(completion.account)
+    return account

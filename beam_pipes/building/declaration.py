@@ -1,0 +1,189 @@
+"""`Declaration`: what to build, as plain data with checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from google.protobuf.message import Message
+
+from beam_pipes.analysis.analyzer import Analyzer
+from beam_pipes.building.analysis.declared_analyzers import check_analyzers
+from beam_pipes.building.expectation import Expectation
+from beam_pipes.building.record_limits import record_limits
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.engine.execute import BUILD_POLICIES, OnError
+from beam_pipes.engine.graph import Graph, Stage, graph_of
+from beam_pipes.engine.signature import describe
+from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.sources.source import Source
+
+RecordKind = Literal["example", "proto", "bytes"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+# 32 MiB of input a shard: small enough that a kill loses seconds of work, and that two cores share a 100 MB corpus;
+# large enough that a terabyte stays below 10^5 shards.
+DEFAULT_TARGET_SHARD_BYTES = 32 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Declaration:
+    """A cache to be built: the records of `source`, run through `pipeline`, one split for each of its outputs.
+
+        declaration = Declaration(
+            name="shakespeare",
+            source=TextLines("plays", pattern="**/*.txt"),
+            pipeline=DAGPipeline({words: Input(str), Output("train"): words}),
+            features={"tokens": FeatureSpec("int32", shape=(None,))},
+        )
+
+    Args:
+        name: what the files of the cache are called: `{name}-{split}.tfrecord-00000-of-00064`.
+        source: where records come from; its `output_type` is the pipeline's `input_type`.
+        pipeline: a `typed.Pipeline`. Its outputs are examples (`dict`), protocol buffers, or `bytes`.
+        features: the features of the examples, one mapping for all splits, or split → mapping. Left out, dtypes and
+            ranks are inferred from the first examples and every dimension is taken to vary; a later example that does
+            not fit is an error, so declare what is not obvious.
+        analyzers: what has to be found out about all records before the first one is transformed; stages of `pipeline`
+            hold `analyzer.result`. The results are assets of the cache. See docs/analysis.md.
+        split: the name of the split of a pipeline with a single output.
+        seed: what the randomness of stages is keyed by, together with stage and record.
+        on_error: what happens to a record that fails: "fail" stops the build (the default: nothing is lost silently),
+            "dead_letter" keeps it with its bytes and its error, "drop" counts it. A stage's own `on_error` goes first.
+        max_bad: how many records may fail before the build stops: a count (int) or a fraction of all records (float).
+            None allows any number.
+        record_timeout_secs, record_memory_bytes: how long one stage may work on one record, and by how much memory its
+            process may grow meanwhile. A record that goes beyond fails, as `on_error` says, and the worker that hung on
+            it is replaced; None (the default) sets no limit and costs nothing. A stage's own attribute of the same
+            name goes first; `math.inf` there is no limit. See docs/dead-letters.md.
+        target_shard_bytes: input bytes of one source shard; the same value gives the same shards on every runner.
+        fingerprints: name → digest of what else the data depends on. They are kept in the manifest as they are, for
+            readers that want to know what a cache was made of.
+        expectations: what has to hold of the snapshot, or it is not published: `expect("dead <= 1% of read")`. They are
+            no part of fingerprints.
+
+    Raises:
+        DeclarationError: a name or an option is malformed, or an output cannot be stored.
+        TypeMismatchException: the source does not give what the pipeline takes.
+    """
+
+    name: str
+    source: Source
+    pipeline: Stage
+    features: Mapping[str, Any] | None = None
+    analyzers: Sequence[Analyzer] = ()
+    split: str = "train"
+    seed: int = 0
+    on_error: OnError = "fail"
+    max_bad: int | float | None = None
+    record_timeout_secs: float | None = None
+    record_memory_bytes: int | None = None
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES
+    fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    expectations: Sequence[Expectation] = ()
+
+    def __post_init__(self) -> None:
+        for option, value in (("name", self.name), ("split", self.split)):
+            if not _NAME.fullmatch(value):
+                raise DeclarationError(
+                    f"{option} is part of file names: letters, digits, '_', '.', '-' only; got {value!r}."
+                )
+        if self.on_error not in BUILD_POLICIES:
+            raise DeclarationError(
+                f"declaration {self.name!r}: on_error should be one of {', '.join(BUILD_POLICIES)}, "
+                f"got {self.on_error!r}."
+            )
+        bad = self.max_bad
+        if bad is not None and (bad < 0 or isinstance(bad, bool) or (isinstance(bad, float) and bad > 1)):
+            raise DeclarationError(
+                f"declaration {self.name!r}: max_bad should be a count (int) or a fraction (float, 0 to 1), "
+                f"got {bad!r}."
+            )
+        if self.target_shard_bytes < 1:
+            raise DeclarationError(
+                f"declaration {self.name!r}: target_shard_bytes should be positive, got {self.target_shard_bytes}."
+            )
+        graph = self.graph
+        if not isinstance(graph.input_type, type) or not issubclass(self.source.output_type, graph.input_type):
+            raise TypeMismatchException(
+                f"declaration {self.name!r}: the source {type(self.source).__name__} gives "
+                f"{self.source.output_type.__name__}, but {graph.name!r} takes {describe(graph.input_type)}. "
+                "Use a source that gives it, or put a pipeline in front that converts.",
+                expected=graph.input_type,
+                found=self.source.output_type,
+            )
+        for split in graph.outputs:
+            if not _NAME.fullmatch(split):
+                raise DeclarationError(
+                    f"declaration {self.name!r}: the output {split!r} names a split, which is part of file names: "
+                    "letters, digits, '_', '.', '-' only."
+                )
+            self.kind(split)
+        for expectation in self.expectations:
+            if not isinstance(expectation, Expectation):
+                raise DeclarationError(
+                    f"declaration {self.name!r}: expectations are made by expect('...'), got {expectation!r}. "
+                    "Example: expectations=(expect('dead <= 1% of read'),)."
+                )
+        self._check_features()
+        record_limits(self)
+        check_analyzers(self)
+
+    @property
+    def graph(self) -> Graph:
+        """The pipeline as a graph."""
+        return graph_of(self.pipeline, default_output=self.split)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits, in the order in which the pipeline declares them."""
+        return tuple(self.graph.outputs)
+
+    def kind(self, split: str) -> RecordKind:
+        """How the records of a split are stored."""
+        type_ = self.graph.output_type[split]
+        if issubclass(type_, Message):
+            return "proto"
+        if issubclass(type_, bytes):
+            return "bytes"
+        if issubclass(type_, Mapping):
+            return "example"
+        raise DeclarationError(
+            f"declaration {self.name!r}: the output {split!r} is {type_.__name__}, which cannot be stored. "
+            "End the pipeline in examples (dict), protocol buffers or bytes.",
+            split=split,
+            found=type_,
+        )
+
+    def declared_spec(self, split: str) -> ExampleSpec | None:
+        """The features of a split as declared, or None where they are to be inferred (or there are none)."""
+        if self.features is None or self.kind(split) != "example":
+            return None
+        features = self.features[split] if self._by_split() else self.features
+        return features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+
+    def _by_split(self) -> bool:
+        assert self.features is not None
+        return not isinstance(self.features, ExampleSpec) and not any(
+            isinstance(value, FeatureSpec) for value in self.features.values()
+        )
+
+    def _check_features(self) -> None:
+        if self.features is None:
+            return
+        examples = {split for split in self.splits if self.kind(split) == "example"}
+        if not examples:
+            raise DeclarationError(
+                f"declaration {self.name!r}: features are declared, but no output of the pipeline is an example (dict)."
+            )
+        if self._by_split() and self.features.keys() != examples:
+            raise DeclarationError(
+                f"declaration {self.name!r}: features are declared for {sorted(self.features)}, but the outputs that "
+                f"hold examples are {sorted(examples)}. Give feature name → FeatureSpec, or "
+                "one such mapping for each split."
+            )
+        for split in examples:
+            self.declared_spec(split)

@@ -1,0 +1,137 @@
+"""`explain_plan`: for each source shard HIT or MISS and why, for each stage what changed since the last snapshot."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_pipes.building.completion import find_completions, read_completion
+from beam_pipes.building.declaration_fingerprint import DECLARATION, code_changes, explain_change
+from beam_pipes.building.plan import BuildPlan
+from beam_pipes.building.reuse import find_reusable
+from beam_pipes.cache.in_parallel import in_parallel
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.sources.source import Slice, SourceShard
+
+FIRST_BUILD = "nothing is published yet"
+DECLARATION_CHANGED = "the declaration changed"
+REGROUPED = "its input is cut or grouped differently"
+OVERWRITTEN = "everything is to be built anew"
+
+# A plan of 100,000 shards should still be read: of each group of misses this many are told one by one.
+MISSES_SHOWN = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardVerdict:
+    """A source shard: `hit` if it need not be built, `reasons` why, `files` what it reads."""
+
+    index: int
+    hit: bool
+    reasons: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """`stages` maps `declaration` and each stage to what changed (empty: HIT); None where nothing is published.
+
+    `stops` maps the stages whose code changed without their version: a build stops there unless it accepts that.
+    """
+
+    shards: tuple[ShardVerdict, ...]
+    stages: Mapping[str, Sequence[str]] | None
+    stops: Mapping[str, Sequence[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def lines(self) -> list[str]:
+        """The explanation for people, a line for each stage and each group of neighbouring shards."""
+        told = []
+        for name, changed in (self.stages or {}).items():
+            told.append(f"{'MISS' if changed else 'HIT '} {name}" + (f": {'; '.join(changed)}" if changed else ""))
+        for name in self.stops:
+            told.append(f"STOP {name}: its code changed and its version did not; a build needs --accept-code-change.")
+        shown = 0
+        for group in _neighbours(self.shards):
+            first, last = group[0], group[-1]
+            shown += not first.hit
+            if shown > MISSES_SHOWN:
+                left = sum(not shard.hit for shard in self.shards if shard.index >= first.index)
+                told.append(f"MISS {left} more source shards")
+                break
+            where = f"shard {first.index}" if first is last else f"shards {first.index}-{last.index}"
+            told.append(f"{'HIT ' if first.hit else 'MISS'} {where}: {'; '.join(first.reasons)}")
+        hits = sum(shard.hit for shard in self.shards)
+        told.append(f"{hits} of {len(self.shards)} source shards: HIT, {len(self.shards) - hits}: MISS.")
+        return told
+
+
+def explain_plan(plan: BuildPlan) -> Explanation:
+    """Why each shard of a plan is, or is not, to be built. Reads completions; writes nothing."""
+    previous = plan.previous_fingerprint()
+    stages = None if previous is None else explain_change(previous, plan.fingerprint)
+    same = previous is not None and previous.digest == plan.fingerprint.digest
+    before = _slices_before(plan) if same else {}
+    reusable = {found.task.index: found.directory for found in find_reusable(plan.header, plan.tasks)}
+    done = find_completions(plan.header, plan.tasks)
+    verdicts = []
+    for task in plan.tasks:
+        reasons: tuple[str, ...]
+        if hit := task.index in done:
+            reasons = ("it is built",)
+        elif hit := task.index in reusable:
+            reasons = (f"snapshot {reusable[task.index].rpartition('/')[2]} has it",)
+        elif previous is None:
+            reasons = (FIRST_BUILD,)
+        elif plan.overwrite:
+            reasons = (OVERWRITTEN,)
+        elif not same:
+            changed = [name for name, lines in (stages or {}).items() if lines and name != DECLARATION]
+            reasons = (DECLARATION_CHANGED + (f" ({', '.join(changed)})" if changed else ""),)
+        else:
+            reasons = _changes_of_input(task.shard, before)
+        files = tuple(dict.fromkeys(piece.file for piece in task.shard.slices))
+        verdicts.append(ShardVerdict(index=task.index, hit=hit, reasons=reasons, files=files))
+    return Explanation(
+        shards=tuple(verdicts),
+        stages=stages,
+        stops={} if previous is None else code_changes(previous, plan.fingerprint),
+    )
+
+
+def _slices_before(plan: BuildPlan) -> dict[str, list[Slice]]:
+    """What the published snapshot has read: file → slices."""
+    found: dict[str, list[Slice]] = {}
+    assert plan.previous is not None
+    storage = storage_for(plan.path)
+    names = storage.list(f"{plan.previous}/completions")
+    for completion in in_parallel(storage, read_completion, [f"{plan.previous}/completions/{name}" for name in names]):
+        for piece in completion.source if completion is not None else ():
+            found.setdefault(piece.file, []).append(piece)
+    return found
+
+
+def _changes_of_input(shard: SourceShard, before: Mapping[str, Sequence[Slice]]) -> tuple[str, ...]:
+    reasons = []
+    for piece in shard.slices:
+        old = before.get(piece.file)
+        if old is None:
+            reasons.append(f"{piece.file}: added")
+        elif piece not in old:
+            same_range = [each for each in old if (each.start, each.end) == (piece.start, piece.end)]
+            what = f"digest {same_range[0].digest:.8} → {piece.digest:.8}" if same_range else "changed"
+            reasons.append(f"{piece.file} bytes {piece.start}-{piece.end}: {what}")
+    return tuple(reasons) or (REGROUPED,)
+
+
+def _neighbours(shards: Sequence[ShardVerdict]) -> list[list[ShardVerdict]]:
+    groups: list[list[ShardVerdict]] = []
+    for shard in shards:
+        if groups and (groups[-1][0].hit, groups[-1][0].reasons) == (shard.hit, shard.reasons):
+            groups[-1].append(shard)
+        else:
+            groups.append([shard])
+    return groups

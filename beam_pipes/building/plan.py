@@ -1,0 +1,282 @@
+"""`make_plan`: a declaration and its input → source shards, fingerprints, and the snapshot they make."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import Any
+
+from beam_pipes.building.analysis.analysis_plan import AnalysisPlan, plan_analysis
+from beam_pipes.building.completion import find_completions, merged_account, read_completions
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration_fingerprint import (
+    DeclarationFingerprint,
+    fingerprint_declaration,
+    read_fingerprint,
+    write_fingerprint,
+)
+from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.quarantine import quarantined_snapshot, remembered
+from beam_pipes.building.reading import graph_runner, read_batches
+from beam_pipes.building.record_limits import record_limits
+from beam_pipes.building.reuse import reuse
+from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.building.uses import mark_used
+from beam_pipes.building.write_errors import writing
+from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
+from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest
+from beam_pipes.cache.publish import published_id, snapshot_directory
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import CacheNotFoundError, CorruptManifestError, DeclarationError
+from beam_pipes.identity.canonical_digest import digest_of
+from beam_pipes.sources.digest_cache import DigestCache
+from beam_pipes.sources.source import SourcePlan
+
+# Features that are not declared are inferred from this many examples of each split, or from this many records.
+INFER_EXAMPLES = 64
+INFER_RECORDS = 2048
+
+DIGESTS_NAME = ".digests.json"
+
+# In the manifest's fingerprints: how often everything was built anew on request. Not there while it never was.
+GENERATION = "generation"
+
+# In the manifest's fingerprints, in front of the name of each analyzer: the digest of its result.
+ANALYSIS = "analysis"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """What a build will do.
+
+    `snapshot` is a digest of the input, the declaration and the format: the same input and declaration give the same
+    snapshot on every machine. `published_manifest_id` is set where exactly this snapshot is published already;
+    `previous` is the directory of the snapshot that is published, whichever it is. `overwrite`: nothing of it is
+    reused. `analysis` has the results of the analyzers, all of which are there.
+    """
+
+    path: str
+    snapshot: str
+    declaration: Declaration
+    fingerprint: DeclarationFingerprint
+    source: SourcePlan
+    header: BuildHeader
+    tasks: tuple[ShardTask, ...]
+    published_manifest_id: str | None
+    previous: str | None
+    analysis: AnalysisPlan
+    overwrite: bool = False
+
+    def previous_fingerprint(self) -> DeclarationFingerprint | None:
+        """The fingerprint that the published snapshot was built with; None where there is none."""
+        return None if self.previous is None else read_fingerprint(self.previous)
+
+    def tasks_left(self) -> list[ShardTask]:
+        """The tasks whose shards are not complete, or whose files are not there in full."""
+        done = find_completions(self.header, self.tasks)
+        return [task for task in self.tasks if task.index not in done]
+
+    def read_account(self) -> Account:
+        """The account of the whole build, from the completions."""
+        return merged_account(read_completions(self.header))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan without the list of shards."""
+        return {
+            "name": self.header.name,
+            "path": self.path,
+            "snapshot": self.snapshot,
+            "published": self.published_manifest_id is not None,
+            "num_files": self.source.num_files,
+            "num_bytes": self.source.num_bytes,
+            "num_shards": self.header.num_shards,
+            "splits": {
+                split: self.header.specs[split].to_json()
+                if split in self.header.specs
+                else self.declaration.kind(split)
+                for split in self.declaration.splits
+            },
+            "stages": [unit.name for unit in self.declaration.graph.units],
+            **({"analysis": self.analysis.to_json()} if self.analysis.analyzers else {}),
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedInput:
+    """What is known of a build before anything is analysed: its source shards, and what is published.
+
+    `replaces` is the id of the manifest that readers see, whatever becomes of it meanwhile.
+    """
+
+    root: str
+    source: SourcePlan
+    manifest: Manifest | None
+    replaces: str | None
+    generation: int
+    overwrite: bool
+
+
+def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrite: bool = False) -> PlannedInput:
+    """The first half of `make_plan`: reads input to digest it, and what is published."""
+    root, storage = directory_path(to), storage_for(to)
+    # What is known of unchanged files is known from their times: who overwrites may have reason not to believe these.
+    digests = DigestCache() if overwrite else DigestCache.load(f"{root}/{DIGESTS_NAME}")
+    source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
+    if storage.is_directory(root):
+        with contextlib.suppress(OSError):  # safe to lose; a directory that is full or read-only can be planned for
+            digests.save(f"{root}/{DIGESTS_NAME}")
+    replaces = published_id(root)
+    manifest = None
+    with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published anew
+        manifest = Cache.open(root).manifest
+    generation = (generation_of(manifest) + overwrite) if manifest is not None else 0
+    return PlannedInput(
+        root=root, source=source, manifest=manifest, replaces=replaces, generation=generation, overwrite=overwrite
+    )
+
+
+def make_plan(
+    declaration: Declaration,
+    to: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    planned_input: PlannedInput | None = None,
+    require_results: bool = True,
+) -> BuildPlan:
+    """Plans a build of `declaration` in the directory `to`; reads input only to digest it and, where features are not
+    declared, to infer them. Writes nothing but the digests of input files, so that the next plan need not read them.
+
+    With `overwrite` nothing that was built before is reused: the plan is for another *generation*, a number that the
+    published snapshot bears and that enters into all fingerprints. What is published stays until it is replaced.
+
+    Where the declaration has analyzers, their results have to be there (`analyse`): what a stage that holds one gives
+    depends on it. `planned_input` is what `plan_input` gave, where the caller has it. Without `require_results` they
+    may be missing where no stage holds one: everything is planned then but the snapshot's id, of which they are a part.
+
+    Raises `SourceError`, `DeclarationError` or `SpecError`: everything that can be known before the build starts; and
+    `AnalysisError` where a result is missing.
+    """
+    given = planned_input if planned_input is not None else plan_input(declaration, to, overwrite=overwrite)
+    root, source, manifest, generation = given.root, given.source, given.manifest, given.generation
+    analysis = plan_analysis(declaration, root, source, generation=generation)
+    if require_results:
+        analysis.require_done()
+    specs = _specs(declaration, source)
+    found = fingerprint_declaration(declaration, specs)
+    digest = digest_of([found.digest, generation]) if generation else found.digest
+    tasks = tuple(
+        ShardTask(shard=shard, fingerprint=digest_of([digest, shard.fingerprint(), LINEAGE_VERSION]))
+        for shard in source.shards
+    )
+    versions = [FORMAT_VERSION, LINEAGE_VERSION]
+    results = analysis.digests()
+    of_snapshot = [*versions, declaration.name, digest, [task.fingerprint for task in tasks]]
+    # Results are assets of the snapshot, also those that no stage holds.
+    plain_snapshot = digest_of([*of_snapshot, results] if results else of_snapshot)[:16]
+    quarantined = remembered(root, (task.fingerprint for task in tasks), record_limits(declaration))
+    tasks = tuple(task.quarantining(quarantined.get(task.fingerprint, ())) for task in tasks)
+    snapshot = quarantined_snapshot(plain_snapshot, {task.index: task.quarantined for task in tasks})
+    header = BuildHeader(
+        name=declaration.name,
+        root=root,
+        replaces=given.replaces,
+        snapshot=snapshot,
+        plain_snapshot=plain_snapshot,
+        num_shards=len(tasks),
+        specs=specs,
+        fingerprints={
+            **declaration.fingerprints,
+            "declaration": found.digest,
+            "source": digest_of([shard.fingerprint() for shard in source.shards]),
+            **{f"{ANALYSIS} {name}": result for name, result in results.items()},
+            **({GENERATION: str(generation)} if generation else {}),
+        },
+        assets={name: result for name, result in analysis.results().items()},
+    )
+    return BuildPlan(
+        path=root,
+        snapshot=snapshot,
+        declaration=declaration,
+        fingerprint=found,
+        source=source,
+        header=header,
+        tasks=tasks,
+        published_manifest_id=manifest.id if manifest is not None and manifest.snapshot == snapshot else None,
+        previous=snapshot_directory(root, manifest.snapshot) if manifest is not None else None,
+        analysis=analysis,
+        overwrite=given.overwrite,
+    )
+
+
+def generation_of(manifest: Manifest) -> int:
+    """How often what a manifest publishes was built anew with `overwrite`."""
+    text = manifest.fingerprints.get(GENERATION, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def prepare(plan: BuildPlan) -> list[ShardTask]:
+    """Makes the snapshot's directory ready and returns the tasks that are left.
+
+    Shards that an interrupted build of this snapshot has committed are kept; shards with the same fingerprint in
+    the published snapshot are linked, not built again; what dead builds left half written is removed. Only for the
+    holder of the build lock.
+    """
+    directory = plan.header.directory
+    with writing(plan.path):
+        remove_temporaries(plan.path)
+        reached("prepare/swept")
+        storage_for(directory).makedirs(directory)
+        write_fingerprint(directory, plan.fingerprint)
+        if plan.analysis.analyzers:
+            mark_used(plan.analysis, directory)
+        reached("prepare/recorded")
+        reuse(plan.header, plan.tasks)
+    return plan.tasks_left()
+
+
+def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpec]:
+    """The features of each split of examples: as declared, or inferred from the first records."""
+    specs: dict[str, ExampleSpec] = {}
+    missing: list[str] = []
+    for split in declaration.splits:
+        if declaration.kind(split) != "example":
+            continue
+        declared = declaration.declared_spec(split)
+        if declared is None:
+            missing.append(split)
+        else:
+            specs[split] = declared
+    if missing:
+        examples = _sample(declaration, source, missing)
+        for split in missing:
+            # A split that gets few records may have none among the first: its examples come from the same stages.
+            found = examples[split] or [example for other in missing for example in examples[other]]
+            if not found:
+                raise DeclarationError(
+                    f"declaration {declaration.name!r}: the features of {split!r} are not declared, and none of the "
+                    f"first {INFER_RECORDS} records gives an example to infer them from. Declare features=...",
+                    split=split,
+                )
+            specs[split] = ExampleSpec.infer(found)
+    return {split: specs[split] for split in declaration.splits if split in specs}
+
+
+def _sample(declaration: Declaration, source: SourcePlan, splits: list[str]) -> dict[str, list[Any]]:
+    runner = graph_runner(declaration)
+    examples: dict[str, list[Any]] = {split: [] for split in splits}
+    records = 0
+    for shard in source.shards:
+        for batch in read_batches(declaration, shard):
+            runner.run(batch)
+            records += batch.size
+            for split, column in runner.outputs(batch).items():
+                if split in examples:
+                    examples[split].extend(value for values in column for value in values)
+            if records >= INFER_RECORDS or all(len(found) >= INFER_EXAMPLES for found in examples.values()):
+                return examples
+    return examples

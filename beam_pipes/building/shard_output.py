@@ -1,0 +1,257 @@
+"""The second half of a shard job: batches → encoded parts → the shard's files, committed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from beam_pipes.building.commit import num_bad, too_many_bad
+from beam_pipes.building.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.part import Part
+from beam_pipes.building.reading import SOURCE, SourceBatch
+from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.building.write_errors import writing
+from beam_pipes.cache.codec import IndexRow, codec_for
+from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.lineage import Fate, LineageWriter
+from beam_pipes.cache.shard_entry import ShardEntry
+from beam_pipes.cache.shard_writer import ShardWriter
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.engine.account import NO_OUTPUT, Account
+from beam_pipes.engine.failure import Failure
+from beam_pipes.errors import StageError
+from beam_pipes.sources.record_batch import BadRecord
+
+WRITE = "write"
+
+
+class ShardOutput:
+    """Writes what one source shard gives: a shard for each split, and dead letters where there are some.
+
+    `encode` has no effect on files; `write` appends parts, which have to come in order. Nothing has a final name until
+    `commit`, which renames the files and then writes the completion.
+    """
+
+    def __init__(self, declaration: Declaration, header: BuildHeader, task: ShardTask) -> None:
+        self.task = task
+        self.next_sequence = 0
+        self._declaration = declaration
+        self._header = header
+        graph = declaration.graph
+        splits = declaration.source.splits_of(task.shard)
+        self._outputs = {split: ref for split, ref in graph.outputs.items() if splits is None or split in splits}
+        self._codecs = {
+            split: codec_for(declaration.kind(split), spec=header.specs.get(split), proto=graph.output_type[split])
+            for split in self._outputs
+        }
+        self._writers: dict[str, ShardWriter] = {}
+        self._account = Account()
+        self._dead_letters: list[DeadLetter] = []
+        self._lineage = LineageWriter()
+
+    def encode(self, batch: SourceBatch, sequence: int) -> Part:
+        """What a batch that went through all units adds to the shard, encoded; books what is written and what fails.
+
+        Raises `StageError` where a value does not fit its features and the declaration does not allow failures.
+        """
+        columns = {split: batch.columns[ref] for split, ref in self._outputs.items()}
+        records: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in columns}
+        account = batch.account
+        booked = account.unit(WRITE)
+        ordinals, failures = batch.records.ordinals, batch.failures
+        written_ordinals: set[int] = set()
+        for index in range(batch.size):
+            if index in failures:
+                continue
+            count = 0
+            try:
+                encoded = []
+                for split, column in columns.items():
+                    encode = self._codecs[split].encode_indexed
+                    for value in column[index]:
+                        encoded.append((split, encode(value)))
+                        count += 1
+            except Exception as error:
+                self._fail(batch, index, error)
+                continue
+            if count:
+                written_ordinals.add(ordinals[index])
+                for split, (payload, row) in encoded:
+                    records[split].append((payload, ordinals[index], row))
+        written = len(written_ordinals)
+        booked.kept += written
+        booked.inputs += written
+        for split, encoded_records in records.items():
+            booked.outputs += len(encoded_records)
+            account.outputs[split] = len(encoded_records)
+        dead_letters = [_letter_of_failure(batch, i, failure) for i, failure in failures.items() if not failure.dropped]
+        if self._declaration.on_error == "dead_letter":
+            dead_letters += map(_letter_of_row, batch.records.bad)
+        account.written = written
+        account.dead = len(dead_letters)
+        account.dropped = account.read - written - account.dead
+        return Part(
+            first_sequence=sequence,
+            next_sequence=sequence + 1,
+            records=records,
+            dead_letters=sorted(dead_letters, key=lambda letter: letter.ordinal),
+            account=account,
+            lineage=self._lineage_of(batch, written_ordinals),
+        )
+
+    def write(self, part: Part) -> None:
+        """Appends a part; parts come in order, without gaps."""
+        assert part.first_sequence == self.next_sequence, (part.first_sequence, self.next_sequence)
+        with writing(self._header.root):
+            if not self._writers:
+                self._open()
+            for split, records in part.records.items():
+                self._append(split, records)
+        self._dead_letters += part.dead_letters
+        self._lineage.merge_from(part.lineage)
+        self._account.merge_from(part.account)
+        self.next_sequence = part.next_sequence
+        self._check_max_bad()
+
+    def to_part(self) -> Part:
+        """All that was written so far as one part, read back from the files that are not committed."""
+        return Part(
+            first_sequence=0,
+            next_sequence=self.next_sequence,
+            records={split: writer.read_back() for split, writer in self._writers.items()},
+            dead_letters=self._dead_letters,
+            account=self._account,
+            lineage=self._lineage,
+        )
+
+    def commit(self) -> Completion:
+        """Gives all files their final names, then writes the completion; the counts have to add up."""
+        self._account.reconcile(where=f"source shard {self.task.index}")
+        with writing(self._header.root):
+            if not self._writers:
+                self._open()
+            entries = {split: writer.commit() for split, writer in self._writers.items()}
+            dead_letters = self._commit_dead_letters() if self._dead_letters else None
+            lineage = write_lineage(self._header, self.task.index, self._lineage.to_bytes())
+            reached("shard/dead-letters-renamed")
+            completion = Completion(
+                index=self.task.index,
+                fingerprint=self.task.fingerprint,
+                source=self.task.shard.slices,
+                entries=entries,
+                dead_letters=dead_letters,
+                lineage=lineage,
+                account=self._account,
+                quarantined=self.task.quarantined,
+            )
+            write_completion(self._header, completion)
+        reached("shard/completed")
+        return completion
+
+    def abort(self) -> None:
+        """Removes what was written and has no final name."""
+        for writer in self._writers.values():
+            writer.abort()
+
+    def _append(self, split: str, records: Iterable[tuple[bytes, int, IndexRow]]) -> None:
+        if not self._writers:
+            self._open()
+        write = self._writers[split].write_encoded
+        for payload, ordinal, row in records:
+            write(payload, ordinal, row)
+
+    def _open(self) -> None:
+        header = self._header
+        storage_for(header.directory).makedirs(header.directory)
+        for split, codec in self._codecs.items():
+            name = header.file_name(split, self.task.index)
+            self._writers[split] = ShardWriter(header.directory, name, codec=codec)
+
+    def _commit_dead_letters(self) -> ShardEntry:
+        directory = f"{self._header.directory}/{DEAD_LETTERS}"
+        storage_for(directory).makedirs(directory)
+        name = self._header.file_name(DEAD_LETTERS, self.task.index)
+        with ShardWriter(directory, name, codec=DEAD_LETTER_CODEC) as writer:
+            for letter in self._dead_letters:
+                writer.write(letter.to_example(), letter.ordinal)
+            return writer.commit()
+
+    def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
+        """Where each record of the batch was, and what became of it."""
+        records, fates = batch.records, {}
+        for index, ordinal in enumerate(records.ordinals):
+            if ordinal not in written:
+                failure = batch.failures.get(index)
+                drops = batch.drops.get(index) or [(WRITE, NO_OUTPUT)]
+                if failure is not None:
+                    fate = _fate_of_error(failure.stage, failure.error_type, dropped=failure.dropped)
+                else:
+                    fate = Fate(status="dropped", drops=tuple(dict.fromkeys(drops)))
+                fates[ordinal - records.first_ordinal] = fate
+        for row in records.bad:
+            dropped = self._declaration.on_error == "drop"
+            fates[row.ordinal - records.first_ordinal] = _fate_of_error(
+                SOURCE, type(row.error).__name__, dropped=dropped
+            )
+        lineage = LineageWriter()
+        lineage.add(records.places(), fates, records.digests())
+        return lineage
+
+    def _fail(self, batch: SourceBatch, index: int, error: Exception) -> None:
+        """A record whose outputs cannot be stored: booked under `write`, as the declaration says."""
+        declaration, account = self._declaration, batch.account.unit(WRITE)
+        record_id = batch.records.record_id(index)
+        if declaration.on_error == "fail":
+            raise StageError(
+                f"record {record_id!r} cannot be stored: {error} Correct the last stage or the declared features, or "
+                "allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+                stage=WRITE,
+                record=record_id,
+            ) from error
+        failure = Failure.of(error, stage=WRITE, dropped=declaration.on_error == "drop")
+        account.inputs += 1
+        if failure.dropped:
+            account.dropped[failure.reason] = account.dropped.get(failure.reason, 0) + 1
+        else:
+            account.dead += 1
+        batch.failures[index] = failure
+
+    def _check_max_bad(self) -> None:
+        limit = self._declaration.max_bad
+        if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
+            raise too_many_bad(self._declaration, self._account, where=f"source shard {self.task.index}")
+
+
+def _fate_of_error(stage: str, error: str, *, dropped: bool) -> Fate:
+    if dropped:
+        return Fate(status="dropped", drops=((stage, f"error/{error}"),))
+    return Fate(status="dead", stage=stage, error=error)
+
+
+def _letter_of_row(row: BadRecord) -> DeadLetter:
+    return DeadLetter(
+        record=row.raw,
+        source=row.file,
+        position=row.position,
+        ordinal=row.ordinal,
+        stage=SOURCE,
+        error_type=type(row.error).__name__,
+        message=str(row.error),
+        traceback="",  # the frames of a parser of ours tell nothing about the record
+    )
+
+
+def _letter_of_failure(batch: SourceBatch, index: int, failure: Failure) -> DeadLetter:
+    records = batch.records
+    return DeadLetter(
+        record=records.raw(index),
+        source=records.file(index),
+        position=records.position(index),
+        ordinal=records.ordinals[index],
+        stage=failure.stage,
+        error_type=failure.error_type,
+        message=failure.message,
+        traceback=failure.traceback,
+        item=failure.item,
+    )

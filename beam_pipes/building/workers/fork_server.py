@@ -1,0 +1,200 @@
+"""The process that workers are forked from, so that they begin at once.
+
+A fresh interpreter takes 0.3 to 1 s of a core to import what every worker needs. Here one process imports it for all
+workers of a pool, and for those that take the place of killed ones. It imports nothing of a user's and does nothing
+else, so that its forks find nothing half done, which those of the caller's process might: tokenizers and frameworks
+have threads. (The one library in it that has some, NumPy's OpenBLAS, ends them before a fork.)
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from beam_pipes.building.workers.interpreter import start_interpreter
+from beam_pipes.errors import BuildError
+
+# How long the server may take for its imports and a fork.
+_ANSWER_SECS = 120.0
+_END_SECS = 5.0
+_KILLED_SECS = 60.0
+
+_START = "from beam_pipes.building.workers.fork_server import main; main()"
+_NUMBER = struct.Struct("<q")
+_MOST_FILES = 16
+
+
+def can_fork() -> bool:
+    """Whether workers are forked here: on Linux from 5.3 on. Other systems' own libraries do not survive a fork."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def fork_server(*modules: str) -> ForkServer | None:
+    """A server that has imported these modules; None where workers are not forked."""
+    return ForkServer(*modules) if can_fork() else None
+
+
+class ForkServer:
+    """The parent's end; to be closed when the processes that it forked have ended."""
+
+    def __init__(self, *modules: str) -> None:
+        """Starts the server, which imports these modules."""
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(_ANSWER_SECS)
+        try:
+            self.process = start_interpreter(_START, files=[theirs.fileno()], arguments=modules)
+        finally:
+            theirs.close()
+
+    def start(self, files: Sequence[int]) -> ForkedProcess:
+        """A process that shares these descriptors and runs `worker_process.serve` with them."""
+        end, told = os.pipe()
+        try:
+            socket.send_fds(self._control, [b"."], [*files, told])
+            answer, handles, _, _ = socket.recv_fds(self._control, _NUMBER.size, 1)
+        except OSError as error:  # a timeout too
+            os.close(end)
+            raise self._silent(str(error) or type(error).__name__) from error
+        finally:
+            os.close(told)
+        if not answer:
+            os.close(end)
+            raise self._silent("it has ended")
+        return ForkedProcess(_NUMBER.unpack(answer)[0], handle=handles[0], end=end)
+
+    def _silent(self, why: str) -> BuildError:
+        return BuildError(
+            f"process {self.process.pid}, which starts the workers, gave no answer within {_ANSWER_SECS:.0f} s: {why}. "
+            "What it wrote stands above; with --workers 1 everything runs in a single process."
+        )
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._control.close()
+        try:
+            self.process.wait(_END_SECS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(_KILLED_SECS)
+
+
+class ForkedProcess:
+    """A process that the server has forked, with the methods of `subprocess.Popen` that a worker needs.
+
+    `handle` is its pidfd, which never means another process; into `end` the server writes its exit code.
+    """
+
+    def __init__(self, pid: int, *, handle: int, end: int) -> None:
+        self.pid = pid
+        self._handle = handle
+        self._end = end
+        os.set_inheritable(handle, False)
+        self._code: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, negative for a signal; `subprocess.TimeoutExpired` where the process goes on for longer."""
+        if self._code is None:
+            poll = select.poll()
+            poll.register(self._end, select.POLLIN)
+            if not poll.poll(None if timeout is None else 1000 * timeout):
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+            told = os.read(self._end, _NUMBER.size)
+            if not told:  # somebody has killed the server: nobody can know any more how its forks end
+                self.kill()
+            self._code = _NUMBER.unpack(told)[0] if told else -signal.SIGKILL
+            os.close(self._end)
+            os.close(self._handle)
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens to a process that has ended."""
+        if self._code is None:
+            try:
+                signal.pidfd_send_signal(self._handle, number)
+            except ProcessLookupError:
+                pass
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def main() -> None:
+    """The server."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork.*")  # OpenBLAS's
+    gc.collect()
+    gc.freeze()  # else the first collection of each fork would write to, and so copy, all that is shared
+    ended, wake = os.pipe()
+    os.set_blocking(ended, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    watched: list[Any] = [control, ended]
+    telling: dict[int, int] = {}  # process → where its end is to be told
+    while True:
+        ready, _, _ = select.select(watched, [], [])
+        if ended in ready:
+            os.read(ended, 1 << 16)
+            _tell_ends(telling)
+        if control in ready:
+            asked, files, _, _ = socket.recv_fds(control, 1, _MOST_FILES)
+            if not asked:
+                return  # the parent is gone, and the forks' lifelines with it
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for file in (control.detach(), ended, wake, *telling.values(), files[-1]):
+                    os.close(file)
+                _serve(files[:-1])
+            telling[pid] = files[-1]
+            for file in files[:-1]:
+                os.close(file)
+            handle = os.pidfd_open(pid)
+            socket.send_fds(control, [_NUMBER.pack(pid)], [handle])
+            os.close(handle)
+
+
+def _serve(files: Sequence[int]) -> None:
+    """In the fork, which ends with it."""
+    from beam_pipes.building.workers.worker_process import serve
+
+    code = 1
+    try:
+        serve(*files)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _tell_ends(telling: dict[int, int]) -> None:
+    while telling:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        file = telling.pop(pid)
+        try:
+            os.write(file, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        except BrokenPipeError:
+            pass  # nobody asks any more
+        os.close(file)

@@ -1,0 +1,1 @@
+"""What code and values are, as bytes that depend on neither place nor time: fingerprints."""

@@ -1,0 +1,420 @@
+"""The code that a stage's code depends on: a walk over what functions and classes refer to.
+
+Only a user's own code is walked: the same top-level package, and modules that are not installed. The standard library,
+installed packages and the framework count by name. For a stage of the framework itself, its own module is walked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import linecache
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from beam_pipes.errors import DeclarationError
+from beam_pipes.identity.canonical import Canonicalizer, qualified_name
+from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
+from beam_pipes.identity.source_code import assignments, class_node, function_node, functions_of
+
+FRAMEWORK = frozenset({"beam_pipes"})
+_MISSING = object()
+
+
+@dataclass
+class _Code:
+    """A function's code object, a class or the statements that make a constant: parsed once."""
+
+    nodes: list[Node]
+    facts: CodeFacts
+    fallback: str = ""  # stands for the code where there is no source
+    texts: dict[frozenset[str] | None, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    def text(self, kept: frozenset[str] | None, free_names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        if not self.nodes:
+            return self.fallback, free_names
+        key = None if kept is None else kept & self.facts.parameters
+        if key not in self.texts:
+            done = [normalize(node, kept_parameters=key, free_names=free_names) for node in self.nodes]
+            self.texts[key] = "".join(each.text for each in done), done[0].free_names
+        return self.texts[key]
+
+
+@dataclass
+class Entity:
+    """One function or class on the walk. `key` names it in a fingerprint's parts, `stable` within the digest."""
+
+    thing: Any
+    code: _Code
+    key: str
+    stable: str
+    notes: dict[str, str] = field(default_factory=dict)  # what the names in the code stand for
+    cells: dict[str, Any] = field(default_factory=dict)  # closed-over values and defaults, canonical
+
+
+class CodeClosure:
+    """Collects functions and classes and all that they refer to; `finish` gives the parts of a fingerprint.
+
+    A part is name → (name within the digest, value), the value a digest of code or a constant.
+    """
+
+    def __init__(self, on_asset: Callable[[Any], Any]) -> None:
+        self._entities: dict[Any, Entity] = {}
+        self._constants: dict[tuple[str, str], tuple[str, str, Any]] = {}
+        self._waiting: list[Entity] = []
+        self._taken: set[str] = set()
+        self._home = ""
+        self._values = Canonicalizer(
+            on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
+        )
+        self._strict_values = _OwnObjects(
+            on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
+        )
+
+    def canonical(self, value: Any, path: str, *, home: str) -> Any:
+        """`canonical(value)`, the code of what it holds being added. `home`: module of the stage that it configures."""
+        self._home = home
+        return self._values.convert(value, path)
+
+    def add_function(self, function: types.FunctionType, *, key: str | None = None) -> Any:
+        """Adds a function unless it is installed code; returns what stands for it in a value."""
+        function = inspect.unwrap(function)
+        if key is None and not _is_own(_module_of(function), self._home):
+            return {"$builtin": qualified_name(function)}
+        # By identity: code objects of different modules are equal if they read the same.
+        identity: Any = id(function.__code__)
+        if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
+            identity = id(function)
+        return {"$code": self._add(identity, function, lambda: _code_of_function(function), key).stable}
+
+    def add_class(self, cls: type, *, key: str | None = None) -> None:
+        """Adds a class unless it is installed code."""
+        if key is not None or _is_own(_module_of(cls), self._home):
+            self._add(cls, cls, lambda: _code_of_class(cls), key)
+
+    def finish(self) -> dict[str, tuple[str, str]]:
+        """Walks until nothing new is found."""
+        while self._waiting:
+            self._explore(self._waiting.pop(0))
+        every = list(self._entities.values())
+        facts = [entity.code.facts for entity in every]
+        kept = None if any(f.has_double_star for f in facts) else frozenset[str]().union(*(f.keywords for f in facts))
+        parts: dict[str, tuple[str, str]] = {}
+        for entity in every:
+            free_names = _free_names(entity.thing)
+            text, order = entity.code.text(kept, free_names)
+            cells = [entity.cells.get(name) for name in order]
+            defaults = [entity.cells.get(name) for name in ("__defaults__", "__kwdefaults__")]
+            content = json.dumps([text, sorted(entity.notes.items()), cells, defaults])
+            parts[entity.key] = entity.stable, hashlib.sha256(content.encode()).hexdigest()[:32]
+        for key, stable, value in self._constants.values():
+            parts[key] = stable, show(value)
+        return parts
+
+    def _add(self, identity: Any, thing: Any, code: Callable[[], _Code], key: str | None) -> Entity:
+        if identity not in self._entities:
+            stable = self._unique(f"code:{thing.__qualname__}")
+            name = key or self._unique(f"code:{qualified_name(thing)}")
+            entity = self._entities[identity] = Entity(thing, code(), name, key or stable)
+            self._waiting.append(entity)
+        return self._entities[identity]
+
+    def _unique(self, name: str) -> str:
+        count, unique = 1, name
+        while unique in self._taken:
+            count += 1
+            unique = f"{name}#{count}"
+        self._taken.add(unique)
+        return unique
+
+    def _explore(self, entity: Entity) -> None:
+        thing = entity.thing
+        module = _module_of(thing)
+        self._home = module
+        if isinstance(thing, type):
+            env = {name: cell for f in functions_of(thing) for name, cell in _cells(f).items()}
+            scope = getattr(sys.modules.get(module), "__dict__", {})
+            for base in thing.__mro__[1:]:
+                if in_scope(_module_of(base), module):
+                    self.add_class(base)
+        else:
+            env, scope = _cells(thing), thing.__globals__
+            for name, value in env.items():
+                if value is not thing:
+                    entity.cells[name] = self._value_or_name(value, f"{entity.key}, variable {name}")
+            for name in ("__defaults__", "__kwdefaults__"):
+                entity.cells[name] = self._value_or_name(getattr(thing, name), f"{entity.key}, {name}")
+        for reference in entity.code.facts.references:
+            self._follow(entity, reference, module, env, scope)
+
+    def _value_or_name(self, value: Any, path: str) -> Any:
+        try:
+            return self._strict_values.convert(value, path)
+        except DeclarationError:
+            return {"$instance": label(type(value))}
+
+    def _follow(
+        self, entity: Entity, reference: Reference, referrer: str, env: dict[str, Any], scope: dict[str, Any]
+    ) -> None:
+        written = ".".join([*([reference.module] if reference.module else []), *reference.path])
+        if reference.module is not None:
+            module = _absolute(reference, referrer, scope)
+            if not in_scope(module, referrer):  # also where it is loaded already: what came before does not count
+                entity.notes[written] = f"module {module}"
+                return
+            found = _imported(module, reference.path)
+            names: tuple[str, ...] = reference.path
+        else:
+            written, names = reference.path[0], reference.path[1:]
+            if written in env and not isinstance(entity.thing, type):
+                return  # among the entity's cells already
+            found = env.get(written, scope.get(written, _MISSING))
+        constant = (referrer, f"{entity.stable}.{written}" if written in env else written)
+        while isinstance(found, types.ModuleType):
+            if not names or not in_scope(found.__name__, referrer):
+                entity.notes[written] = f"module {found.__name__.rpartition('.')[2]}"
+                if not in_scope(found.__name__, referrer):
+                    entity.notes[written] = f"module {found.__name__}"
+                return
+            constant = (found.__name__, names[0])
+            written = f"{written}.{names[0]}"
+            found, names = getattr(found, names[0], _MISSING), names[1:]
+        if found is _MISSING:
+            return
+        self._note(entity, written, found, constant)
+
+    def _note(self, entity: Entity, written: str, found: Any, constant: tuple[str, str]) -> None:
+        if callable(found) and hasattr(found, "__wrapped__"):
+            found = inspect.unwrap(found)
+        if isinstance(found, (type, types.FunctionType)):
+            if in_scope(_module_of(found), _module_of(entity.thing)):
+                if isinstance(found, type):
+                    self.add_class(found)
+                else:
+                    entity.notes[written] = str(self.add_function(found))
+                    return
+            entity.notes[written] = label(found)
+        elif isinstance(found, types.BuiltinFunctionType):
+            entity.notes[written] = qualified_name(found)
+        else:
+            entity.notes[written] = "constant"
+            if constant not in self._constants:
+                module, name = constant
+                stable = self._unique(f"const:{name}")
+                self._constants[constant] = f"const:{module}.{name}", stable, None  # ends recursion
+                self._constants[constant] = f"const:{module}.{name}", stable, self._constant(found, constant)
+
+    def _constant(self, value: Any, constant: tuple[str, str]) -> Any:
+        module, name = constant
+        home, self._home = self._home, module
+        try:
+            return self._strict_values.convert(value, f"{module}.{name}")
+        except DeclarationError:
+            # A lock, a logger, a client: what counts is the statement that makes it.
+            scope = getattr(sys.modules.get(module), "__dict__", {})
+            nodes: list[Node] = list(assignments(scope, name))
+            return [label(type(value)), [normalize(node, kept_parameters=None).text for node in nodes]]
+        finally:
+            self._home = home
+
+
+class _OwnObjects(Canonicalizer):
+    """Values that code refers to: it sees the order of a dict. Refuses objects of installed classes, whose fields may
+    be anything: locks, caches, connections."""
+
+    def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
+        return self._in_order(mapping, path)
+
+    def _object(self, value: Any, path: str) -> Any:
+        if _is_installed(type(value).__module__):
+            raise DeclarationError(f"{path} is a {qualified_name(type(value))}", path=path)
+        return super()._object(value, path)
+
+
+def label(thing: Any) -> str:
+    """What a class or function is called in a digest: without its module where that is a user's own or the
+    framework's, so that code may be moved."""
+    module = _module_of(thing)
+    if _is_installed(module) and module.partition(".")[0] not in FRAMEWORK:
+        return qualified_name(thing)
+    return str(getattr(thing, "__qualname__", repr(thing)))
+
+
+def _module_of(thing: Any) -> str:
+    return str(getattr(thing, "__module__", None) or "builtins")
+
+
+def in_scope(module: str, referrer: str) -> bool:
+    """Whether code in `referrer` that refers to code in `module` depends on its text, not only on its name."""
+    top, home = module.partition(".")[0], referrer.partition(".")[0]
+    if home == "beam_pipes":
+        return module == referrer
+    if top == home:
+        return True
+    return top not in FRAMEWORK and not _is_installed(module)
+
+
+def _is_own(module: str, home: str) -> bool:
+    top = module.partition(".")[0]
+    return top == home.partition(".")[0] or top in FRAMEWORK or not _is_installed(module)
+
+
+_installed: dict[str, bool] = {}
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module, imported or not, belongs to Python or to an installed distribution."""
+    if module not in _installed:
+        top = module.partition(".")[0]
+        places = _places(module) or _places(top)
+        _installed[module] = top != "__main__" and (
+            top in sys.stdlib_module_names
+            or any({"site-packages", "dist-packages"}.intersection(place.split("/")) for place in places)
+        )
+    return _installed[module]
+
+
+def _places(module: str) -> list[str]:
+    """Where an imported module lies, or a top-level one that can be imported; empty where that is not known."""
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if found is None and "." not in module:
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(module)
+            file = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+    return [file.replace("\\", "/")] if file else []
+
+
+def show(value: Any) -> str:
+    """A canonical value as one line; a digest where that would be long."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if len(text) <= 120:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _absolute(reference: Reference, referrer: str, scope: dict[str, Any]) -> str:
+    """The module that an import inside of a function names."""
+    module = reference.module or ""
+    if reference.level:
+        package = str(scope.get("__package__") or referrer.rpartition(".")[0])
+        base = package.rsplit(".", reference.level - 1)[0] if reference.level > 1 else package
+        module = f"{base}.{module}" if module else base
+    return module
+
+
+def _imported(module: str, path: tuple[str, ...]) -> Any:
+    """A module in scope, imported where it is not yet: what has been imported before must not count."""
+    try:
+        found = sys.modules.get(module) or importlib.import_module(module)
+        if path and not hasattr(found, path[0]):
+            importlib.import_module(f"{module}.{path[0]}")
+    except ImportError:
+        return _MISSING
+    return found
+
+
+# Code.
+
+# By the identity of a code object or class, and only while it lives: code objects compare by value.
+_codes: dict[int, tuple[weakref.ref[Any], _Code]] = {}
+
+
+def _once(thing: Any, parse: Callable[[], _Code]) -> _Code:
+    known = _codes.get(id(thing))
+    if known is not None and known[0]() is thing:
+        return known[1]
+    key, code = id(thing), parse()
+
+    def forget(_: weakref.ref[Any]) -> None:
+        _codes.pop(key, None)
+
+    _codes[key] = weakref.ref(thing, forget), code
+    return code
+
+
+def _code_of_function(function: types.FunctionType) -> _Code:
+    def parse() -> _Code:
+        code = function.__code__
+        linecache.checkcache(code.co_filename)
+        node = function_node(function)
+        if node is not None:
+            return _Code([node], code_facts(node))
+        return _from_bytecode([code], json.dumps(_bytecode(code, function.__doc__)))
+
+    return _once(function.__code__, parse)
+
+
+def _code_of_class(cls: type) -> _Code:
+    def parse() -> _Code:
+        if hasattr(cls, "DESCRIPTOR") and hasattr(cls, "SerializeToString"):
+            from google.protobuf import descriptor_pb2
+
+            # A proto message is what its descriptor says; the class differs from version to version of the runtime.
+            descriptor = descriptor_pb2.DescriptorProto()
+            cls.DESCRIPTOR.CopyToProto(descriptor)
+            return _from_bytecode([], descriptor.SerializeToString(deterministic=True).hex())
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if file:
+            linecache.checkcache(file)
+        node = class_node(cls)
+        if node is not None:
+            return _Code([node], code_facts(node))
+        methods = sorted(functions_of(cls), key=lambda f: f.__qualname__)
+        values = [
+            [name, repr(value)]
+            for name, value in sorted(vars(cls).items())
+            if isinstance(value, (int, float, str, bytes, tuple, frozenset, type(None)))
+            and name not in ("__module__", "__doc__", "__qualname__", "__firstlineno__", "__orig_bases__")
+        ]
+        text = json.dumps([[f.__qualname__, _bytecode(f.__code__, f.__doc__)] for f in methods] + values)
+        return _from_bytecode([f.__code__ for f in methods], text)
+
+    return _once(cls, parse)
+
+
+def _from_bytecode(codes: list[types.CodeType], text: str) -> _Code:
+    names = dict.fromkeys(name for code in codes for each in _nested(code) for name in each.co_names)
+    # Without source the keywords of calls are not known: all parameters of everything else keep their names.
+    facts = CodeFacts(tuple(Reference((name,)) for name in names), frozenset(), frozenset(), bool(codes))
+    return _Code([], facts, fallback=text)
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def _bytecode(code: types.CodeType, doc: str | None) -> list[Any]:
+    """Instructions, constants and names, without positions, file names and the names of local variables."""
+    constants = [
+        _bytecode(constant, None) if isinstance(constant, types.CodeType) else repr(constant)
+        for constant in [None if doc is not None and each == doc else each for each in code.co_consts]
+    ]
+    shape = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0x2FF]
+    return [shape, code.co_code.hex(), constants, list(code.co_names), len(code.co_freevars)]
+
+
+def _cells(function: types.FunctionType) -> dict[str, Any]:
+    cells = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            if name != "__class__":
+                cells[name] = cell.cell_contents
+        except ValueError:
+            continue  # not yet assigned: the function was fingerprinted while its enclosing one runs
+    return cells
+
+
+def _free_names(thing: Any) -> tuple[str, ...]:
+    return () if isinstance(thing, type) else tuple(thing.__code__.co_freevars)

@@ -1,0 +1,1 @@
+"""Datasets, samplers, batch functions and a loader over whatever has `__len__` and `__getitem__`."""

@@ -1,0 +1,18 @@
+"""A task as what the build engine takes: a source of its shards, and one stage for each of its Python steps.
+
+| class | meaning |
+| --- | --- |
+| `TaskReference` | a task by name and the modules that register it: how workers find it |
+| `TaskSource` | the shards of all splits; steps that are functions of a dataset stream while it reads |
+| `StepUnit` | a Python step as a stage |
+| `CachedExample` | the last stage: checks what is cached and counts its tokens and characters |
+| `TaskSteps` | the stages as a graph, one output for each split |
+| `SplitSteps` | the same for the records of one split, for an analysis |
+"""
+
+from __future__ import annotations
+
+from beam_pipes.tasks.caches.split_steps import SplitSteps as SplitSteps
+from beam_pipes.tasks.caches.task_reference import TaskReference as TaskReference
+from beam_pipes.tasks.caches.task_source import TaskSource as TaskSource
+from beam_pipes.tasks.caches.task_steps import TaskSteps as TaskSteps

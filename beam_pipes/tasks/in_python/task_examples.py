@@ -1,0 +1,140 @@
+"""How a task becomes Python examples, without TensorFlow where it can."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_pipes.tasks.caches.task_cache import cached_source
+from beam_pipes.tasks.in_python.examples import dtype_name, examples_from_dataset, normalised, rank_of
+from beam_pipes.tasks.in_tensorflow.concurrency import frugal, with_few_threads
+from beam_pipes.tasks.in_tensorflow.task_dataset import (
+    LoadOptions,
+    check_promise,
+    check_split,
+    checked_lengths,
+    missing_feature,
+    resolve_caching,
+    shared_dataset,
+    shuffle_buffer_size,
+)
+from beam_pipes.tasks.python_forms import trim_array
+from beam_pipes.tasks.seeds import fold, map_seed_manager
+from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
+from beam_pipes.tasks.steps import Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.task import Task
+
+_FIRST_BUFFER = 16
+
+
+def iterate_examples(task: Task, options: LoadOptions) -> Iterator[dict[str, Any]]:
+    """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
+    use_cached = resolve_caching(task, options.use_cached)
+    buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
+    source = cached_source(task, options.split) if use_cached else task.source
+    check_split(task, source, options.split)
+    stream = _Stream(source, options)
+    if not use_cached:
+        with map_seed_manager(options.seed, keyed_by="content"):
+            stream.apply(task.offline_steps(), task.step_context())
+    task_seed = None if options.seed is None else fold(options.seed, task.name)
+    with map_seed_manager(task_seed, shard_info=options.shard_info):
+        stream.apply(task.online_steps(), task.step_context(options.sequence_length))
+    examples = _checked(task, stream.examples(), lengths)
+    if not options.shuffle:
+        return examples
+    generator = np.random.default_rng(None if task_seed is None else fold(task_seed, "shuffle"))
+    return shuffled(examples, buffer_size, generator)
+
+
+class _Stream:
+    """Raw examples on their way: in tf.data as long as nothing has a Python form, in Python from then on."""
+
+    def __init__(self, source: Any, options: LoadOptions) -> None:
+        self._dataset: Any = None
+        self._examples: Iterable[Any] = ()
+        if getattr(source, "reads_without_tensorflow", False):
+            self._examples = _read_natively(source, options)
+            return
+        with frugal():
+            dataset = shared_dataset(source, options)
+            self._dataset = dataset if options.num_epochs == 1 else dataset.repeat(options.num_epochs)
+
+    def apply(self, steps: Sequence[Step], context: StepContext) -> None:
+        remaining = list(steps)
+        if self._dataset is not None:
+            leading = dataset_steps(remaining)
+            with frugal():
+                self._dataset = run_over_dataset(leading, self._dataset, context)
+            remaining = remaining[len(leading) :]
+        if remaining:
+            self._examples = run_over_examples(remaining, self.examples(), context)
+            self._dataset = None
+
+    def examples(self) -> Iterable[Any]:
+        return self._examples if self._dataset is None else examples_from_dataset(with_few_threads(self._dataset))
+
+
+def _read_natively(source: Any, options: LoadOptions) -> Iterator[Any]:
+    generator = np.random.default_rng(options.seed)
+    for number in itertools.count() if options.num_epochs is None else range(options.num_epochs):
+        empty = True
+        for example in _read_epoch(source, options, number, generator):
+            empty = False
+            yield example
+        if empty:  # so will be every other epoch: without an end, the next example would be looked for for ever
+            return
+
+
+def _read_epoch(source: Any, options: LoadOptions, number: int, generator: np.random.Generator) -> Iterable[Any]:
+    split, share = options.split, options.shard_info
+    if isinstance(source, BuiltCacheSource):  # shares by record, whatever the shards
+        indices = source.indices(shuffle=options.shuffle, seed=options.seed, epoch=number, shard_info=share)
+        return source.examples_at(indices)
+    shards = list(source.list_shards(split))
+    by_shard = share is None or len(shards) % share.num_shards == 0
+    if share is not None and by_shard:
+        shards = shards[share.index :: share.num_shards]
+    # Hosts that share every file must see one order: without a seed it stays as it is.
+    if options.shuffle and (by_shard or options.seed is not None):
+        shards = [shards[index] for index in generator.permutation(len(shards))]
+    epoch = (example for shard in shards for example in source.read_shard(split, shard))
+    return epoch if share is None or by_shard else itertools.islice(epoch, share.index, None, share.num_shards)
+
+
+def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Generator) -> Iterator[Any]:
+    """Examples out of a buffer, each time one at random.
+
+    The buffer grows by one with each example given, from a few to its full size: to fill it first would let the first
+    example of a mixture wait for a thousand of each task.
+    """
+    iterator = iter(examples)
+    buffer = list(itertools.islice(iterator, min(buffer_size, _FIRST_BUFFER)))
+    for example in iterator:
+        index = int(generator.integers(len(buffer)))
+        chosen, buffer[index] = buffer[index], example
+        if len(buffer) < buffer_size:
+            buffer.extend(itertools.islice(iterator, 1))
+        yield chosen
+    for index in generator.permutation(len(buffer)):
+        yield buffer[index]
+
+
+def _checked(task: Task, stream: Iterable[Any], lengths: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    features = task.output_features
+    for raw in stream:
+        example: dict[str, Any] = normalised(raw, features)
+        for name, feature in features.items():
+            if name in example:
+                check_promise(task, name, dtype_name(example[name]), rank_of(example[name]))
+            elif feature.required:
+                raise missing_feature(task, name, sorted(example))
+        for name, length in lengths.items():
+            if name in example:
+                example[name] = trim_array(example[name], length)
+        yield example

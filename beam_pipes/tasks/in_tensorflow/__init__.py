@@ -1,0 +1,1 @@
+"""Tasks and mixtures as `tf.data.Dataset`s."""

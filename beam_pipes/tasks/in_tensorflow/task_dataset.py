@@ -1,0 +1,245 @@
+"""How a task becomes a `tf.data.Dataset`: source or cache, share, epochs, steps, checks, trimming, shuffling."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
+from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
+from beam_pipes.tasks.in_tensorflow.concurrency import is_frugal
+from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
+from beam_pipes.tasks.provider import SequenceLength, ShardInfo
+from beam_pipes.tasks.seeds import fold
+from beam_pipes.tasks.trimming import trim_dataset
+
+if TYPE_CHECKING:
+    from beam_pipes.tasks.task import Task
+
+#: Splits of up to this many raw examples a host are kept in memory.
+MAX_IN_MEMORY_EXAMPLES = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """The arguments of `Task.get_dataset`, and the name of the task or mixture for messages.
+
+    Raises:
+        TaskError: the epochs or the seed are no whole number, or the epochs are negative.
+    """
+
+    name: str = ""
+    sequence_length: SequenceLength | None = None
+    split: str = "train"
+    use_cached: bool = False
+    shuffle: bool = True
+    shuffle_buffer_size: int | None = None
+    seed: int | None = None
+    shard_info: ShardInfo | None = None
+    num_epochs: int | None = 1
+    trim_output_features: bool = True
+    try_in_mem_cache: bool = True
+
+    def __post_init__(self) -> None:
+        if self.num_epochs is not None and not (is_whole(self.num_epochs) and self.num_epochs >= 0):
+            raise TaskError(
+                f"'{self.name}': num_epochs should be a whole number, 0 or more, or None for no end, got "
+                f"{self.num_epochs!r}",
+                num_epochs=self.num_epochs,
+            )
+        if self.seed is not None and not is_whole(self.seed):
+            raise TaskError(f"'{self.name}': seed should be a whole number or None, got {self.seed!r}", seed=self.seed)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **changed: Any) -> LoadOptions:
+        """Those arguments of a call (its `locals()`, `self` among them) that are options, some of them changed."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name in arguments]
+        return cls(**{**{name: arguments[name] for name in names}, "name": arguments["self"].name, **changed})
+
+
+def is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def checked_lengths(task: Task, options: LoadOptions) -> dict[str, Any]:
+    """Output feature → the length that it is cut to, or a list of one an axis; empty where nothing is trimmed."""
+    if not options.trim_output_features:
+        return {}
+    lengths = {
+        name: length
+        for name, length in (options.sequence_length or {}).items()
+        if length is not None and name in task.output_features
+    }
+    for name, length in lengths.items():
+        axes = length if isinstance(length, (list, tuple)) else [length]
+        if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axes):
+            raise TaskError(
+                f"task '{task.name}': the sequence_length of feature '{name}' should be a whole number, 0 or more, or "
+                f"a list of one an axis, got {length!r}",
+                task=task.name,
+                feature=name,
+            )
+    return lengths
+
+
+def load_dataset(task: Task, options: LoadOptions) -> Any:
+    """`Task.get_dataset`."""
+    tf = tensorflow("Task.get_dataset")
+    use_cached = resolve_caching(task, options.use_cached)
+    buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
+    source = cached_source(task, options.split) if use_cached else task.source
+    check_split(task, source, options.split)
+    try:
+        dataset = _preprocessed(task, source, options, use_cached)
+    except NoExamples:
+        dataset = empty_dataset(task.output_features, name=f"task '{task.name}'")
+    check_promises(task, dataset)
+    if lengths:
+        dataset = trim_dataset(dataset, lengths, task.output_features)
+    if options.shuffle:
+        seed = None if options.seed is None else fold(options.seed, task.name, "shuffle")
+        dataset = dataset.shuffle(buffer_size, seed=seed)
+    return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _preprocessed(task: Task, source: Any, options: LoadOptions, use_cached: bool) -> Any:
+    dataset = shared_dataset(source, options)
+    if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
+        dataset = dataset.cache()
+    if options.num_epochs != 1:
+        dataset = dataset.repeat(options.num_epochs)
+    if not use_cached:
+        # The same draws as in a cache built with this seed, so that both give the same examples.
+        dataset = task.preprocess_precache(dataset, options.seed)
+    seed = None if options.seed is None else fold(options.seed, task.name)
+    return task.preprocess_postcache(dataset, options.sequence_length, seed, options.shard_info)
+
+
+def empty_dataset(features: Mapping[str, Feature], *, name: str) -> Any:
+    """A dataset without examples that holds what the features promise."""
+    return dataset_of(
+        lambda: (), {key: (feature.dtype.name, feature.rank) for key, feature in features.items()}, name=name
+    )
+
+
+def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:
+    """Size of the buffer that shuffles examples; raises where the task does not allow shuffling that is asked for."""
+    size = options.shuffle_buffer_size or task.shuffle_buffer_size
+    if options.shuffle and size is None:
+        raise TaskError(
+            f"Shuffling is disallowed for Task '{task.name}' since its `shuffle_buffer_size` was set to `None` on "
+            "construction.",
+            task=task.name,
+        )
+    return size or 0
+
+
+def resolve_caching(task: Task, use_cached: bool) -> bool:
+    """Whether the cache is to be read; raises where the task does not allow what is asked for."""
+    if use_cached and not task.supports_caching:
+        _log.warning("Task '%s' does not support caching. Switching to on-the-fly preprocessing.", task.name)
+        return False
+    if use_cached:
+        task.assert_cached()
+    elif task.requires_caching:
+        raise TaskError(f"Task '{task.name}' requires caching, but was called with `use_cached=False`.", task=task.name)
+    return use_cached
+
+
+def check_split(task: Task, source: Any, split: str) -> None:
+    if split not in source.splits:
+        raise TaskError(
+            f"Task '{task.name}' has no split '{split}'; it has: {', '.join(source.splits)}",
+            task=task.name,
+            split=split,
+        )
+
+
+def shared_dataset(source: Any, options: LoadOptions) -> Any:
+    """The share of one host, every example in exactly one share.
+
+    By file where the number of hosts divides the number of files; else example by example, since 3 files for 2
+    hosts would
+    give one of them twice as much.
+    """
+    share = options.shard_info
+    arguments: dict[str, Any] = {"split": options.split, "shuffle": options.shuffle, "seed": options.seed}
+    if share is None or share.num_shards == 1:
+        return source.get_dataset(**arguments)
+    if source.supports_arbitrary_sharding or len(source.list_shards(options.split)) % share.num_shards == 0:
+        return source.get_dataset(**arguments, shard_info=share)
+    # All hosts must see one order, or they would lose and repeat examples: files are not shuffled without a seed.
+    arguments["shuffle"] = options.shuffle and options.seed is not None
+    return source.get_dataset(**arguments).shard(share.num_shards, share.index)
+
+
+def _is_small(task: Task, source: Any, options: LoadOptions, use_cached: bool) -> bool:
+    if options.num_epochs == 1:
+        return False
+    if use_cached:
+        count = (cached_stats_or_none(task.name, options.split) or {}).get("examples")
+    else:
+        count = source.num_input_examples(options.split)
+    hosts = options.shard_info.num_shards if options.shard_info else 1
+    return count is not None and count <= MAX_IN_MEMORY_EXAMPLES * hosts
+
+
+def check_promises(task: Task, dataset: Any) -> None:
+    """Raises `TaskError` unless the elements of a dataset are what the output features promise."""
+    spec = dataset.element_spec
+    if not isinstance(spec, dict):
+        raise TaskError(
+            f"Task '{task.name}': after preprocessing an example should be a dict of features, got {spec}. Add a "
+            f"preprocessor that makes one",
+            task=task.name,
+        )
+    for name, feature in task.output_features.items():
+        if name not in spec:
+            if feature.required:
+                raise missing_feature(task, name, sorted(spec))
+            continue
+        check_promise(task, name, spec[name].dtype.name, spec[name].shape.rank)
+
+
+def check_promise(task: Task, name: str, dtype: str, rank: int | None) -> None:
+    feature = task.output_features[name]
+    if dtype != feature.dtype.name:
+        raise TaskError(
+            f"Task dataset has incorrect type for feature '{name}' after preprocessing: Got {dtype}, expected "
+            f"{feature.dtype.name} (task '{task.name}')",
+            task=task.name,
+            feature=name,
+            expected=feature.dtype.name,
+            found=dtype,
+        )
+    if rank is not None and rank != feature.rank:
+        raise TaskError(
+            f"Task dataset has incorrect rank for feature '{name}' after preprocessing: Got {rank}, expected "
+            f"{feature.rank} (task '{task.name}')",
+            task=task.name,
+            feature=name,
+            expected=feature.rank,
+            found=rank,
+        )
+
+
+def missing_feature(task: Task, name: str, found: list[str]) -> TaskError:
+    return TaskError(
+        f"Task dataset is missing expected output feature after preprocessing: {name} (task '{task.name}'; its "
+        f"examples "
+        f"have: {', '.join(found)})",
+        task=task.name,
+        feature=name,
+        found=found,
+    )

@@ -1,0 +1,200 @@
+"""Declarations: what is checked before anything is read, and the words of each message."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from beam_pipes.building import Declaration, load_declaration
+from beam_pipes.building.reference import DeclarationHandle, reference_of
+from beam_pipes.cache import FeatureSpec
+from beam_pipes.errors import BeamPipesError, DeclarationError, SpecError, TypeMismatchException
+from beam_pipes.sources import Memory
+from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline
+
+
+class Upper(Pipeline):
+    def __init__(self) -> None:
+        super().__init__(str, str, "Upper")
+
+    def transform(self, text: str) -> list[str]:
+        return [text.upper()]
+
+
+class ToExample(Pipeline):
+    def __init__(self, input_type: type = str) -> None:
+        super().__init__(input_type, dict, "ToExample")
+
+    def transform(self, text: str) -> list[dict[str, Any]]:
+        return [{"text": text}]
+
+
+TEXT = {"text": FeatureSpec("str")}
+
+
+def declare(**options: Any) -> Declaration:
+    defaults = {"name": "texts", "source": Memory(["a", "b"]), "pipeline": ToExample(), "features": TEXT}
+    return Declaration(**{**defaults, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        pytest.param(
+            {"name": "a/b"}, DeclarationError, "name is part of file names: letters, digits, .*; got 'a/b'", id="name"
+        ),
+        pytest.param({"split": ""}, DeclarationError, "split is part of file names: .*; got ''", id="split"),
+        pytest.param(
+            {"on_error": "ignore"},
+            DeclarationError,
+            "on_error should be one of fail, drop, dead_letter, got 'ignore'",
+            id="on_error",
+        ),
+        pytest.param(
+            {"max_bad": 1.5},
+            DeclarationError,
+            r"max_bad should be a count \(int\) or a fraction .*got 1.5",
+            id="max_bad",
+        ),
+        pytest.param({"max_bad": -1}, DeclarationError, "max_bad should be .*got -1", id="negative_max_bad"),
+        pytest.param(
+            {"target_shard_bytes": 0},
+            DeclarationError,
+            "target_shard_bytes should be positive, got 0",
+            id="target_shard_bytes",
+        ),
+        pytest.param(
+            {"pipeline": ToExample(bytes)},
+            TypeMismatchException,
+            "the source Memory gives str, but 'ToExample' takes bytes. Use a source that gives it",
+            id="input_type",
+        ),
+        pytest.param(
+            {"pipeline": Upper(), "features": None},
+            DeclarationError,
+            "the output 'train' is str, which cannot be stored. End the pipeline in examples",
+            id="output_type",
+        ),
+        pytest.param(
+            {"features": {"test": TEXT}},
+            DeclarationError,
+            r"features are declared for \['test'\], but the outputs that hold examples are \['train'\]",
+            id="features_by_split",
+        ),
+    ],
+)
+def test_a_wrong_declaration_is_refused(options: dict[str, Any], error: type[BeamPipesError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        declare(**options)
+
+
+def test_features_without_examples_are_refused() -> None:
+    class ToBytes(Pipeline):
+        def __init__(self) -> None:
+            super().__init__(str, bytes, "ToBytes")
+
+        def transform(self, text: str) -> list[bytes]:
+            return [text.encode()]
+
+    assert declare(pipeline=ToBytes(), features=None).kind("train") == "bytes"
+    with pytest.raises(DeclarationError, match="features are declared, but no output of the pipeline is an example"):
+        declare(pipeline=ToBytes())
+
+
+def test_outputs_name_splits() -> None:
+    stage = ToExample()
+    declaration = declare(pipeline=DAGPipeline({stage: Input(str), Output("a"): stage, Output("b"): stage}))
+
+    assert declaration.splits == ("a", "b")
+    assert declaration.declared_spec("b") == declaration.declared_spec("a")
+    assert declare(split="dev").splits == ("dev",)
+
+
+def test_an_output_that_is_no_file_name_is_refused() -> None:
+    stage = ToExample()
+    with pytest.raises(DeclarationError, match="the output 'a b' names a split, which is part of file names"):
+        declare(pipeline=DAGPipeline({stage: Input(str), Output("a b"): stage}))
+
+
+class TestReferences:
+    @pytest.fixture
+    def module(self, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+        module = types.ModuleType("some_declarations")
+        module.ready = declare()  # type: ignore[attr-defined]
+        module.made = lambda: module.ready  # type: ignore[attr-defined]
+        module.wrong = 7  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "some_declarations", module)
+        return module
+
+    def test_a_declaration_is_found_by_name_or_made_by_a_function(self, module: types.ModuleType) -> None:
+        assert load_declaration("some_declarations:ready") is module.ready
+        assert load_declaration("some_declarations:made") is module.ready
+        assert reference_of(module.ready) == "some_declarations:ready"
+        assert reference_of(declare()) is None
+
+    @pytest.mark.parametrize(
+        ("reference", "words"),
+        [
+            ("some_declarations", "a declaration is named 'package.module:name', got 'some_declarations'"),
+            ("some_declarations:redy", r"has no 'redy': it holds the declarations \['ready'\]; did you mean 'ready'"),
+            ("some_declarations:wrong", "should be a Declaration, or a function that returns one, got int"),
+            ("..:x", "expected the absolute name of a module, such as package.module, got '..' of '..:x'"),
+            ("not_a_module_at_all:x", "there is no module 'not_a_module_at_all' on the path"),
+        ],
+    )
+    def test_a_wrong_reference_is_explained(self, module: types.ModuleType, reference: str, words: str) -> None:
+        with pytest.raises(DeclarationError, match=words):
+            load_declaration(reference)
+
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            pytest.param(
+                "import no_such_dependency", "1: ModuleNotFoundError: No module named 'no_su", id="dependency"
+            ),
+            pytest.param("from no_such_dependency.x import y", "1: ModuleNotFoundError: No module named", id="package"),
+            pytest.param("def f(:", "1: SyntaxError: invalid syntax. Mend it there", id="syntax"),
+            pytest.param("\nint('x')", "2: ValueError: invalid literal for int", id="value"),
+        ],
+    )
+    def test_a_module_that_fails_says_where(
+        self, code: str, words: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "fails_while_imported.py"
+        path.write_text(f"{code}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        message = f"'fails_while_imported' of 'fails_while_imported:x' fails while it is imported: {path}:{words}"
+
+        with pytest.raises(DeclarationError, match=f"^{re.escape(message)}") as caught:
+            load_declaration("fails_while_imported:x")
+
+        assert caught.value.__cause__ is not None
+
+    def test_a_function_that_fails_says_where(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "makes_nothing.py"
+        path.write_text("import os\n\ndef made():\n    return {}['no such key']\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        message = f"'makes_nothing:made' fails while it makes the declaration: {path}:4: KeyError: 'no such key'. Mend"
+
+        with pytest.raises(DeclarationError, match=f"^{re.escape(message)}"):
+            load_declaration("makes_nothing:made")
+
+    def test_an_error_of_ours_inside_the_module_passes(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "declares_wrongly.py").write_text(
+            "from beam_pipes.cache import FeatureSpec\nFeatureSpec('nothing')\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+
+        with pytest.raises(SpecError):
+            load_declaration("declares_wrongly:x")
+
+    def test_nothing_of_main_goes_to_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stage = ToExample()
+        monkeypatch.setattr(ToExample, "__module__", "__main__")
+
+        with pytest.raises(DeclarationError, match="ToExample lives in __main__, which workers cannot import"):
+            DeclarationHandle(declare(pipeline=stage)).require_portable()

@@ -1,0 +1,124 @@
+"""Fingerprints of stages whose code lies elsewhere: in decorators, and in modules that a stage imports when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
+
+DECORATORS = """
+import functools
+
+def wrapped(by):
+    def decorate(function):
+        @functools.wraps(function)
+        def inner(self, line):
+            return [by * value for value in function(self, line)]
+        return inner
+    return decorate
+
+def bare(by):
+    def decorate(function):
+        def inner(self, line):
+            return [by * value for value in function(self, line)]
+        return inner
+    return decorate
+"""
+
+STAGE = """
+import dataclasses
+from made_decorators import bare, wrapped
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    input_type = str
+    output_type = int
+
+    {decorator}
+    def transform(self, line):
+        {statement}
+        return [helper.FACTOR]
+"""
+
+Load = Callable[..., Fingerprint]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Writes the modules and imports them afresh; fingerprints the stage."""
+    names = ("made_stage", "made_decorators", "made_helper")
+    runs = iter(range(100))
+
+    def load(
+        *,
+        decorator: str = "",
+        statement: str = "import made_helper as helper",
+        decorators: str = DECORATORS,
+        helper: str = "FACTOR = 1",
+        loaded: tuple[str, ...] = (),
+    ) -> Fingerprint:
+        directory = tmp_path / str(next(runs))
+        directory.mkdir()
+        texts = (STAGE.format(decorator=decorator, statement=statement), decorators, helper)
+        for name, text in zip(names, texts, strict=True):
+            (directory / f"{name}.py").write_text(text)
+            sys.modules.pop(name, None)
+        monkeypatch.syspath_prepend(directory)
+        for name in loaded:
+            importlib.import_module(name)
+        return fingerprint(importlib.import_module("made_stage").Stage())
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("decorator", ["wrapped", "bare"])
+def test_the_arguments_and_the_body_of_a_decorator_count_though_it_is_on_every_method(
+    load: Load, decorator: str
+) -> None:
+    one = load(decorator=f"@{decorator}(1)")
+    other_argument = load(decorator=f"@{decorator}(2)")
+    other_body = load(decorator=f"@{decorator}(1)", decorators=DECORATORS.replace("by * value", "by + value"))
+
+    assert len({one.digest, other_argument.digest, other_body.digest}) == 3
+    assert load(decorator=f"@{decorator}(1)").digest == one.digest
+
+
+@pytest.mark.parametrize("statement", ["import made_helper as helper", "from made_helper import FACTOR; helper = None"])
+def test_a_module_that_is_imported_within_a_method_counts_whether_it_is_loaded_or_not(
+    load: Load, statement: str
+) -> None:
+    first = load(statement=statement)
+    loaded = load(statement=statement, loaded=("made_helper",))
+    changed = load(statement=statement, helper="FACTOR = 2")
+
+    assert loaded.digest == first.digest
+    assert loaded.parts == first.parts
+    assert changed.digest != first.digest
+
+
+@pytest.mark.parametrize("module", ["plistlib", "wsgiref", "pip"])
+def test_an_installed_module_counts_by_its_name_and_is_not_imported_for_it(load: Load, module: str) -> None:
+    statement = f"import made_helper as helper, {module}; {module}.anything"
+    kept = {name: found for name, found in sys.modules.items() if name.partition(".")[0] == module}
+    for name in kept:
+        del sys.modules[name]
+    try:
+        absent = load(statement=statement)
+        assert module not in sys.modules
+        present = load(statement=statement, loaded=(module,))
+    finally:
+        sys.modules.update(kept)
+
+    assert absent.digest == present.digest
+    assert absent.digest != load().digest
+
+
+def test_a_module_that_cannot_be_found_is_left_out(load: Load) -> None:
+    assert load(statement="import made_helper as helper, made_nowhere").digest
