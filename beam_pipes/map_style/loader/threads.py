@@ -6,7 +6,8 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
 from typing import Any
 
 from beam_pipes.loader.waiting import LOOK_SECS, Waiting
@@ -61,5 +62,5 @@ def _await(future: Future[list[Any]], indices: list[int], where: str) -> None:
     if future.done():
         return
     waiting = Waiting(lambda: where.format(short(indices)))
-    while not wait([future], LOOK_SECS).done:
+    while not wait_for_futures([future], LOOK_SECS).done:
         waiting.look()
