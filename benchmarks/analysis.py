@@ -58,7 +58,7 @@ def write_varied_corpus(directory: Path, num_bytes: int) -> None:
 
 def run_bare(corpus: str, to: str) -> dict[str, Any]:
     """What one writes by hand: one loop, tables in memory, three files at the end."""
-    from beam_pipes.transforms.dedup.content_digest import content_digest
+    from beam_pipes.transforms.dedup.exact import content_digest
     from benchmarks.analysis_stages import words
 
     counts: collections.Counter[str] = collections.Counter()
@@ -98,7 +98,7 @@ def run_analysis(corpus: str, to: str) -> dict[str, Any]:
 
 def found_by_analysis(to: str) -> dict[str, Any]:
     """What the analysis in a directory has found: read for comparison, outside of the time that is taken."""
-    from beam_pipes.building.analysis.analysis_plan import plan_analysis
+    from beam_pipes.building.analysis.plan import plan_analysis
     from beam_pipes.building.plan import plan_input
     from benchmarks.analysis_stages import declaration
 

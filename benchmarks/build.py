@@ -102,7 +102,7 @@ def run_stock_beam(corpus: str, to: str) -> int:
     import tensorflow as tf
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+    from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
     from benchmarks.text_stages import example, long_enough, normalize, tokenize
 
     def serialize(made: dict[str, Any]) -> bytes:

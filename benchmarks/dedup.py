@@ -20,8 +20,8 @@ import numpy as np
 
 from beam_pipes.analysis import Analyzer
 from beam_pipes.transforms.dedup import ExactDuplicates, NearDuplicates, plain_text
-from beam_pipes.transforms.dedup.bands import band_digests
-from beam_pipes.transforms.dedup.exact_duplicates import DIGESTS
+from beam_pipes.transforms.dedup.exact import DIGESTS
+from beam_pipes.transforms.dedup.likeness import band_digests
 from beam_pipes.transforms.dedup.row_file import Column, RowWriter
 from benchmarks import harness
 

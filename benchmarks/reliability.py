@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.cache.kill_points import LABELS
+from beam_pipes.cache.locks import LABELS
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
 from benchmarks import harness

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.map_style.samplers import (
+from beam_pipes.map_style import (
     BatchSampler,
     BucketSampler,
     PartialyRandomizedSimilarTimeLengthSampler,

@@ -95,9 +95,9 @@ def plan_phase(work: Path) -> dict[str, Any]:
 
 def job_phase(work: Path) -> dict[str, Any]:
     """The request of a Beam job for all shards."""
-    from beam_pipes.beam.job_size import job_graph_bytes
+    from beam_pipes.beam.build_graph import job_graph_bytes
+    from beam_pipes.building.declaration import DeclarationHandle
     from beam_pipes.building.plan import make_plan
-    from beam_pipes.building.reference import DeclarationHandle
 
     plan = make_plan(declaration(str(work / "input")), work / "planned")
     started = time.perf_counter()

@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.sources import FileContent, Files, JSONLines, TextLines
 from beam_pipes.transforms.audio import AudioProcessor, LogMagnitude
 from beam_pipes.typed import Pipeline

@@ -14,9 +14,7 @@ import numpy as np
 from beam_pipes.cache import Cache
 from beam_pipes.cache.messages import SequenceExample
 from beam_pipes.engine.account import Account
-from beam_pipes.map_style.batching import batch_text_id
-from beam_pipes.map_style.datasets import TransformDataset
-from beam_pipes.map_style.loader import DataLoader
+from beam_pipes.map_style import DataLoader, TransformDataset, batch_text_id
 from examples.melody import NUM_CLASSES
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]

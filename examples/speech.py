@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import DatasetError
-from beam_pipes.map_style.batching import batch_spec, batch_text_id
-from beam_pipes.map_style.datasets import Dataset, TransformDataset, dataset
-from beam_pipes.map_style.loader import DataLoader
+from beam_pipes.map_style import DataLoader, Dataset, TransformDataset, batch_spec, batch_text_id, split
 from beam_pipes.transforms.audio import AudioProcessor, English, LogMagnitude, write_wav
 
 SAMPLE_RATE = 22050
@@ -93,7 +91,7 @@ def create_dataloader(
 ) -> tuple[DataLoader, DataLoader]:
     """Returns the loaders of the training and the validation set; the first `valid_size` records are the latter."""
     examples = TransformDataset(LJSpeechMetaData(source_path), Transform())
-    valid_set, train_set = dataset.split(examples, valid_size)
+    valid_set, train_set = split(examples, valid_size)
     options: dict[str, Any] = {"batch_size": batch_size, "collate_fn": LJSpeechCollector(), "num_workers": num_workers}
     return (
         DataLoader(train_set, shuffle=True, drop_last=True, **options),

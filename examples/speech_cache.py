@@ -18,11 +18,16 @@ import numpy as np
 
 from beam_pipes.building import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.loader import random_access
-from beam_pipes.map_style.datasets import TransformDataset, dataset
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.samplers import BatchSampler, BucketSampler, RandomSampler, padding_waste
+from beam_pipes.map_style import (
+    BatchSampler,
+    BucketSampler,
+    DataLoader,
+    RandomSampler,
+    TransformDataset,
+    padding_waste,
+)
 from beam_pipes.sources import FileContent, Files
 from beam_pipes.typed import Histogram, Pipeline
 from examples.speech import SPEAKER, Example, LJSpeechCollector, LJSpeechMetaData, Transform
@@ -83,7 +88,7 @@ def create_dataloader(cache_path: str, valid_size: int, batch_size: int) -> tupl
     Training batches hold clips of almost equal length: how long they are says the index, so no sound is read for it.
     """
     split = Cache.open(cache_path)["train"]
-    valid_set, train_set = dataset.split(TransformDataset(random_access(split), as_record), valid_size)
+    valid_set, train_set = split(TransformDataset(random_access(split), as_record), valid_size)
     buckets = BucketSampler(split.lengths("mel")[valid_size:], batch_size, drop_last=True)
     collate = LJSpeechCollector()
     return (

@@ -6,6 +6,7 @@ The pages hold directives; what a name is comes from its docstring when the site
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +28,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.cache": "the cache at rest",
         "beam_pipes.loader": "batches, order, state, packing, mixtures",
         "beam_pipes.on_device": "tf.data, JAX, torch",
+        "beam_pipes.map_style": "datasets, samplers, batch functions and a loader over them",
         "beam_pipes.evaluation": "evaluator, metrics, loggers",
         "beam_pipes.telemetry": "what training waits for",
         "beam_pipes.testing": "is a declaration robust?",
@@ -34,13 +36,9 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.export": "snapshots in other formats",
         "beam_pipes.runners": "who runs a build",
         "beam_pipes.transforms.audio": "sound",
-        "beam_pipes.map_style.batching": "batch functions",
         "beam_pipes.transforms.by_key": "samples and splits by key",
         "beam_pipes.transforms.converters": "feature converters",
-        "beam_pipes.map_style.datasets": "map-style datasets",
         "beam_pipes.transforms.dedup": "duplicates",
-        "beam_pipes.map_style.loader": "the map-style loader",
-        "beam_pipes.map_style.samplers": "samplers",
     }
 )
 
@@ -67,7 +65,10 @@ def _page(package: str) -> str:
 
 def public_names(package: str) -> dict[str, str]:
     """Name that a package offers → where it is defined: `{"Loader": "beam_pipes.loader.loader.Loader"}`."""
-    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    path = ROOT / package.replace(".", "/")
+    if not path.is_dir():  # a package of one chapter offers what it defines and lists
+        return {name: f"{package}.{name}" for name in importlib.import_module(package).__all__}
+    tree = ast.parse((path / "__init__.py").read_text(encoding="utf-8"))
     return {name: path for name, path in _exported(tree) if not path.startswith("beam_pipes.errors.")}
 
 

@@ -6,18 +6,16 @@ import os
 from collections.abc import Sequence
 
 from beam_pipes.building.analysis.analyse import Analysed, analyse
-from beam_pipes.building.analysis.analysis_job import AnalysisJob
-from beam_pipes.building.analysis.analysis_task import AnalysisTask
-from beam_pipes.building.analysis.analysis_task_list import remove_analysis_tasks
-from beam_pipes.building.analysis.analysis_workers import run_in_processes
-from beam_pipes.building.leftovers import remove_temporaries
+from beam_pipes.building.analysis.job import AnalysisJob, remove_analysis_tasks
+from beam_pipes.building.analysis.plan import AnalysisTask
+from beam_pipes.building.analysis.workers import run_in_processes
+from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.leftovers import remove_temporaries, writing
 from beam_pipes.building.plan import PlannedInput
-from beam_pipes.building.reference import DeclarationHandle
-from beam_pipes.building.shard_figures import ShardFigures, StageFigures
-from beam_pipes.building.write_errors import writing
+from beam_pipes.building.reading import ShardFigures, StageFigures
+from beam_pipes.runners.local import StallWatch
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Counts, Progress
-from beam_pipes.runners.stall_watch import StallWatch
 
 
 def run_analysis(
@@ -43,7 +41,7 @@ def run_analysis(
         if isinstance(options, LocalOptions):
             _run_locally(handle, root, tasks, options=options, counts=counts, progress=progress)
         else:
-            from beam_pipes.runners.beam_analysis import run_analysis_on_beam
+            from beam_pipes.runners.beam_job import run_analysis_on_beam
 
             try:
                 run_analysis_on_beam(handle, root, tasks, options=options)

@@ -1,22 +1,34 @@
-"""A build as a job of a Beam runner, in this process or far away."""
+"""A build as a job of a Beam runner, in this process or far away.
+
+A Beam pipeline on the runner that options name, in surroundings that suit Beam; its errors come out as ours.
+
+A round of an analysis as a job of a Beam runner.
+
+The error of ours in what a job server tells of a failed job: a text, in which a worker's traceback stands.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from beam_pipes import errors
+from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import read_completion
+from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import BuildPlan
-from beam_pipes.building.reference import DeclarationHandle
-from beam_pipes.building.shard_figures import ShardFigures
+from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_task import ShardTask
+from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.errors import BeamPipesError, BuildError
-from beam_pipes.runners.beam_pipeline import beam_pipeline
+from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError
+from beam_pipes.extras import require
 from beam_pipes.runners.options import BeamOptions
 from beam_pipes.runners.progress import Counts, Progress
 
@@ -120,3 +132,106 @@ def _cancel(cancel: Callable[[], None]) -> None:
             "runs. Cancel it there, or let it end: what it writes is what the next build would write.",
             file=sys.stderr,
         )
+
+
+# `DirectRunner` tries to download Prism from the network first, and hangs behind a network that never answers; by
+# its own name Beam's in-process runner starts in 0.4 s and opens no port.
+IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
+
+@contextlib.contextmanager
+def beam_pipeline(options: BeamOptions) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """An empty `beam.Pipeline` and the arguments that it was made with; servers that it needs run meanwhile.
+
+    Raises the error of ours inside what Beam raises in the block, or a `BuildError` with Beam's own words.
+    """
+    beam = require("apache_beam", purpose=f"the runner {options.runner}")
+    pipeline_options = require("apache_beam.options.pipeline_options", purpose="the runner").PipelineOptions
+    runner = IN_PROCESS_RUNNER if options.runner == "DirectRunner" else options.runner
+    with _surroundings(), options.running() as beam_args:
+        try:
+            yield beam.Pipeline(runner=runner, options=pipeline_options(list(beam_args))), beam_args
+        except Exception as error:
+            raise _ours(error) from error
+
+
+def _ours(error: BaseException) -> Exception:
+    """The error of ours inside what Beam raised, or a `BuildError` with Beam's own words."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, BeamPipesError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    told = error_in_words(str(error))
+    if told is not None:
+        return told
+    words = str(error).strip().splitlines() or ["no message"]
+    return BuildError(
+        f"the Beam job failed: {type(error).__name__}: {words[-1]}. "
+        "Nothing was published. Run the build again to go on from the shards that are finished.",
+    )
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """What Beam reads of its process: `sys.argv`, which is not meant for it, and PYTHONPATH, which its workers need."""
+    arguments, path = sys.argv, os.environ.get("PYTHONPATH")
+    sys.argv = arguments[:1]
+    os.environ["PYTHONPATH"] = python_path()
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
+
+
+def run_analysis_on_beam(
+    handle: DeclarationHandle, root: str, tasks: Sequence[AnalysisTask], *, options: BeamOptions
+) -> None:
+    """Stores the accumulators of all tasks; raises the error of ours inside what Beam raised.
+
+    Ctrl-C cancels the job.
+    """
+    with beam_pipeline(options) as (pipeline, beam_args):
+        from beam_pipes.beam.analysis import analysis_graph
+
+        analysis_graph(pipeline, handle, root, tasks)
+        result = pipeline.run()
+        try:
+            state = result.wait_until_finish()
+        except KeyboardInterrupt:
+            options.cancel(result, beam_args)
+            raise
+    if state is not None and str(state) not in ("DONE", "UPDATED"):
+        raise AnalysisError(
+            f"the Beam job of the analysis ended as {state}: accumulators that are finished are kept. Run the build "
+            "again to go on from there."
+        )
+
+
+# The last line of a traceback, as Python writes it. Beam adds the PTransform to the message.
+_RAISED = re.compile(r"^(?:[\w]+\.)*beam_pipes\.errors\.(?P<name>\w+): (?P<message>.*)$", re.MULTILINE)
+_WHERE = re.compile(r"\s*\[while running '(?P<label>[^']*)'\]")
+_END = re.compile(r"\n\s*\n|\nTraceback \(most recent call last\)|\n\s*\[while running|\nDuring handling|\nThe above")
+
+
+def error_in_words(text: str) -> BeamPipesError | None:
+    """The last error of ours that `text` tells of, with its class and its message; None where there is none.
+
+        'bundle failed: Traceback …\\nbeam_pipes.errors.StageError: stage 'Split' failed … [while running 'Split']'
+            → StageError("stage 'Split' failed …")
+
+    Attributes (`error.stage`) do not travel in a text: they are None.
+    """
+    found: BeamPipesError | None = None
+    for raised in _RAISED.finditer(text):
+        kind = getattr(errors, raised["name"], None)
+        if isinstance(kind, type) and issubclass(kind, BeamPipesError):
+            rest = text[raised.start("message") :]
+            end = _END.search(rest)
+            message = _WHERE.sub("", rest if end is None else rest[: end.start()])
+            found = kind(message.strip())
+    return found

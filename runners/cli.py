@@ -1,4 +1,7 @@
-"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc | chaos`."""
+"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc | chaos`.
+
+`python -m beam_pipes.runners`: the command line without the installed script.
+"""
 
 from __future__ import annotations
 
@@ -56,3 +59,6 @@ def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> 
 
 if __name__ == "__main__":
     main()
+
+
+main()

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.local_files import local_cache, local_input
-from beam_pipes.runners.options import BeamOptions, Planned
+from beam_pipes.runners.options import BeamOptions, Planned, local_cache, local_input
 
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")

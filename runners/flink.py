@@ -1,22 +1,27 @@
-"""`FlinkOptions`: a job for Flink, through Beam's job server for it."""
+"""`FlinkOptions`: a job for Flink, through Beam's job server for it.
+
+Jobs on a Flink cluster, through its REST interface: found by their name, and cancelled.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
 import shutil
 import tempfile
+import time
+import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from beam_pipes.errors import BuildError, DeclarationError
-from beam_pipes.runners.endpoint import is_this_machine, require_endpoint
-from beam_pipes.runners.flink_rest import cancel_jobs
+from beam_pipes.runners.options import is_this_machine, require_endpoint
 from beam_pipes.runners.portable import PortableOptions
-from beam_pipes.runners.server_process import running_server
+from beam_pipes.runners.servers import running_server
 
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")
@@ -148,3 +153,34 @@ class FlinkOptions(PortableOptions):
             "--artifact-port=0",
             "--expansion-port=0",
         ]
+
+
+_ANSWER_SECS = 20.0
+_END_SECS = 60.0
+_ENDED = ("CANCELED", "FAILED", "FINISHED")
+
+
+def cancel_jobs(rest: str, name: str) -> None:
+    """Cancels the jobs of this name on the cluster whose REST interface is at HOST:PORT, and waits for their end.
+
+    Raises `BuildError` where a job goes on, `OSError` where nobody answers.
+    """
+    deadline = time.monotonic() + _END_SECS
+    for job in _running(rest, name):
+        _ask(rest, f"/jobs/{job}?mode=cancel", method="PATCH")
+    while left := _running(rest, name):
+        if time.monotonic() > deadline:
+            raise BuildError(f"the Flink job {left[0]} at {rest} has not ended within {_END_SECS:g} s")
+        time.sleep(0.1)
+
+
+def _running(rest: str, name: str) -> list[str]:
+    """The ids of the jobs of this name that have not ended."""
+    jobs = _ask(rest, "/jobs/overview")["jobs"]
+    return [str(job["jid"]) for job in jobs if job["name"] == name and job["state"] not in _ENDED]
+
+
+def _ask(rest: str, path: str, *, method: str = "GET") -> Any:
+    request = urllib.request.Request(f"http://{rest}{path}", method=method)
+    with urllib.request.urlopen(request, timeout=_ANSWER_SECS) as answer:
+        return json.loads(answer.read() or b"{}")

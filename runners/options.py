@@ -1,16 +1,24 @@
-"""One options object per runner; what a user chose is printed, and stored beside the snapshot."""
+"""One options object per runner; what a user chose is printed, and stored beside the snapshot.
+
+What of a build lies on this machine alone, where workers elsewhere do not see it.
+
+HOST:PORT: what names a job server or a pool of workers, and whether it is this machine.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import os
+import re
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.reference import DeclarationHandle
+from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.errors import DeclarationError
+from beam_pipes.sources.file_source import FileSource
 
 
 class Planned(Protocol):
@@ -82,3 +90,36 @@ class BeamOptions:
 
     def to_json(self) -> dict[str, Any]:
         return {"runner": self.runner, "beam_args": list(self.pipeline_args())}
+
+
+def local_cache(plan: Planned) -> str | None:
+    """The directory of the cache where it is no `gs://…`, else None."""
+    return None if plan.path.startswith("gs://") else plan.path
+
+
+def local_input(plan: Planned) -> str | None:
+    """The first file or directory of the input that is no `gs://…`, else None."""
+    source = plan.declaration.source
+    entries = source.selection().entries if isinstance(source, FileSource) else ()
+    return next((entry for entry in entries if not entry.startswith("gs://")), None)
+
+
+# As gRPC takes it: a name or an IPv4 address, or an IPv6 address in brackets.
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+
+
+def require_endpoint(runner: str, name: str, value: object, *, example: str) -> str:
+    """`value` where it is HOST:PORT, such as `localhost:8099`; raises `DeclarationError` where it is not."""
+    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not 0 < int(found["port"]) < 65536:
+        raise DeclarationError(f"{runner}: {name} should be HOST:PORT, such as {example!r}, got {value!r}.")
+    return found[0]
+
+
+def is_this_machine(endpoint: str) -> bool:
+    """Whether HOST:PORT is a loopback address or bears this machine's own name. Nothing is looked up."""
+    host = endpoint.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in ("localhost", socket.gethostname())

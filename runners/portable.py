@@ -4,22 +4,23 @@
 | --- | --- |
 | job server | takes jobs through Beam's Job API and runs them: Prism, Flink's, Spark's |
 | environment | how it gets workers that run Python: it is told a type, and where they are |
+
+Whether a job server of Beam's answers at an endpoint, asked before a job is prepared for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from beam_pipes.building.reference import DeclarationHandle
-from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.endpoint import is_this_machine, require_endpoint
-from beam_pipes.runners.job_server import require_job_server
-from beam_pipes.runners.local_files import local_cache, local_input
-from beam_pipes.runners.options import BeamOptions, Planned
+from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.errors import BuildError, DeclarationError
+from beam_pipes.extras import require
+from beam_pipes.runners.options import BeamOptions, Planned, is_this_machine, local_cache, local_input, require_endpoint
 
 # Type → what environment_config is for it.
 ENVIRONMENT_TYPES = {
@@ -215,3 +216,42 @@ def _is_true(runner: str, value: str) -> bool:
     if value.lower() not in ("", "true", "false"):
         raise DeclarationError(f"{runner}: shared_files should be true or false, got {value!r}.")
     return value.lower() != "false"
+
+
+# A job server of Java reads its class path for the first answer; this is for one machine asking another.
+ANSWER_SECS = 20.0
+
+
+def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: float = ANSWER_SECS) -> None:
+    """Asks the server at HOST:PORT which options it takes, as Beam does before each job.
+
+    Args:
+        runner: the name of the runner on the command line, for the message.
+        endpoint: HOST:PORT.
+        start: the command that starts such a server, for the message.
+        answer_secs: how long to wait for a server that accepts a connection and does not answer.
+
+    Raises:
+        BuildError: nobody listens there, it does not answer, or it is no job server.
+    """
+    require("apache_beam", purpose=f"the runner {runner}")
+    grpc: Any = importlib.import_module("grpc")  # it has no types, and comes with Beam
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+    with grpc.insecure_channel(endpoint) as channel:
+        try:
+            stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            stub.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=answer_secs)
+        except grpc.RpcError as error:
+            code = error.code()
+            if code == grpc.StatusCode.UNIMPLEMENTED:
+                found = "what answers there is no job server of Beam's"
+            elif code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                found = f"what listens there did not answer within {answer_secs:g} s"
+            else:
+                found = f"{code.name}: {error.details()}"
+            raise BuildError(
+                f"{runner}: expected a job server of Beam's at {endpoint}, but {found}. Start one ({start}), or name "
+                "the one that runs (--job-endpoint HOST:PORT).",
+                endpoint=endpoint,
+            ) from error

@@ -6,8 +6,7 @@ import dataclasses
 import os
 
 from beam_pipes.building.checks import find_faults, raise_faults
-from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.reference import DeclarationHandle, load_declaration
+from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
 from beam_pipes.building.shard_task import BuildHeader
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, PlanError
@@ -64,7 +63,7 @@ def graph_bytes(handle: DeclarationHandle, declaration: Declaration, to: str | o
     from beam_pipes.extras import require
 
     require("apache_beam", purpose="the runner")
-    from beam_pipes.beam.job_size import job_graph_bytes
+    from beam_pipes.beam.build_graph import job_graph_bytes
 
     specs = {split: declaration.declared_spec(split) for split in declaration.splits}
     header = BuildHeader(

@@ -7,6 +7,8 @@
 | `notebook` | a bar and a table of the stages | notebooks, by default |
 | `json` | a JSON object a line, every two seconds and at the end | everywhere else, by default |
 | `none` | nothing | |
+
+A console whose reader may go away, as `head` does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
 
-from beam_pipes.building.shard_figures import ShardFigures, StageFigures
+from rich.console import Console
+
+from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import DeclarationError
@@ -184,12 +188,12 @@ def _silent(stream: TextIO) -> Progress:
 
 
 def _stages(stream: TextIO) -> Progress:
-    made: Progress = importlib.import_module("beam_pipes.runners.progress_stages").StagesView(stream)
+    made: Progress = importlib.import_module("beam_pipes.runners.progress_views").StagesView(stream)
     return made
 
 
 def _notebook(stream: TextIO) -> Progress:
-    made: Progress = importlib.import_module("beam_pipes.runners.progress_notebook").NotebookView()
+    made: Progress = importlib.import_module("beam_pipes.runners.progress_views").NotebookView()
     return made
 
 
@@ -236,3 +240,10 @@ def clock(secs: float) -> str:
     """`clock(75)` → `1:15`, `clock(3675)` → `1:01:15`."""
     minutes, rest = divmod(round(secs), 60)
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+class Terminal(Console):
+    """Raises `BrokenPipeError` where nobody reads any more; rich's own exits, as a user's code must not."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # the error that is being handled

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 
 from beam_pipes.building.care.takedown import look_up_published
+from beam_pipes.building.commit import link_shard
 from beam_pipes.building.completion import Completion, files_are_there, read_completion
-from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
 from beam_pipes.building.declaration_fingerprint import (
     DECLARATION,
     SOURCE,
@@ -18,12 +19,9 @@ from beam_pipes.building.declaration_fingerprint import (
     explain_change,
     read_fingerprint,
 )
-from beam_pipes.building.leftovers import remove_temporaries
-from beam_pipes.building.lock import build_lock
+from beam_pipes.building.leftovers import build_lock, remove_temporaries
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
-from beam_pipes.building.reference import DeclarationHandle, load_declaration
-from beam_pipes.building.replay_output import prior_letters, replayed_letters
-from beam_pipes.building.reuse import link_shard
+from beam_pipes.building.shard_job import prior_letters, replayed_letters
 from beam_pipes.building.shard_task import Prior, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.cache.lineage import decode_lineage, lineage_file
@@ -32,7 +30,7 @@ from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CodeChangedError, ReplayError
 from beam_pipes.runners.analysis import run_analysis
-from beam_pipes.runners.execution import execute
+from beam_pipes.runners.build import execute
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.progress import Progress, Silent
 from beam_pipes.sources.repaired import RepairedSource, unrepaired

@@ -20,7 +20,7 @@ _OF_THE_IMAGE = ("apache-beam[gcp,tfrecord]",)
 
 _LOAD = """
 import json, sys
-from beam_pipes.building.reference import DeclarationHandle, load_declaration
+from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 import pickle
 declaration = load_declaration(sys.argv[1])
 pickle.loads(pickle.dumps(DeclarationHandle(declaration, sys.argv[1]))).get()

@@ -1,41 +1,40 @@
 """The names of `parakeet.data`, `parakeet.audio` and `parakeet.frontend` that are offered here, in one place.
 
 Moving over is changing an import: `from parakeet.data import X` becomes `from beam_pipes.transforms.parakeet import X`.
-New code imports from the rooms: `beam_pipes.map_style.datasets`, `.samplers`, `.batching`, `.loader` and `.audio`.
+New code imports from the rooms: `beam_pipes.map_style`, `.samplers`, `.batching`, `.loader` and `.audio`.
 """
 
-from beam_pipes.map_style.batching import SpecBatcher as SpecBatcher
-from beam_pipes.map_style.batching import TextIDBatcher as TextIDBatcher
-from beam_pipes.map_style.batching import WavBatcher as WavBatcher
-from beam_pipes.map_style.batching import batch_sequences as batch_sequences
-from beam_pipes.map_style.batching import batch_spec as batch_spec
-from beam_pipes.map_style.batching import batch_text_id as batch_text_id
-from beam_pipes.map_style.batching import batch_wav as batch_wav
-from beam_pipes.map_style.datasets import CacheDataset as CacheDataset
-from beam_pipes.map_style.datasets import ChainDataset as ChainDataset
-from beam_pipes.map_style.datasets import Dataset as Dataset
-from beam_pipes.map_style.datasets import DataTable as DataTable
-from beam_pipes.map_style.datasets import DictDataset as DictDataset
-from beam_pipes.map_style.datasets import FilterDataset as FilterDataset
-from beam_pipes.map_style.datasets import SliceDataset as SliceDataset
-from beam_pipes.map_style.datasets import SubsetDataset as SubsetDataset
-from beam_pipes.map_style.datasets import TransformDataset as TransformDataset
-from beam_pipes.map_style.datasets import TupleDataset as TupleDataset
-from beam_pipes.map_style.datasets import dataset as dataset
-from beam_pipes.map_style.datasets import random_split as random_split
-from beam_pipes.map_style.datasets import split as split
-from beam_pipes.map_style.loader import DataLoader as DataLoader
-from beam_pipes.map_style.samplers import BatchSampler as BatchSampler
-from beam_pipes.map_style.samplers import BucketSampler as BucketSampler
-from beam_pipes.map_style.samplers import DistributedSampler as DistributedSampler
-from beam_pipes.map_style.samplers import (
+from beam_pipes.map_style import BatchSampler as BatchSampler
+from beam_pipes.map_style import BucketSampler as BucketSampler
+from beam_pipes.map_style import CacheDataset as CacheDataset
+from beam_pipes.map_style import ChainDataset as ChainDataset
+from beam_pipes.map_style import DataLoader as DataLoader
+from beam_pipes.map_style import Dataset as Dataset
+from beam_pipes.map_style import DataTable as DataTable
+from beam_pipes.map_style import DictDataset as DictDataset
+from beam_pipes.map_style import DistributedSampler as DistributedSampler
+from beam_pipes.map_style import FilterDataset as FilterDataset
+from beam_pipes.map_style import (
     PartialyRandomizedSimilarTimeLengthSampler as PartialyRandomizedSimilarTimeLengthSampler,
 )
-from beam_pipes.map_style.samplers import RandomSampler as RandomSampler
-from beam_pipes.map_style.samplers import Sampler as Sampler
-from beam_pipes.map_style.samplers import SequentialSampler as SequentialSampler
-from beam_pipes.map_style.samplers import SubsetRandomSampler as SubsetRandomSampler
-from beam_pipes.map_style.samplers import WeightedRandomSampler as WeightedRandomSampler
+from beam_pipes.map_style import RandomSampler as RandomSampler
+from beam_pipes.map_style import Sampler as Sampler
+from beam_pipes.map_style import SequentialSampler as SequentialSampler
+from beam_pipes.map_style import SliceDataset as SliceDataset
+from beam_pipes.map_style import SpecBatcher as SpecBatcher
+from beam_pipes.map_style import SubsetDataset as SubsetDataset
+from beam_pipes.map_style import SubsetRandomSampler as SubsetRandomSampler
+from beam_pipes.map_style import TextIDBatcher as TextIDBatcher
+from beam_pipes.map_style import TransformDataset as TransformDataset
+from beam_pipes.map_style import TupleDataset as TupleDataset
+from beam_pipes.map_style import WavBatcher as WavBatcher
+from beam_pipes.map_style import WeightedRandomSampler as WeightedRandomSampler
+from beam_pipes.map_style import batch_sequences as batch_sequences
+from beam_pipes.map_style import batch_spec as batch_spec
+from beam_pipes.map_style import batch_text_id as batch_text_id
+from beam_pipes.map_style import batch_wav as batch_wav
+from beam_pipes.map_style import random_split as random_split
+from beam_pipes.map_style import split as split
 from beam_pipes.transforms.audio import AudioProcessor as AudioProcessor
 from beam_pipes.transforms.audio import English as English
 from beam_pipes.transforms.audio import LogMagnitude as LogMagnitude

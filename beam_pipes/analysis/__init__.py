@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from beam_pipes.analysis.accumulator import Accumulator as Accumulator
+from beam_pipes.analysis.analyzer import Accumulator as Accumulator
 from beam_pipes.analysis.analyzer import Analyzer as Analyzer
-from beam_pipes.analysis.result import BoundResult as BoundResult
-from beam_pipes.analysis.result import Result as Result
+from beam_pipes.analysis.analyzer import BoundResult as BoundResult
+from beam_pipes.analysis.analyzer import Result as Result
 from beam_pipes.errors import AnalysisError as AnalysisError

@@ -1,21 +1,30 @@
-"""A build as a Beam graph: source shards → read → one PTransform a unit → write → publish."""
+"""A build as a Beam graph: source shards → read → one PTransform a unit → write → publish.
+
+The one PTransform of a build whose records have limits: source shards → committed shards.
+
+Nothing in Beam can take a thread back that a record never leaves, so a worker of Beam's supervises a process of ours
+for each source shard that it is given; stages do not become PTransforms of their own then.
+
+How large the request of a Beam job is: services limit it, and refuse a job after everything was staged.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 
-from beam_pipes.beam.build_shards import BuildShards
-from beam_pipes.beam.read_shards import ReadShards
-from beam_pipes.beam.run_unit import RunUnit
-from beam_pipes.beam.write_shards import PARTS, MergeParts, WriteShards
+from beam_pipes.beam.lower import Mirror
+from beam_pipes.beam.shards import PARTS, MergeParts, ReadShards, RunUnit, WriteShards
 from beam_pipes.building.commit import commit
-from beam_pipes.building.record_limits import record_limits
-from beam_pipes.building.reference import DeclarationHandle
-from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.building.task_list import TaskReader, remove_tasks, write_tasks
+from beam_pipes.building.completion import find_completion
+from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.limits import record_limits
+from beam_pipes.building.shard_task import BuildHeader, ShardTask, TaskReader, remove_tasks, write_tasks
+from beam_pipes.building.workers.pool import NoWatcher, WorkerPool
 
 
 class _ReadTask(beam.DoFn):  # type: ignore[misc]
@@ -106,3 +115,44 @@ def _published(root: Any, committed: tuple[Any, ...], handle: DeclarationHandle,
         | "Gather committed shards" >> beam.GroupByKey()
         | "Publish" >> beam.ParDo(_Publish(handle, header))
     )
+
+
+class BuildShards(beam.DoFn):  # type: ignore[misc]
+    """Builds each source shard and emits its index; a shard that is committed already is left as it is."""
+
+    def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
+        self._handle = handle
+        self._header = header
+        self._pool: WorkerPool | None = None
+
+    def setup(self) -> None:
+        declaration = self._handle.get()
+        self._pool = None
+        self._mirrors = [Mirror(declaration.name, unit.name) for unit in declaration.graph.units]
+
+    def process(self, task: ShardTask) -> Iterator[int]:
+        if self._pool is None:
+            self._pool = WorkerPool(self._handle, self._header, workers=1)
+        try:
+            self._pool.run([task], NoWatcher())
+        except BaseException:
+            self.teardown()  # whether the worker can go on is not known
+            raise
+        completion = find_completion(self._header, task)
+        if completion is not None:
+            for mirror in self._mirrors:
+                mirror.show(completion.account)
+        yield task.index
+
+    def teardown(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def job_graph_bytes(handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask] = ()) -> int:
+    """Bytes of the job graph of a build of `tasks`, as Beam sends it to a service. Runs nothing, leaves nothing."""
+    with tempfile.TemporaryDirectory(prefix="beam-pipes-job-") as root:
+        pipeline = beam.Pipeline(runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner")
+        build_graph(pipeline, handle, dataclasses.replace(header, root=root), tasks)
+        return int(pipeline.to_runner_api().ByteSize())

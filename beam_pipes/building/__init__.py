@@ -14,5 +14,5 @@ A runner only decides where shard jobs run.
 from __future__ import annotations
 
 from beam_pipes.building.declaration import Declaration as Declaration
+from beam_pipes.building.declaration import load_declaration as load_declaration
 from beam_pipes.building.expectation import expect as expect
-from beam_pipes.building.reference import load_declaration as load_declaration

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-from beam_pipes.building.quarantine import Quarantined
+from beam_pipes.building.limits import Quarantined
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.cache.in_parallel import in_parallel
 from beam_pipes.cache.index import index_path
+from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import lineage_checksum, lineage_file
-from beam_pipes.cache.shard_entry import ShardEntry
 from beam_pipes.cache.storage import FileStatus, storage_for
+from beam_pipes.cache.writing import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError, ReconciliationError
 from beam_pipes.sources.source import Slice

@@ -16,7 +16,7 @@ from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import CacheNotFoundError, CodeChangedError
-from beam_pipes.identity.canonical_digest import canonical_text, digest_of
+from beam_pipes.identity.canonical import canonical_text, digest_of
 from beam_pipes.identity.fingerprint import Fingerprint, explain, fingerprint
 from beam_pipes.identity.fingerprint import content_changes as contents_of_stage
 

@@ -11,10 +11,7 @@ import numpy as np
 
 from beam_pipes.cache.reader import Cache
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.counter import Counter
-from beam_pipes.engine.histogram import Histogram
-from beam_pipes.engine.maximum import Maximum
-from beam_pipes.engine.statistic import Statistic
+from beam_pipes.engine.statistics import Counter, Histogram, Maximum, Statistic
 from beam_pipes.errors import CacheNotFoundError, DeclarationError, ExpectationError
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"

@@ -1,4 +1,15 @@
-"""Leftovers: what builds that died have left half written, and snapshots that nobody wants any more.
+"""What the file system says when a cache cannot be written, as an error that says what to do.
+
+One builder at a time writes to a cache directory; the other one is told who.
+
+Which accumulators and results a snapshot, or an analysis that is not finished, has use for.
+
+| file | of |
+| --- | --- |
+| `DIR/analysis/unfinished.json` | the analysis that runs, or was killed |
+| `DIR/snapshots/<id>/analysis.json` | the analysis that a snapshot was built with |
+
+Leftovers: what builds that died have left half written, and snapshots that nobody wants any more.
 
 Only the holder of the build lock removes anything, so nothing is taken from a build that is alive.
 """
@@ -7,17 +18,181 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import json
 import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from beam_pipes.building.analysis.analysis_plan import DIRECTORY as ANALYSIS
-from beam_pipes.building.analysis.stored import discard
-from beam_pipes.building.lock import build_lock
-from beam_pipes.building.uses import Uses, unfinished_uses, unused_places, uses_of
+from beam_pipes.building.analysis.plan import (
+    ACCUMULATORS,
+    DIRECTORY,
+    RESULTS,
+    AnalysisPlan,
+    accumulator_place,
+    result_place,
+)
+from beam_pipes.building.analysis.plan import DIRECTORY as ANALYSIS
+from beam_pipes.building.analysis.stored import RECORD, discard
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import Storage, directory_path, storage_for
-from beam_pipes.errors import CacheNotFoundError, DeclarationError
+from beam_pipes.cache.storage import HeldLock, Storage, directory_path, storage_for
+from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
+_NOT_A_DIRECTORY = {errno.ENOTDIR, errno.EEXIST}
+
+
+@contextlib.contextmanager
+def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Around steps that write to a cache directory: an `OSError` becomes a `CacheWriteError`, errors of ours pass."""
+    try:
+        yield
+    except BeamPipesError:
+        raise
+    except OSError as error:
+        raise cache_write_error(directory, error) from error
+
+
+def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> CacheWriteError:
+    """The error that names the path, the reason and what to do about it."""
+    # Not `error.filename`, which is often the temporary name of a file that nobody knows.
+    path = os.fspath(directory)
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        what = "there is no room left" if error.errno != errno.EFBIG else "a file may not become larger"
+        advice = "Free or allow more space, or build to another directory"
+    elif error.errno in _FORBIDDEN:
+        what, advice = "writing there is not allowed", "Make it writable, or build to another directory"
+    elif error.errno in _NOT_A_DIRECTORY:
+        what, advice = "a part of that path is a file", "Remove the file, or build to another directory"
+    else:
+        what, advice = "writing there failed", "Repair the file system, or build to another directory"
+    return CacheWriteError(
+        f"the cache {path!r} cannot be written: {what} ({reason}). {advice}, and run the build again: shards that are "
+        "finished are kept, and what was published before is untouched.",
+        path=path,
+        errno=error.errno,
+    )
+
+
+LOCK_NAME = ".build.lock"
+
+
+@contextlib.contextmanager
+def build_lock(directory: str | os.PathLike[str]) -> Iterator[HeldLock]:
+    """Holds the build lock of a cache directory.
+
+    On a file system the kernel lets go of it when the process dies, however it dies; on an object store it is a lease
+    that is renewed, and ends a minute after its holder (at once, for a builder on the same machine).
+
+    Raises `CacheBusyError`, naming the process that holds it.
+    """
+    path = os.fspath(directory)
+    with contextlib.ExitStack() as stack:
+        with writing(path):
+            held = stack.enter_context(storage_for(path).lock(f"{path.rstrip('/')}/{LOCK_NAME}", path))
+        yield held
+
+
+def lock_holder(directory: str | os.PathLike[str]) -> str | None:
+    """Who holds the build lock of a directory, in words; None where nobody does."""
+    path = os.fspath(directory)
+    return storage_for(path).lock_holder(f"{path.rstrip('/')}/{LOCK_NAME}")
+
+
+# Beside the snapshot's manifest and outside of it, as the parts of its fingerprint are.
+USES_FILE = "analysis.json"
+UNFINISHED = "unfinished.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Uses:
+    """`analyzers` maps each to the digest and the parts of its fingerprint, `shards` has those of source shards."""
+
+    analyzers: Mapping[str, tuple[str, Mapping[str, str]]]
+    shards: tuple[str, ...]
+
+    def to_bytes(self) -> bytes:
+        analyzers = {name: {"digest": digest, "parts": dict(parts)} for name, (digest, parts) in self.analyzers.items()}
+        return json.dumps({"analyzers": analyzers, "shards": self.shards}, indent=1).encode()
+
+    @classmethod
+    def of(cls, plan: AnalysisPlan) -> Uses:
+        analyzers = {
+            planned.analyzer.name: (planned.fingerprint.digest, planned.fingerprint.parts) for planned in plan.analyzers
+        }
+        return cls(analyzers=analyzers, shards=tuple(shard.fingerprint() for shard in plan.source.shards))
+
+    def places(self, root: str) -> set[str]:
+        """Where everything lies that is in use."""
+        found = set()
+        for digest, _ in self.analyzers.values():
+            found.add(result_place(root, digest, self.shards))
+            found.update(accumulator_place(root, digest, name) for name in self.shards)
+        return found
+
+    def count_accumulators(self, root: str) -> tuple[int, int]:
+        """How many accumulators are there, of how many."""
+        storage, there = storage_for(root), 0
+        for digest, _ in self.analyzers.values():
+            files = storage.tree(accumulator_place(root, digest, "").rstrip("/"))
+            wanted = {f"{accumulator_place('', '', name).rpartition('/')[2]}/{RECORD}" for name in self.shards}
+            there += len(wanted & files.keys())
+        return there, len(self.analyzers) * len(self.shards)
+
+
+def mark_unfinished(plan: AnalysisPlan) -> None:
+    """Says what an analysis is about to make, for those who look at the directory."""
+    directory = f"{plan.root}/{DIRECTORY}"
+    storage_for(directory).makedirs(directory)
+    storage_for(directory).replace(f"{directory}/{UNFINISHED}", Uses.of(plan).to_bytes())
+
+
+def mark_used(plan: AnalysisPlan, snapshot: str) -> None:
+    """Says, in a snapshot's directory, what it was built with; from here on the analysis is finished."""
+    storage_for(snapshot).replace(f"{snapshot}/{USES_FILE}", Uses.of(plan).to_bytes())
+    mark_finished(plan.root)
+
+
+def mark_finished(root: str) -> None:
+    """Takes back what `mark_unfinished` has said."""
+    storage_for(root).delete(f"{root}/{DIRECTORY}/{UNFINISHED}")
+
+
+def uses_of(snapshot: str) -> Uses | None:
+    """What the snapshot in a directory was built with; None where it has no analyzers."""
+    return _read(f"{snapshot}/{USES_FILE}")
+
+
+def unfinished_uses(root: str) -> Uses | None:
+    """What an analysis has begun to make below a cache's directory; None where none is unfinished."""
+    return _read(f"{root}/{DIRECTORY}/{UNFINISHED}")
+
+
+def unused_places(root: str, uses: Iterable[Uses]) -> list[str]:
+    """The accumulators and results below a cache's directory that are none of these."""
+    used: set[str] = set()
+    for each in uses:
+        used |= each.places(root)
+    storage, directory = storage_for(root), f"{root}/{DIRECTORY}"
+    found = [f"{directory}/{RESULTS}/{name}" for name in storage.list(f"{directory}/{RESULTS}")]
+    for digest in storage.list(f"{directory}/{ACCUMULATORS}"):
+        above = f"{directory}/{ACCUMULATORS}/{digest}"
+        found += [f"{above}/{name}" for name in storage.list(above)]
+    return [place for place in found if place not in used]
+
+
+def _read(path: str) -> Uses | None:
+    try:
+        value: dict[str, Any] = json.loads(storage_for(path).read_bytes(path))
+        analyzers = {name: (each["digest"], each["parts"]) for name, each in value["analyzers"].items()}
+        return Uses(analyzers=analyzers, shards=tuple(value["shards"]))
+    except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
 
 # accumulators/<analyzer>/<source shard>/content, and the directories that an analyzer may have made in it.
 _DEEPEST_CONTENT = 8

@@ -1,13 +1,20 @@
-"""`make_plan`: a declaration and its input → source shards, fingerprints, and the snapshot they make."""
+"""`make_plan`: a declaration and its input → source shards, fingerprints, and the snapshot they make.
+
+`published_results`: the analyzers of a declaration have the results of a cache that is there.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import Any
 
-from beam_pipes.building.analysis.analysis_plan import AnalysisPlan, plan_analysis
+from beam_pipes.analysis.analyzer import BoundResult
+from beam_pipes.building.analysis.declared import held_results
+from beam_pipes.building.analysis.plan import AnalysisPlan, plan_analysis
+from beam_pipes.building.commit import ASSETS, reuse
 from beam_pipes.building.completion import find_completions, merged_account, read_completions
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import (
@@ -16,25 +23,21 @@ from beam_pipes.building.declaration_fingerprint import (
     read_fingerprint,
     write_fingerprint,
 )
-from beam_pipes.building.leftovers import remove_temporaries
-from beam_pipes.building.quarantine import quarantined_snapshot, remembered
+from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
+from beam_pipes.building.limits import quarantined_snapshot, record_limits, remembered
 from beam_pipes.building.reading import graph_runner, read_batches
-from beam_pipes.building.record_limits import record_limits
-from beam_pipes.building.reuse import reuse
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.building.uses import mark_used
-from beam_pipes.building.write_errors import writing
-from beam_pipes.cache.kill_points import reached
 from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
+from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest
 from beam_pipes.cache.publish import published_id, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import CacheNotFoundError, CorruptManifestError, DeclarationError
-from beam_pipes.identity.canonical_digest import digest_of
-from beam_pipes.sources.digest_cache import DigestCache
+from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError
+from beam_pipes.identity.canonical import digest_of
+from beam_pipes.sources.file_source import DigestCache
 from beam_pipes.sources.source import SourcePlan
 
 # Features that are not declared are inferred from this many examples of each split, or from this many records.
@@ -280,3 +283,43 @@ def _sample(declaration: Declaration, source: SourcePlan, splits: list[str]) -> 
             if records >= INFER_RECORDS or all(len(found) >= INFER_EXAMPLES for found in examples.values()):
                 return examples
     return examples
+
+
+@contextlib.contextmanager
+def published_results(declaration: Declaration, cache: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Binds the results that the snapshot of `cache` was built with; without a cache those that are bound stay.
+
+    Raises `AnalysisError` where a stage holds a result that is not there, `CacheError` for a cache that is damaged.
+    """
+    before = [(each.result, each.result.bound, each.result.by_hand) for each in declaration.analyzers]
+    try:
+        if cache is not None and declaration.analyzers:
+            with contextlib.suppress(CacheNotFoundError):
+                _bind(declaration, Cache.open(cache))
+        _require(declaration, cache)
+        yield
+    finally:
+        for result, bound, by_hand in before:
+            result.bind(bound, by_hand=by_hand)
+
+
+def _bind(declaration: Declaration, cache: Cache) -> None:
+    for analyzer in declaration.analyzers:
+        found: BoundResult | None = None
+        digest = cache.manifest.fingerprints.get(f"{ANALYSIS} {analyzer.name}")
+        if digest is not None:
+            with contextlib.suppress(CacheNotFoundError):
+                found = BoundResult(cache.asset_path(f"{ASSETS}/{analyzer.name}"), digest)
+        analyzer.result.bind(found, by_hand=False)
+
+
+def _require(declaration: Declaration, cache: str | os.PathLike[str] | None) -> None:
+    for unit in declaration.graph.units:
+        for result in held_results(unit.stage):
+            if result.bound is None:
+                where = "no cache is given" if cache is None else f"the cache {os.fspath(cache)!r} has none"
+                raise AnalysisError(
+                    f"stage {unit.name!r} holds the result of the analyzer {result.name!r}, and {where}. Give the "
+                    "cache that was built from this declaration: --cache DIR, or cache=... in Python.",
+                    analyzer=result.name,
+                )

@@ -1,15 +1,71 @@
-"""The first half of a shard job: source shard → batches, and the units to run over them."""
+"""A part of a shard: what consecutive batches of it add to its files, encoded.
+
+A clock that books the time between its marks under stages.
+
+The first half of a shard job: source shard → batches, and the units to run over them.
+
+Figures of a build while it runs: small enough to be told several times a second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.engine.batch import Batch
+from beam_pipes.cache.codec import IndexRow
+from beam_pipes.cache.lineage import LineageWriter
+from beam_pipes.cache.lineage_reader import DeadLetter
+from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.engine.records import Batch
 from beam_pipes.errors import SourceError, StageError
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
+
+
+@dataclasses.dataclass(slots=True)
+class Part:
+    """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
+
+    `records` maps each split to (payload, source ordinal, index row) in order. `lineage` says where each source record
+    was, and what became of it.
+    """
+
+    first_sequence: int
+    next_sequence: int
+    records: dict[str, list[tuple[bytes, int, IndexRow]]]
+    dead_letters: list[DeadLetter]
+    account: Account
+    lineage: LineageWriter
+
+
+class StageClock:
+    """`mark(stage)` books what has passed since the mark before; it begins to run when it is made.
+
+    `secs` is stage → seconds in all, in the order of `stages`. A mark costs about 0.2 µs.
+    """
+
+    def __init__(self, stages: Iterable[str]) -> None:
+        self.secs = dict.fromkeys(stages, 0.0)
+        self._lap: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        """Books the time since the last mark under `stage`, one of those that were named at the beginning."""
+        now = time.perf_counter()
+        self._lap[stage] = self._lap.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    def lap(self) -> dict[str, float]:
+        """The seconds by stage since the last lap; from here on a new one begins."""
+        lap, self._lap = self._lap, {}
+        for stage, secs in lap.items():
+            self.secs[stage] += secs
+        return lap
+
 
 # The name under which records that could not be parsed are booked.
 SOURCE = "source"
@@ -75,3 +131,86 @@ def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[Reco
             "shards that are finished are kept, and what was published before is untouched.",
             **{**error.attributes, "shard": shard.index},
         ) from error
+
+
+#: The time that a shard job spends on its source is booked under this name.
+READ = "read"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class StageFigures:
+    """What a stage has done: counts as in its account (`dropped` for all reasons), and the seconds that it ran."""
+
+    inputs: int = 0
+    outputs: int = 0
+    dropped: int = 0
+    dead: int = 0
+    secs: float = 0.0
+
+    def add(self, other: StageFigures, *, times: int = 1) -> None:
+        """Adds `other`; with `times=-1` takes it away."""
+        self.inputs += times * other.inputs
+        self.outputs += times * other.outputs
+        self.dropped += times * other.dropped
+        self.dead += times * other.dead
+        self.secs += times * other.secs
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"in": 1500, "out": 1496, "dropped": 4, "dead": 0, "secs": 0.125}`."""
+        return {
+            "in": self.inputs,
+            "out": self.outputs,
+            "dropped": self.dropped,
+            "dead": self.dead,
+            "secs": round(self.secs, 3),
+        }
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class ShardFigures:
+    """What shard jobs have done: source records, those of them that were dropped or are dead, and each stage."""
+
+    records: int = 0
+    dropped: int = 0
+    dead: int = 0
+    stages: dict[str, StageFigures] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, account: Account, secs: Mapping[str, float]) -> ShardFigures:
+        """The figures of an account, and the seconds of each stage."""
+        figures = cls()
+        figures.book(account, secs)
+        return figures
+
+    def book(self, account: Account, secs: Mapping[str, float]) -> None:
+        """Adds an account, and the seconds of each stage; those of reading belong to the source."""
+        self.records += account.read
+        self.dropped += account.dropped
+        self.dead += account.dead
+        stages = self.stages
+        for name, unit in account.units.items():
+            stage = stages.get(name)
+            if stage is None:
+                stage = stages[name] = StageFigures()
+            stage.inputs += unit.inputs
+            stage.outputs += unit.outputs
+            stage.dead += unit.dead
+            if unit.dropped:
+                stage.dropped += sum(unit.dropped.values())
+        for name, spent in secs.items():
+            name = SOURCE if name == READ else name
+            stage = stages.get(name)
+            if stage is None:
+                stage = stages[name] = StageFigures()
+            stage.secs += spent
+
+    def add(self, other: ShardFigures, *, times: int = 1) -> None:
+        """Adds `other`; with `times=-1` takes it away."""
+        self.records += times * other.records
+        self.dropped += times * other.dropped
+        self.dead += times * other.dead
+        for name, figures in other.stages.items():
+            known = self.stages.get(name)
+            if known is None:
+                known = self.stages[name] = StageFigures()
+            known.add(figures, times=times)

@@ -1,20 +1,244 @@
-"""One source shard, from its bytes to its committed files: what a worker does."""
+"""Replay: a source shard made of what it was, and of its dead letters run again.
+
+What the records that did not fail have given is taken over, byte for byte; the dead letters are run through the
+declaration as it is now, and what they give is put in at their places. The account is exact too: what a dead letter had
+booked before it failed is worked out, by running it again as far as it came, and exchanged for what it books now.
+
+One source shard, from its bytes to its committed files: what a worker does.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
+import itertools
+import operator
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from beam_pipes.building.completion import find_completion
+from beam_pipes.building.completion import (
+    DEAD_LETTERS,
+    Completion,
+    completion_path,
+    find_completion,
+    read_completion,
+    split_directory,
+)
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.reading import graph_runner, source_batch
-from beam_pipes.building.replay_output import CannotReplayError, task_output, task_records
-from beam_pipes.building.shard_figures import READ
-from beam_pipes.building.shard_output import WRITE
-from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
-from beam_pipes.building.stage_clock import StageClock
-from beam_pipes.engine.account import Account
+from beam_pipes.building.leftovers import writing
+from beam_pipes.building.reading import READ, SOURCE, Part, StageClock, graph_runner, shard_records, source_batch
+from beam_pipes.building.shard_output import WRITE, ShardOutput
+from beam_pipes.building.shard_task import BuildHeader, Prior, ShardReport, ShardTask
+from beam_pipes.cache.codec import IndexRow
+from beam_pipes.cache.framing import read_records
+from beam_pipes.cache.index import ORDINAL, decode_index, index_path
+from beam_pipes.cache.lineage import LineageWriter, decode_lineage, lineage_file
+from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.engine.account import Account, InexactDifferenceError, exchange
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.record_batch import BadRecord, RecordBatch, StoredPiece
+from beam_pipes.sources.repaired import RepairedSource
+
+# Records that are merged at a time.
+_MERGED_RECORDS = 4096
+
+Written = tuple[bytes, int, IndexRow]
+
+
+class CannotReplayError(Exception):
+    """A source shard has to be built anew: what its dead letters had booked cannot be told from outside."""
+
+
+def prior_completion(prior: Prior) -> Completion:
+    """Raises `CannotReplayError` where it is gone or damaged."""
+    completion = read_completion(completion_path(prior.directory, prior.index, prior.num_shards))
+    if completion is None:
+        raise CannotReplayError("its completion is gone")
+    return completion
+
+
+def prior_letters(prior: Prior, completion: Completion) -> list[DeadLetter]:
+    """The dead letters of a source shard, in the order of its records."""
+    if completion.dead_letters is None:
+        return []
+    path = f"{split_directory(prior.directory, DEAD_LETTERS)}/{completion.dead_letters.file}"
+    return [DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload)) for payload in read_records(path)]
+
+
+def replayed_letters(declaration: Declaration, letters: list[DeadLetter]) -> Iterator[tuple[DeadLetter, bytes]]:
+    """The dead letters that may come out differently now, each with its bytes as they are now.
+
+    One that the source could not parse fails again, unless it was repaired: the source is the same.
+    """
+    for letter in letters:
+        repaired = _repair(declaration, letter)
+        if repaired is not None:
+            yield letter, repaired
+        elif letter.stage != SOURCE:
+            yield letter, letter.record
+
+
+def letter_records(declaration: Declaration, prior: Prior) -> Iterator[RecordBatch]:
+    """The dead letters to be run again, one a batch, under the ordinals that they have in the source shard."""
+    for letter, raw in replayed_letters(declaration, prior_letters(prior, prior_completion(prior))):
+        yield _one(declaration, letter, raw)
+
+
+def task_records(declaration: Declaration, task: ShardTask) -> Iterator[RecordBatch]:
+    """The records that a task is to run: all of its source shard, or the dead letters of it."""
+    if task.prior is not None:
+        return letter_records(declaration, task.prior)
+    return shard_records(declaration, task.shard)
+
+
+def task_output(declaration: Declaration, header: BuildHeader, task: ShardTask) -> ShardOutput:
+    """Where what comes of them goes. Raises `CannotReplayError` where the whole source shard has to be run."""
+    return (ShardOutput if task.prior is None else ReplayOutput)(declaration, header, task)
+
+
+class ReplayOutput(ShardOutput):
+    """The output of a shard job that runs dead letters only; `commit` puts them between what is kept.
+
+    `commit` raises `CannotReplayError` where the account cannot be made exact: then the shard has to be built anew.
+    """
+
+    def __init__(self, declaration: Declaration, header: BuildHeader, task: ShardTask) -> None:
+        super().__init__(declaration, header, task)
+        assert task.prior is not None
+        self._prior = task.prior
+        self._before = prior_completion(task.prior)
+        self._letters = prior_letters(task.prior, self._before)
+        units = [unit.name for unit in declaration.graph.units]
+        for letter, _ in replayed_letters(declaration, self._letters):
+            reached = units.index(letter.stage) if letter.stage in units else len(units) if letter.stage == WRITE else 0
+            if task.prior.changed.intersection(units[:reached]):
+                raise CannotReplayError("a stage before the one that failed has changed")
+        self._parts: list[Part] = []
+
+    def write(self, part: Part) -> None:
+        self._parts.append(part)
+        self.next_sequence = part.next_sequence
+
+    def commit(self) -> Completion:
+        parts, self._parts, self.next_sequence = self._parts, [], 0
+        new = Account()
+        for part in parts:
+            new.merge_from(part.account)
+        account = self._before.account
+        try:
+            exchange(account, old=self._booked_before(), new=new)
+        except InexactDifferenceError as error:
+            raise CannotReplayError(f"the statistic {error} cannot be taken apart") from error
+        last = Part(
+            first_sequence=0,
+            next_sequence=1,
+            records={split: [] for split in self._before.entries},
+            dead_letters=self._merged_letters(parts),
+            account=account,
+            lineage=self._merged_lineage(parts),
+        )
+        for split in self._before.entries:
+            self._write_split(split, parts)
+        super().write(last)
+        return super().commit()
+
+    def _booked_before(self) -> Account:
+        """What the dead letters that were run again had booked when they failed."""
+        runner = graph_runner(self._declaration)
+        names = [unit.name for unit in runner.units]
+        booked = Account()
+        for letter, _ in replayed_letters(self._declaration, self._letters):
+            if letter.stage == SOURCE:
+                account = Account(read=1, dead=1)
+                source = account.unit(SOURCE)
+                source.inputs = source.dead = 1
+            else:
+                batch = source_batch(self._declaration, _one(self._declaration, letter, letter.record))
+                reached = len(names) if letter.stage == WRITE else names.index(letter.stage)
+                for position in range(reached):
+                    runner.run_unit(position, batch)
+                if letter.stage != WRITE and letter.item:
+                    runner.units[reached].run_first(batch, letter.item)
+                if batch.failures or batch.records.bad:
+                    raise CannotReplayError(f"{letter.record_id} now fails before the stage {letter.stage!r}")
+                account = batch.account
+                account.dead = 1
+                failed = account.unit(letter.stage)
+                failed.inputs += 1
+                failed.dead += 1
+            booked.merge_from(account)
+        return booked
+
+    def _merged_letters(self, parts: list[Part]) -> list[DeadLetter]:
+        again = {letter.ordinal for letter, _ in replayed_letters(self._declaration, self._letters)}
+        kept = [letter for letter in self._letters if letter.ordinal not in again]
+        made = [letter for part in parts for letter in part.dead_letters]
+        return sorted([*kept, *made], key=lambda letter: letter.ordinal)
+
+    def _merged_lineage(self, parts: list[Part]) -> LineageWriter:
+        path = f"{self._prior.directory}/{lineage_file(self._prior.index, self._prior.num_shards)}"
+        before = decode_lineage(storage_for(path).read_bytes(path), path=path)
+        if before.digests is None:
+            raise CannotReplayError("it was built by a version that kept no digests of records")
+        digests = before.digests.copy()
+        fates = {ordinal: fate for ordinal in range(len(before)) if (fate := before.fate(ordinal)).status != "written"}
+        for (letter, _), part in zip(replayed_letters(self._declaration, self._letters), parts, strict=True):
+            own = decode_lineage(part.lineage.to_bytes(), path="a dead letter")
+            fates[letter.ordinal] = own.fate(0)
+            if own.digests is not None and _repair(self._declaration, letter) is not None:
+                digests[letter.ordinal] = own.digests[0]
+        merged = LineageWriter()
+        places = [(file, before.positions[first : first + count].tolist()) for file, first, count in before.runs]
+        unwritten = {ordinal: fate for ordinal, fate in fates.items() if fate.status != "written"}
+        merged.add(places, unwritten, digests.tobytes())
+        return merged
+
+    def _write_split(self, split: str, parts: list[Part]) -> None:
+        """Appends the records of a split, old and new, in the order of their source records."""
+        made = [record for part in parts for record in part.records.get(split, ())]
+        merged = heapq.merge(self._records_before(split), made, key=operator.itemgetter(1))
+        with writing(self._header.root):
+            while chunk := list(itertools.islice(merged, _MERGED_RECORDS)):
+                self._append(split, chunk)
+
+    def _records_before(self, split: str) -> Iterator[Written]:
+        entry = self._before.entries[split]
+        path = os.path.join(split_directory(self._prior.directory, split), entry.file)
+        index = index_path(path)
+        columns = decode_index(storage_for(index).read_bytes(index), path=index)
+        rows = [columns[name].tolist() for name in self._codecs[split].index_columns]
+        for position, payload in enumerate(read_records(path)):
+            yield payload, int(columns[ORDINAL][position]), tuple(column[position] for column in rows)
+
+
+def _repair(declaration: Declaration, letter: DeadLetter) -> bytes | None:
+    source: Any = declaration.source
+    return source.repair_of(letter.source, letter.position) if isinstance(source, RepairedSource) else None
+
+
+def _one(declaration: Declaration, letter: DeadLetter, raw: bytes) -> RecordBatch:
+    """One dead letter as a batch of the source."""
+    values: list[Any] = []
+    bad: list[BadRecord] = []
+    try:
+        values.append(declaration.source.parse(raw, file=letter.source, position=letter.position))
+    except SourceError as error:
+        bad.append(
+            BadRecord(ordinal=letter.ordinal, file=letter.source, position=letter.position, raw=raw, error=error)
+        )
+    piece = StoredPiece(file=letter.source, first_ordinal=letter.ordinal, positions=[letter.position], raws=[raw])
+    return RecordBatch(
+        first_ordinal=letter.ordinal,
+        num_records=1,
+        values=values,
+        ordinals=[letter.ordinal] if values else [],
+        bad=bad,
+        pieces=[piece],
+    )
+
 
 # What has been done since it was last told: an account, and the seconds of each stage.
 Tell = Callable[[Account, Mapping[str, float]], None]

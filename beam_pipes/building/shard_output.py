@@ -7,19 +7,18 @@ from collections.abc import Iterable
 from beam_pipes.building.commit import num_bad, too_many_bad
 from beam_pipes.building.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.part import Part
-from beam_pipes.building.reading import SOURCE, SourceBatch
+from beam_pipes.building.leftovers import writing
+from beam_pipes.building.reading import SOURCE, Part, SourceBatch
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
-from beam_pipes.building.write_errors import writing
 from beam_pipes.cache.codec import IndexRow, codec_for
-from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
-from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import Fate, LineageWriter
-from beam_pipes.cache.shard_entry import ShardEntry
+from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.locks import reached
 from beam_pipes.cache.shard_writer import ShardWriter
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import NO_OUTPUT, Account
-from beam_pipes.engine.failure import Failure
+from beam_pipes.engine.records import Failure
 from beam_pipes.errors import StageError
 from beam_pipes.sources.record_batch import BadRecord
 

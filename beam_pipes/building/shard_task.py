@@ -1,18 +1,79 @@
-"""What a worker is told: the header that all shard jobs of a build share, and the task of one source shard."""
+"""Rows of JSON by number, in files of a few each: what a job is told by numbers, so that its request stays small.
+
+What a worker is told: the header that all shard jobs of a build share, and the task of one source shard.
+
+The tasks of a build as files beside its shards: a job names them by number, so that its request stays small.
+
+A source shard of small files lists all of them. With the tasks in the job graph, 10,000 shards of 224 files each made
+a request of 156 MB, and services take 10 MB; with their numbers it has 0.05 MB.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.building.analysis.stored import Stored
-from beam_pipes.building.quarantine import Quarantined, quarantined_fingerprint
+from beam_pipes.building.limits import Quarantined, quarantined_fingerprint
+from beam_pipes.cache.manifest import shard_file_name
 from beam_pipes.cache.publish import ANYTHING
 from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.split_manifest import shard_file_name
+from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import Account
+from beam_pipes.errors import BeamPipesError, BuildError, CacheError
 from beam_pipes.sources.source import SourceShard
+
+ROWS_PER_FILE = 64
+
+Row = dict[str, Any]
+
+
+class NumberedRows:
+    """Rows below `directory`, written once for a job and read by its workers. Keeps the last files it read.
+
+    `what` names them in messages (`tasks of the build`), and `error` is what is raised where one cannot be read.
+    """
+
+    def __init__(self, directory: str, *, what: str, error: type[BeamPipesError]) -> None:
+        self._directory = directory
+        self._what = what
+        self._error = error
+        self._rows = functools.lru_cache(maxsize=4)(self._read)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Writes all rows; their numbers are `range(len(rows))`."""
+        storage = storage_for(self._directory)
+        storage.makedirs(self._directory)
+        for start in range(0, len(rows), ROWS_PER_FILE):
+            data = json.dumps(rows[start : start + ROWS_PER_FILE], separators=(",", ":"))
+            storage.replace(self._path(start), data.encode())
+
+    def remove(self) -> None:
+        """Removes what was written; it is no error if there is nothing."""
+        storage = storage_for(self._directory)
+        if storage.is_directory(self._directory):
+            storage.delete_tree(self._directory)
+
+    def __getitem__(self, number: int) -> Row:
+        start = number - number % ROWS_PER_FILE
+        return self._rows(start)[number - start]
+
+    def _read(self, start: int) -> list[Row]:
+        path = self._path(start)
+        try:
+            rows: list[Row] = json.loads(storage_for(path).read_bytes(path))
+        except (CacheError, OSError, ValueError) as error:
+            raise self._error(
+                f"expected the {self._what} in {path!r}, got {type(error).__name__}: {error}. The job was launched by "
+                "another build, or its files were removed meanwhile: run the build again."
+            ) from error
+        return rows
+
+    def _path(self, start: int) -> str:
+        return f"{self._directory}/{start:08d}.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,3 +194,54 @@ class ShardReport:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+DIRECTORY = "tasks"
+
+
+def write_tasks(header: BuildHeader, tasks: Sequence[ShardTask]) -> None:
+    """Writes the tasks of a job; their numbers are `range(len(tasks))`."""
+    _rows(header).write([_to_json(task) for task in tasks])
+
+
+def remove_tasks(header: BuildHeader) -> None:
+    """Removes what `write_tasks` wrote; it is no error if there is nothing."""
+    _rows(header).remove()
+
+
+class TaskReader:
+    """The tasks of a job by number."""
+
+    def __init__(self, header: BuildHeader) -> None:
+        self._rows = _rows(header)
+
+    def task(self, number: int) -> ShardTask:
+        return _from_json(self._rows[number])
+
+
+def _rows(header: BuildHeader) -> NumberedRows:
+    return NumberedRows(f"{header.directory}/{DIRECTORY}", what="tasks of the build", error=BuildError)
+
+
+def _to_json(task: ShardTask) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "shard": task.shard.to_json(),
+        "fingerprint": task.fingerprint,
+        "plain_fingerprint": task.plain_fingerprint,
+    }
+    if task.quarantined:
+        fields["quarantined"] = [dataclasses.asdict(record) for record in task.quarantined]
+    if task.prior is not None:
+        fields["prior"] = {**dataclasses.asdict(task.prior), "changed": sorted(task.prior.changed)}
+    return fields
+
+
+def _from_json(fields: dict[str, Any]) -> ShardTask:
+    prior = fields.get("prior")
+    return ShardTask(
+        shard=SourceShard.from_json(fields["shard"]),
+        fingerprint=fields["fingerprint"],
+        plain_fingerprint=fields["plain_fingerprint"],
+        quarantined=tuple(Quarantined(**record) for record in fields.get("quarantined", ())),
+        prior=None if prior is None else Prior(**{**prior, "changed": frozenset(prior["changed"])}),
+    )

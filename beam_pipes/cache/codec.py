@@ -8,19 +8,19 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache import dtypes, messages
-from beam_pipes.cache.decode_fields import decoder_of, own_array
-from beam_pipes.cache.encode_fields import Headers, converter_of
-from beam_pipes.cache.fields import (
+from beam_pipes.cache import messages
+from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache.decoding import OwnRecords, decoder_of, own_array
+from beam_pipes.cache.encoding import Headers, converter_of
+from beam_pipes.cache.framing import FRAME_BYTES
+from beam_pipes.cache.layout import (
     MAX_PAYLOAD_BYTES,
     PAYLOAD_PHASE,
+    FixedLayout,
     fields_of,
     has_length_column,
     start_columns,
 )
-from beam_pipes.cache.framing import FRAME_BYTES
-from beam_pipes.cache.layout import FixedLayout
-from beam_pipes.cache.own_records import OwnRecords
 from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
 from beam_pipes.cache.wire import FILLER
 from beam_pipes.errors import CorruptRecordError, SpecError

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
+from beam_pipes.cache import spec as dtypes
 from beam_pipes.errors import SpecError
 
 if TYPE_CHECKING:

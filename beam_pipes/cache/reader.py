@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from beam_pipes.cache.checked_json import parse_object
-from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.framing import read_records
-from beam_pipes.cache.lineage_reader import Lineage
-from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, temporary_store
+from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
+from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, temporary_store
 from beam_pipes.cache.manifest import FILE_NAME, FileEntry, Manifest
 from beam_pipes.cache.publish import BUILD, SNAPSHOTS, snapshot_directory
-from beam_pipes.cache.shard_store import ShardStore
 from beam_pipes.cache.split import Split
 from beam_pipes.cache.storage import Storage, absolute_path, is_remote, storage_for
 from beam_pipes.cache.takedown import Overlay, RemovedRows

@@ -25,8 +25,8 @@ from beam_pipes.cache.index import (
     index_positions,
 )
 from beam_pipes.cache.local_copies import LocalCopies
+from beam_pipes.cache.manifest import SplitManifest
 from beam_pipes.cache.regions import Region, open_region
-from beam_pipes.cache.split_manifest import SplitManifest
 from beam_pipes.errors import ExampleIndexError
 
 Array = np.ndarray[Any, Any]

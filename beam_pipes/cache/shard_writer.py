@@ -13,9 +13,8 @@ import numpy as np
 from beam_pipes.cache.codec import IndexRow, RecordCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, check_frame, check_header
 from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_path
-from beam_pipes.cache.kill_points import reached
-from beam_pipes.cache.layout import FixedLayout
-from beam_pipes.cache.shard_entry import ShardEntry
+from beam_pipes.cache.layout import FixedLayout, ShardEntry
+from beam_pipes.cache.locks import reached
 from beam_pipes.cache.storage import Storage, storage_for
 from beam_pipes.errors import SpecError
 

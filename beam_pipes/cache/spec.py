@@ -1,17 +1,102 @@
-"""What an example consists of: `FeatureSpec` says how one feature looks and is stored, `ExampleSpec` names them all."""
+"""The dtypes a feature may have, by name: NumPy's booleans, integers and floats, "bfloat16", "bytes" and "str".
+
+What an example consists of: `FeatureSpec` says how one feature looks and is stored, `ExampleSpec` names them all.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
 from beam_pipes.cache.exact import NotExactError, brief, natural_array
 from beam_pipes.errors import SpecError
+from beam_pipes.extras import require
+
+BOOL = "bool"
+BYTES = "bytes"
+STR = "str"
+BFLOAT16 = "bfloat16"
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "float32", "float64", BFLOAT16)
+NAMES = (BOOL, *INTEGERS, *FLOATS, BYTES, STR)
+
+_OBJECT: np.dtype[Any] = np.dtype(object)
+
+# Tried in this order: of two that are equally narrow, the unsigned one.
+_NARROW_FIRST = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype given as a name, a NumPy dtype, or a type: `int` → "int64", `np.float32` → "float32"."""
+    if isinstance(dtype, str) and dtype in NAMES:
+        return dtype
+    if dtype is None:
+        raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got None", found=None)
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"expected a dtype, one of {', '.join(NAMES)}, got {dtype!r}", found=dtype) from error
+    if found.kind == "U":
+        return STR
+    if found.kind == "S":
+        return BYTES
+    if found.name not in NAMES:
+        raise SpecError(
+            f"dtype {found.name!r} cannot be stored: expected one of {', '.join(NAMES)}. "
+            "Convert the values first (complex numbers: real and imaginary parts; dates: int64).",
+            found=dtype,
+        )
+    name: str = found.name
+    return name
+
+
+# Where rounding to nearest leaves the range of a float dtype: half a step above its greatest number.
+ROUNDS_TO_INFINITY = {
+    "float16": 65520.0,
+    "bfloat16": (2 - 2**-8) * 2.0**127,
+    "float32": (2 - 2**-24) * 2.0**127,
+    "float64": float("inf"),
+}
+
+
+@functools.cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The little-endian NumPy dtype of a name; objects for "bytes" and "str". "bfloat16" needs ml_dtypes."""
+    if name == BFLOAT16:
+        ml_dtypes = require("ml_dtypes", purpose="a feature of dtype bfloat16")
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    if name in (BYTES, STR):
+        return _OBJECT
+    found: np.dtype[Any] = np.dtype(np.dtype(name).str.replace(">", "<"))
+    return found
+
+
+@functools.cache
+def integer_range(name: str) -> tuple[int, int]:
+    """The least and greatest value of an integer dtype."""
+    info = np.iinfo(name)
+    return int(info.min), int(info.max)
+
+
+def narrowest_integer(minimum: int, maximum: int, *, declared: str) -> str:
+    """The narrowest integer dtype that holds [minimum, maximum]; `declared` itself where none is narrower.
+
+    `narrowest_integer(0, 255, declared="int32")` → "uint8"
+    """
+    for name in _NARROW_FIRST:
+        if np.dtype(name).itemsize >= np.dtype(declared).itemsize:
+            break
+        low, high = integer_range(name)
+        if low <= minimum and maximum <= high:
+            return name
+    return declared
+
 
 Example = Mapping[str, Any]  # feature name → NumPy array, scalar, bytes, str, or (nested) list
 Encoding = Literal["raw", "list"]
@@ -48,7 +133,7 @@ class FeatureSpec:
     maximum: int | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", dtypes.dtype_name(self.dtype))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
         object.__setattr__(self, "shape", _checked_shape(self.shape))
         if self.encoding not in ENCODINGS:
             raise SpecError(f"encoding should be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
@@ -68,9 +153,9 @@ class FeatureSpec:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise SpecError(f"{option} should be an int, got {value!r}")
-            if self.dtype not in dtypes.INTEGERS:
+            if self.dtype not in INTEGERS:
                 raise SpecError(f"{option} is for integer features, and this one is {self.dtype}")
-            low, high = dtypes.integer_range(self.dtype)
+            low, high = integer_range(self.dtype)
             if not low <= value <= high:
                 raise SpecError(f"{option} should lie in the range of {self.dtype}, [{low}, {high}], got {value}")
             object.__setattr__(self, option, int(value))
@@ -89,12 +174,12 @@ class FeatureSpec:
     @property
     def is_text(self) -> bool:
         """Whether values are `bytes` or `str`."""
-        return self.dtype in (dtypes.BYTES, dtypes.STR)
+        return self.dtype in (BYTES, STR)
 
     @property
     def value_range(self) -> tuple[int, int]:
         """The least and greatest value of an integer feature, declared or by dtype."""
-        low, high = dtypes.integer_range(self.dtype)
+        low, high = integer_range(self.dtype)
         return (low if self.minimum is None else self.minimum, high if self.maximum is None else self.maximum)
 
     @property
@@ -103,15 +188,15 @@ class FeatureSpec:
         if self.is_text:
             return self.dtype
         if self.encoding == "list":
-            return "float32" if self.dtype in dtypes.FLOATS else "int64"
-        if self.dtype in dtypes.INTEGERS:
-            return dtypes.narrowest_integer(*self.value_range, declared=self.dtype)
+            return "float32" if self.dtype in FLOATS else "int64"
+        if self.dtype in INTEGERS:
+            return narrowest_integer(*self.value_range, declared=self.dtype)
         return self.dtype
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of values as they are read; objects for bytes and str."""
-        return dtypes.numpy_dtype(self.dtype)
+        return numpy_dtype(self.dtype)
 
     @property
     def fixed(self) -> bool:
@@ -282,15 +367,15 @@ class ExampleSpec(Mapping[str, FeatureSpec]):
 
 def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return FeatureSpec(dtypes.BYTES)
+        return FeatureSpec(BYTES)
     if isinstance(value, str):
-        return FeatureSpec(dtypes.STR)
+        return FeatureSpec(STR)
     if isinstance(value, (list, tuple)) and not value:
         return None
     if isinstance(value, (list, tuple)) and all(isinstance(item, bytes) for item in value):
-        return FeatureSpec(dtypes.BYTES, shape=(None,))
+        return FeatureSpec(BYTES, shape=(None,))
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
-        return FeatureSpec(dtypes.STR, shape=(None,))
+        return FeatureSpec(STR, shape=(None,))
     try:
         array = natural_array(value)
     except NotExactError as error:
@@ -315,7 +400,7 @@ def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
             feature=name,
         )
     try:
-        return FeatureSpec(dtypes.dtype_name(array.dtype), shape=(None,) * array.ndim)
+        return FeatureSpec(dtype_name(array.dtype), shape=(None,) * array.ndim)
     except SpecError as error:
         raise SpecError(f"feature {name!r}: {error}", feature=name) from error
 

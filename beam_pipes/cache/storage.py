@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
-from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.locks import reached
 from beam_pipes.errors import CacheError, CacheNotFoundError, CacheReadError, ChangedMeanwhileError
 
 if TYPE_CHECKING:
-    from beam_pipes.cache.gcs.options import GcsOptions
+    from beam_pipes.cache.gcs.requests import GcsOptions
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -273,12 +273,12 @@ class LocalStorage:
         return path
 
     def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
-        from beam_pipes.cache.local_lock import held_lock
+        from beam_pipes.cache.locks import held_lock
 
         return held_lock(path, where)
 
     def lock_holder(self, path: str) -> str | None:
-        from beam_pipes.cache.local_lock import holder_of
+        from beam_pipes.cache.locks import holder_of
 
         return holder_of(path)
 
@@ -372,7 +372,7 @@ def storage_for(path: str | os.PathLike[str]) -> Storage:
     if scheme is None:
         return _LOCAL
     if scheme.group(1) == "gs":
-        from beam_pipes.cache.gcs.options import GcsOptions
+        from beam_pipes.cache.gcs.requests import GcsOptions
 
         return _gcs(GcsOptions.from_environment())
     raise CacheError(

@@ -25,8 +25,7 @@ from beam_pipes.cache.lineage import (
     lineage_file,
     num_lineage_files,
 )
-from beam_pipes.cache.manifest import FILE_NAME, Manifest
-from beam_pipes.cache.split_manifest import SplitManifest
+from beam_pipes.cache.manifest import FILE_NAME, Manifest, SplitManifest
 from beam_pipes.cache.storage import Storage, storage_for
 from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
 

@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
-from beam_pipes.engine.batch import Batch, Column
-from beam_pipes.engine.failure import Failure
-from beam_pipes.engine.graph import Graph, Ref, Unit
-from beam_pipes.engine.record_context import RecordContext, ShownContext, set_context
-from beam_pipes.engine.signature import Signature, brief, describe
-from beam_pipes.engine.statistic import Statistic, checked_statistics
+from beam_pipes.engine.graph import Graph, Ref, Signature, Unit, brief, describe
+from beam_pipes.engine.records import Batch, Column, Failure, RecordContext, ShownContext, set_context
+from beam_pipes.engine.statistics import Statistic, checked_statistics
 from beam_pipes.errors import (
     DeclarationError,
     InvalidTransformOutputException,

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipes.evaluation import loggers as loggers
     from beam_pipes.evaluation import metrics as metrics
-    from beam_pipes.evaluation.enumerated_examples import EnumeratedExamples as EnumeratedExamples
+    from beam_pipes.evaluation.eval_data import EnumeratedExamples as EnumeratedExamples
     from beam_pipes.evaluation.eval_tasks import ModelFnCallable as ModelFnCallable
     from beam_pipes.evaluation.eval_tasks import PredictFnCallable as PredictFnCallable
     from beam_pipes.evaluation.eval_tasks import ScoreFnCallable as ScoreFnCallable
     from beam_pipes.evaluation.eval_tasks import get_valid_eval_tasks as get_valid_eval_tasks
     from beam_pipes.evaluation.evaluator import AllMetricsFuture as AllMetricsFuture
     from beam_pipes.evaluation.evaluator import Evaluator as Evaluator
+    from beam_pipes.evaluation.evaluator import evaluate_mixture as evaluate_mixture
     from beam_pipes.evaluation.loggers import JSONLogger as JSONLogger
     from beam_pipes.evaluation.loggers import Logger as Logger
     from beam_pipes.evaluation.loggers import PyLoggingLogger as PyLoggingLogger
     from beam_pipes.evaluation.loggers import TensorAndNumpyEncoder as TensorAndNumpyEncoder
     from beam_pipes.evaluation.loggers import TensorBoardLogger as TensorBoardLogger
-    from beam_pipes.evaluation.mixture_evaluation import evaluate_mixture as evaluate_mixture
     from beam_pipes.evaluation.model_outputs import ModelOutputType as ModelOutputType
     from beam_pipes.evaluation.model_outputs import merge_hosts as merge_hosts
 
 # Public name → the module under beam_pipes.evaluation that defines it ("" for modules themselves).
 _MODULE_OF = {
     "AllMetricsFuture": "evaluator",
-    "EnumeratedExamples": "enumerated_examples",
+    "EnumeratedExamples": "eval_data",
     "Evaluator": "evaluator",
     "JSONLogger": "loggers",
     "Logger": "loggers",
@@ -41,7 +41,7 @@ _MODULE_OF = {
     "ScoreFnCallable": "eval_tasks",
     "TensorAndNumpyEncoder": "loggers",
     "TensorBoardLogger": "loggers",
-    "evaluate_mixture": "mixture_evaluation",
+    "evaluate_mixture": "evaluator",
     "get_valid_eval_tasks": "eval_tasks",
     "loggers": "",
     "merge_hosts": "model_outputs",

@@ -1,23 +1,25 @@
-"""The examples of an evaluation: task features and model features of each task, loaded once."""
+"""The examples of an evaluation: task features and model features of each task, loaded once.
+
+A dataset of converted examples with their indices, in plain NumPy: what model functions get without TensorFlow.
+
+The lengths an evaluation converts its examples to: those asked for, or the longest that occur.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.enumerated_examples import EnumeratedExamples
-from beam_pipes.evaluation.sequence_lengths import (
-    Lengths,
-    check_detectable,
-    converted_features,
-    longest,
-    settle,
-)
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.signatures import function_name, parameters
 from beam_pipes.tasks.task import Task
 
 Example = Mapping[str, Any]
@@ -155,3 +157,136 @@ def _load_numpy(task: Task, options: LoadEvalOptions) -> _NumpyExamples:
         return itertools.islice(examples, options.num_examples)
 
     return _NumpyExamples(read, keep=options.use_memory_cache)
+
+
+class EnumeratedExamples:
+    """Pairs `(index, example)` that can be read again, batched and sharded like an enumerated `tf.data.Dataset`.
+
+    `list(EnumeratedExamples([{"x": a}, {"x": b}]))` → `[(0, {"x": a}), (1, {"x": b})]`; `.batch(2)` yields
+    `([0, 1], {"x": np.stack([a, b])})`; `.shard(num_shards=2, index=1)` holds `(1, {"x": b})`.
+    """
+
+    def __init__(self, examples: Sequence[Example], indices: Sequence[int] | None = None) -> None:
+        self._examples = examples
+        self._indices = range(len(examples)) if indices is None else indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[tuple[int, Example]]:
+        return ((index, self._examples[index]) for index in self._indices)
+
+    def as_numpy_iterator(self) -> Iterator[tuple[int, Example]]:
+        """The same pairs; the name that `tf.data.Dataset` has for it."""
+        return iter(self)
+
+    def shard(self, num_shards: int, index: int) -> EnumeratedExamples:
+        """Every `num_shards`-th pair, beginning with number `index`: the share of one host."""
+        if not 0 <= index < num_shards:
+            raise EvaluationError(f"a shard index should lie in 0..{num_shards - 1}, got {index}")
+        return EnumeratedExamples(self._examples, self._indices[index::num_shards])
+
+    def batch(self, batch_size: int) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, Any]]]:
+        """Arrays of up to `batch_size` indices and examples, features stacked; the last batch may be smaller."""
+        if batch_size < 1:
+            raise EvaluationError(f"batch_size should be at least 1, got {batch_size}")
+        for start in range(0, len(self), batch_size):
+            indices = np.asarray(self._indices[start : start + batch_size], np.int64)
+            examples = [self._examples[index] for index in indices]
+            yield indices, {name: np.stack([example[name] for example in examples]) for name in examples[0]}
+
+    @property
+    def feature_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name → shape of the features that have axes."""
+        if not self._examples:
+            return {}
+        return {name: np.shape(value) for name, value in self._examples[0].items() if np.ndim(value) > 0}
+
+
+_log = logging.getLogger(__name__)
+
+Lengths = dict[str, Any]  # feature → int, or a list of one int or None an axis
+
+
+def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, Any] | None) -> bool:
+    """Whether a preprocessor cannot work without lengths; raises `EvaluationError` if so and none are given."""
+    for task in tasks:
+        for preprocessor in task.preprocessors:
+            wanted = parameters(preprocessor).get("sequence_length") if callable(preprocessor) else None
+            if wanted is None or wanted.default is not wanted.empty:
+                continue
+            if sequence_length is None:
+                raise EvaluationError(
+                    f"Preprocessor '{function_name(preprocessor)}' in task '{task.name}' has a `sequence_length` "
+                    "argument, making it incompatible with automatic sequence length detection. Pass a valid "
+                    "`sequence_length` to `Evaluator` and try again.",
+                    task=task.name,
+                )
+            return True
+    return False
+
+
+def converter_of(feature_converter: Any, names: Iterable[str]) -> Any:
+    """The converter that serves tasks with these features, where one chooses among several."""
+    return (
+        feature_converter.converter_for(set(names))
+        if hasattr(feature_converter, "converter_for")
+        else feature_converter
+    )
+
+
+def converted_features(feature_converter: Any, task: Task) -> list[str]:
+    """The features of a task that the converter wants lengths for; all of them if it names none."""
+    converter = converter_of(feature_converter, task.output_features)
+    passed = getattr(converter, "passthrough_features", None) or {}
+    wanted = {**(getattr(converter, "TASK_FEATURES", None) or {}), **passed}
+    names = [*task.output_features, *(name for name in passed if name not in task.output_features)]
+    return [name for name in names if not wanted or name in wanted]
+
+
+def longest(examples: Iterable[Mapping[str, Any]], names: Sequence[str], feature_converter: Any) -> tuple[Lengths, int]:
+    """The longest sequence of each feature, and the number of examples. Features without a sequence are left out."""
+    specs = getattr(converter_of(feature_converter, names), "TASK_FEATURES", None) or {}
+    lengths: Lengths = {}
+    count = 0
+    for example in examples:
+        count += 1
+        for name in names:
+            if name not in example:
+                continue
+            value = example[name]
+            axis = getattr(specs.get(name), "sequence_dim", 0)
+            if axis is None or np.ndim(value) == 0:
+                continue
+            size = len(value) if isinstance(value, list) else np.shape(value)[axis]
+            lengths[name] = max(lengths.get(name, 0), size)
+    return lengths, count
+
+
+def settle(
+    sequence_length: Mapping[str, Any] | None, longest_found: Lengths, *, preprocessors_need_it: bool
+) -> Lengths:
+    """The lengths to convert to: those given, and the longest found for the rest. Says when they waste or cut."""
+    if sequence_length is None:
+        _log.info("Setting sequence lengths to %s", longest_found)
+        return dict(longest_found)
+    settled = {name: sequence_length.get(name, found) for name, found in longest_found.items()}
+    settled = {name: longest_found[name] if length is None else length for name, length in settled.items()}
+    numbers = {name: length for name, length in settled.items() if not isinstance(length, list | tuple)}
+    if any(length > longest_found[name] for name, length in numbers.items()):
+        _log.warning(
+            "Given sequence lengths are longer than necessary for some evaluation inputs or targets, resulting in "
+            "wasted computation. Consider passing `None` for `sequence_length` to have them be automatically "
+            "computed.\n Got: %s,\n Max Lengths: %s",
+            settled,
+            longest_found,
+        )
+    elif not preprocessors_need_it and any(length == longest_found[name] for name, length in numbers.items()):
+        _log.warning(
+            "Given sequence lengths *may be* insufficient for some evaluation inputs or targets. Such sequences will "
+            "be truncated to fit, likely leading to sub-optimal results. Consider passing `None` for "
+            "`sequence_length` to have them be automatically computed.\n Got: %s,\n Max Lengths: %s",
+            settled,
+            longest_found,
+        )
+    return settled

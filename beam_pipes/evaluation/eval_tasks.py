@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.metric_functions import model_output_type_of
+from beam_pipes.evaluation.metrics import model_output_type_of
 from beam_pipes.evaluation.model_outputs import ModelOutputType
 from beam_pipes.tasks.signatures import function_name
 from beam_pipes.tasks.task import Task

@@ -1,19 +1,448 @@
-"""The names of metrics in one place: values, bases of metric objects, metric functions as metrics."""
+"""What a metric may return: a number, a text, pictures, sounds, a distribution, or any tensor for TensorBoard.
+
+Metric objects: what an evaluator asks of them, and two bases to write them on.
+
+The protocol is that of CLU: a metric is made from model outputs, two of them merge into one, and `compute` gives the
+values. Any object with `model_output_type`, `from_model_output` and `compute` is a metric; these classes import neither
+JAX nor CLU, and may be decorated with `flax.struct.dataclass` or `dataclasses.dataclass(frozen=True)`.
+
+Metric functions, `bleu(targets, predictions)` and `perplexity(targets, scores)`, as metrics.
+
+The names of metrics in one place: values, bases of metric objects, metric functions as metrics.
+"""
 
 from __future__ import annotations
 
-from beam_pipes.evaluation.metric import CollectingMetric as CollectingMetric
-from beam_pipes.evaluation.metric import Metric as Metric
-from beam_pipes.evaluation.metric import globally_sort_model_output as globally_sort_model_output
-from beam_pipes.evaluation.metric import remove_padding_examples as remove_padding_examples
-from beam_pipes.evaluation.metric_functions import LegacyMetric as LegacyMetric
-from beam_pipes.evaluation.metric_functions import MetricFnCallable as MetricFnCallable
-from beam_pipes.evaluation.metric_functions import PassthroughLegacyMetric as PassthroughLegacyMetric
-from beam_pipes.evaluation.metric_values import Audio as Audio
-from beam_pipes.evaluation.metric_values import Generic as Generic
-from beam_pipes.evaluation.metric_values import Histogram as Histogram
-from beam_pipes.evaluation.metric_values import Image as Image
-from beam_pipes.evaluation.metric_values import MetricValue as MetricValue
-from beam_pipes.evaluation.metric_values import Scalar as Scalar
-from beam_pipes.evaluation.metric_values import Text as Text
-from beam_pipes.evaluation.model_outputs import ModelOutputType as ModelOutputType
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import EvaluationError
+from beam_pipes.evaluation.model_outputs import (
+    ModelOutput,
+    ModelOutputType,
+    Postprocessor,
+    decode_outputs,
+    decoded_targets,
+    postprocess_all,
+)
+from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.signatures import function_name, metric_kind
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(eq=False)
+class MetricValue:
+    """Base of the values; two are equal when class and contents are, arrays element by element."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        fields = [field.name for field in dataclasses.fields(self)]
+        return all(_same(getattr(self, name), getattr(other, name)) for name in fields)
+
+    __hash__ = None  # type: ignore[assignment]  # values hold arrays and may be changed
+
+
+@dataclasses.dataclass(eq=False)
+class Scalar(MetricValue):
+    """A number: `Scalar(0.5)`. A bare number that a metric returns is one."""
+
+    value: int | float
+
+
+@dataclasses.dataclass(eq=False)
+class Text(MetricValue):
+    """A text, shown as Markdown by TensorBoard."""
+
+    textdata: str | bytes
+
+
+@dataclasses.dataclass(eq=False)
+class Image(MetricValue):
+    """Pictures (k, height, width, channels), uint8 or floats in [0, 1]; at most `max_outputs` are logged."""
+
+    image: Array
+    max_outputs: int = 3
+
+
+@dataclasses.dataclass(eq=False)
+class Audio(MetricValue):
+    """Sounds (k, samples, channels), floats in [-1, 1]; at most `max_outputs` are logged."""
+
+    audiodata: Array
+    sample_rate: int = 44100
+    max_outputs: int = 3
+
+
+@dataclasses.dataclass(eq=False)
+class Histogram(MetricValue):
+    """A distribution, given by its values; `bins` buckets, 30 if None."""
+
+    values: Array
+    bins: int | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Generic(MetricValue):
+    """Any tensor, with the `tf.compat.v1.SummaryMetadata` that tells TensorBoard what to do with it."""
+
+    tensor: Array
+    metadata: Any
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return np.array_equal(left, right)
+    return bool(left == right)
+
+
+Example = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """Base of a metric that keeps what it needs and no more: sums, counts.
+
+    ```
+    @dataclasses.dataclass(frozen=True)
+    class MeanLength(Metric):
+        model_output_type: ModelOutputType = ModelOutputType.PREDICTION
+        total: int = 0
+        count: int = 0
+
+        @classmethod
+        def from_model_output(cls, inputs, model_output, features, target_field_name="targets", mask=None,
+                              indices_2d=None):
+            return cls(total=sum(len(tokens) for tokens in model_output), count=len(model_output))
+
+        def compute(self):
+            return {"mean_length": self.total / self.count}
+    ```
+    """
+
+    model_output_type: ModelOutputType
+
+    @classmethod
+    def from_model_output(
+        cls,
+        inputs: Sequence[Example],
+        model_output: ModelOutput,
+        features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        mask: Any = None,
+        indices_2d: Any = None,
+    ) -> Any:
+        """A metric of these outputs.
+
+        `inputs`: the examples. `model_output`: one output an example, in their order; an array where all have one
+        shape, else a list; with auxiliary values a pair. `features`: of the task. `mask`: 1 for examples that
+        count, 0 for padding. `indices_2d`: (host, example) of each, where several hosts contribute.
+        """
+        raise NotImplementedError("Must override from_model_output()")
+
+    def merge(self, other: Any) -> Any:
+        """A metric of what both have seen."""
+        raise NotImplementedError("Must override merge()")
+
+    def compute(self) -> Mapping[str, Any]:
+        """Name → value."""
+        raise NotImplementedError("Must override compute()")
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectingMetric:
+    """Base of a metric that keeps all outputs, and computes from the whole in `actual_compute`."""
+
+    values: dict[str, Any]
+
+    @classmethod
+    def from_model_output(
+        cls,
+        inputs: Sequence[Example],
+        model_output: ModelOutput,
+        features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        mask: Any = None,
+        indices_2d: Any = None,
+    ) -> Any:
+        count = len(model_output[0]) if isinstance(model_output, tuple) else len(model_output)
+        if mask is None:
+            mask = np.ones(count, np.int32)
+        if indices_2d is None:
+            indices_2d = np.stack([np.zeros(count, np.int32), np.arange(count, dtype=np.int32)], axis=1)
+        return cls(values={"model_output": model_output, "indices_2d": indices_2d, "mask": mask})
+
+    @classmethod
+    def empty(cls) -> Any:
+        """A metric that has seen nothing: what merging begins with."""
+        return cls(values={})
+
+    def merge(self, other: Any) -> Any:
+        """The outputs of both, those of `self` first; `actual_compute` sorts them."""
+        mine, others = self.values, other.values
+        if not mine or not others:
+            return self if mine else other
+        return type(self)(
+            values={
+                "model_output": _concatenated(mine["model_output"], others["model_output"]),
+                "indices_2d": np.concatenate([mine["indices_2d"], others["indices_2d"]]),
+                "mask": np.concatenate([mine["mask"], others["mask"]]),
+            }
+        )
+
+    def actual_compute(
+        self,
+        task_dataset_as_numpy: Sequence[Example],
+        task_output_features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        cached_targets: list[Any] | None = None,
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry an example.
+
+        `cached_targets` are the postprocessed targets of an earlier evaluation.
+        """
+        raise NotImplementedError("Must override actual_compute()")
+
+    def outputs_in_order(self) -> ModelOutput:
+        """The collected outputs without padding, ordered by host, then example."""
+        indices, output = remove_padding_examples(
+            self.values["model_output"], self.values["indices_2d"], self.values["mask"]
+        )
+        return globally_sort_model_output(output, indices)
+
+
+def remove_padding_examples(model_output: ModelOutput, indices_2d: Any, mask: Any) -> tuple[Any, ModelOutput]:
+    """Drops the examples whose `mask` is 0 from the indices and the outputs: `[a, b, c]`, `[1, 0, 1]` → `[a, c]`."""
+    kept = np.flatnonzero(np.asarray(mask) == 1)
+    return np.asarray(indices_2d)[kept], _taken(model_output, kept)
+
+
+def globally_sort_model_output(model_output: ModelOutput, indices_2d: Any) -> ModelOutput:
+    """Sorts outputs by (host, example): `[c, a]` with `[[1, 0], [0, 0]]` → `[a, c]`."""
+    indices = np.asarray(indices_2d)
+    return _taken(model_output, np.lexsort((indices[:, 1], indices[:, 0])))
+
+
+def _taken(output: Any, places: Any) -> Any:
+    if isinstance(output, tuple):
+        return tuple(_taken(part, places) for part in output)
+    if isinstance(output, Mapping):
+        return {name: _taken(value, places) for name, value in output.items()}
+    if isinstance(output, list):
+        return [output[place] for place in places]
+    return np.asarray(output)[places]
+
+
+def _concatenated(first: Any, second: Any) -> Any:
+    if isinstance(first, tuple):
+        return tuple(_concatenated(one, other) for one, other in zip(first, second, strict=True))
+    if isinstance(first, Mapping):
+        if first.keys() != second.keys():
+            raise EvaluationError(
+                f"metrics with different auxiliary values cannot be merged: {sorted(first)} and {sorted(second)}"
+            )
+        return {name: _concatenated(first[name], second[name]) for name in first}
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and first.shape[1:] == second.shape[1:]:
+        return np.concatenate([first, second])
+    return [*first, *second]
+
+
+MetricFnCallable = Callable[..., Mapping[str, Any]]
+
+_OUTPUT_TYPE_OF_KIND = {
+    "predict": ModelOutputType.PREDICTION,
+    "predict_with_aux": ModelOutputType.PREDICTION_WITH_AUX,
+    "score": ModelOutputType.SCORE,
+}
+
+
+def model_output_type_of(metric_fn: MetricFnCallable) -> ModelOutputType:
+    """The outputs a metric function asks for by its arguments' names: `f(targets, scores)` → `SCORE`.
+
+    Raises `TaskError` for other names.
+    """
+    return _OUTPUT_TYPE_OF_KIND[metric_kind(metric_fn)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricArguments:
+    """What a metric function of one output type is called with, and what loggers write of it."""
+
+    arguments: Mapping[str, Any]
+    inferences: Mapping[str, Any]
+
+
+def metric_arguments(
+    output_type: ModelOutputType,
+    model_output: ModelOutput,
+    examples: Sequence[Example],
+    features: Mapping[str, Feature],
+    targets: list[Any],
+    *,
+    target_field_name: str = "targets",
+    postprocessor: Postprocessor | None = None,
+    where: str = "evaluation",
+) -> MetricArguments:
+    """Decodes and postprocesses model outputs for metric functions.
+
+    Predictions `[[72, 105, 1]]` → `{"targets": […], "predictions": ["Hi"]}`; scores are handed on as they are.
+    """
+    if output_type == ModelOutputType.SCORE:
+        return MetricArguments(
+            arguments={"targets": targets, "scores": model_output}, inferences={"score": model_output}
+        )
+    arguments: dict[str, Any] = {"targets": targets}
+    inferences: dict[str, Any] = {}
+    if output_type == ModelOutputType.PREDICTION_WITH_AUX:
+        model_output, arguments["aux_values"] = model_output
+        inferences["aux_value"] = arguments["aux_values"]
+    inferences["output"] = decode_outputs(model_output, features[target_field_name], where)
+    arguments["predictions"] = postprocess_all(
+        inferences["output"], examples, postprocessor, is_target=False, where=where
+    )
+    inferences["prediction"] = arguments["predictions"]
+    return MetricArguments(arguments=arguments, inferences=inferences)
+
+
+def postprocessed_targets(
+    examples: Sequence[Example],
+    features: Mapping[str, Feature],
+    *,
+    target_field_name: str = "targets",
+    postprocessor: Postprocessor | None = None,
+    where: str = "evaluation",
+) -> list[Any]:
+    """The targets as metrics compare them."""
+    decoded = decoded_targets(examples, features, target_field_name, where)
+    return postprocess_all(decoded, examples, postprocessor, is_target=True, where=where)
+
+
+@dataclasses.dataclass(frozen=True)
+class LegacyMetric(Metric):
+    """A metric function as a metric object: `LegacyMetric.empty(f, postprocess).from_model_output(…).compute()`.
+
+    Every step gives a new object, so that one evaluation leaves nothing behind for the next.
+    """
+
+    metric_fn: MetricFnCallable
+    postprocessor: Postprocessor | None = None
+    metric_fn_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    targets_and_inferences: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, metric_fn: MetricFnCallable, postprocess_fn: Postprocessor | None) -> LegacyMetric:
+        return cls(model_output_type=model_output_type_of(metric_fn), metric_fn=metric_fn, postprocessor=postprocess_fn)
+
+    def from_model_output(  # type: ignore[override]  # an instance carries the function
+        self,
+        inputs: Sequence[Example],
+        model_output: ModelOutput,
+        features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        mask: Any = None,
+        indices_2d: Any = None,
+    ) -> LegacyMetric:
+        overridden = type(self).postprocess_fn is not LegacyMetric.postprocess_fn
+        postprocessor = self.postprocess_fn if overridden else self.postprocessor
+        made = PassthroughLegacyMetric.from_metric_fn(self.metric_fn, postprocessor)
+        collected = made.from_model_output(inputs, model_output, features, target_field_name, mask, indices_2d)
+        arguments, targets = collected.arguments_for(list(inputs), features, target_field_name)
+        return dataclasses.replace(
+            self,
+            metric_fn_kwargs=arguments.arguments,
+            targets_and_inferences={"targets": targets, **arguments.inferences},
+        )
+
+    # Names of SeqIO, for subclasses that use them.
+
+    @property
+    def _metric_fn(self) -> MetricFnCallable:
+        return self.metric_fn
+
+    @property
+    def _postprocess_fn(self) -> Postprocessor | None:
+        return self.postprocessor
+
+    def postprocess_fn(self, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+        """One postprocessed target or prediction; itself without a postprocessor."""
+        if self.postprocessor is None:
+            return targets_or_predictions
+        return self.postprocessor(targets_or_predictions, **postprocess_kwargs)
+
+    def compute(self) -> Mapping[str, Any]:
+        return self.metric_fn(**self.metric_fn_kwargs)
+
+
+class PassthroughLegacyMetric(CollectingMetric):
+    """Makes metric classes of metric functions: `PassthroughLegacyMetric.from_metric_fn(bleu, postprocess)`."""
+
+    metric_fn: ClassVar[MetricFnCallable]
+    postprocessor: ClassVar[Postprocessor | None]
+    model_output_type: ClassVar[ModelOutputType]
+
+    @classmethod
+    def from_metric_fn(
+        cls, metric_fn: MetricFnCallable, postprocess_fn: Postprocessor | None = None
+    ) -> type[PassthroughLegacyMetric]:
+        """A metric class that calls `metric_fn` with decoded and postprocessed targets and outputs.
+
+        Raises `TaskError` unless the function's arguments are `targets` and `predictions`, `scores`, or `predictions`
+        and `aux_values`.
+        """
+        members = {
+            "metric_fn": staticmethod(metric_fn),
+            "postprocessor": postprocess_fn and staticmethod(postprocess_fn),
+            "model_output_type": model_output_type_of(metric_fn),
+            "__doc__": metric_fn.__doc__,
+        }
+        return type(function_name(metric_fn), (cls,), members)
+
+    @classmethod
+    def postprocess(cls, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+        """One postprocessed target or prediction."""
+        if cls.postprocessor is None:
+            return targets_or_predictions
+        return cls.postprocessor(targets_or_predictions, **postprocess_kwargs)
+
+    def arguments_for(
+        self,
+        examples: Sequence[Example],
+        features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        targets: list[Any] | None = None,
+    ) -> tuple[MetricArguments, list[Any]]:
+        """What the function is to be called with, and the postprocessed targets."""
+        where = f"metric '{type(self).__name__}'"
+        postprocessor = type(self).postprocessor
+        if targets is None:
+            targets = postprocessed_targets(
+                examples, features, target_field_name=target_field_name, postprocessor=postprocessor, where=where
+            )
+        arguments = metric_arguments(
+            type(self).model_output_type,
+            self.outputs_in_order(),
+            examples,
+            features,
+            targets,
+            target_field_name=target_field_name,
+            postprocessor=postprocessor,
+            where=where,
+        )
+        return arguments, targets
+
+    def actual_compute(
+        self,
+        task_dataset_as_numpy: Sequence[Example],
+        task_output_features: Mapping[str, Feature],
+        target_field_name: str = "targets",
+        cached_targets: list[Any] | None = None,
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        examples = list(task_dataset_as_numpy)
+        arguments, targets = self.arguments_for(examples, task_output_features, target_field_name, cached_targets)
+        values = type(self).metric_fn(**arguments.arguments)
+        return values, {"targets": targets, **arguments.inferences}

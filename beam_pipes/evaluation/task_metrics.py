@@ -11,8 +11,7 @@ import numpy as np
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.eval_tasks import TaskMetric, metrics_of
-from beam_pipes.evaluation.metric_functions import MetricArguments, metric_arguments, postprocessed_targets
-from beam_pipes.evaluation.metric_values import MetricValue, Scalar
+from beam_pipes.evaluation.metrics import MetricArguments, MetricValue, Scalar, metric_arguments, postprocessed_targets
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, as_array
 from beam_pipes.tasks.task import Task
 

@@ -1,19 +1,107 @@
-"""`export`: a cache in the format of another system, in a directory that appears when it is whole."""
+"""TFX `Examples`: a directory a split with gzipped TFRecords of examples whose numbers are lists, not raw bytes.
+
+The index of a cache as DALI reads it: a text file a shard, a line `offset size` a record, both of its frame.
+
+`export`: a cache in the format of another system, in a directory that appears when it is whole.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import os
 import shutil
 from collections.abc import Callable
+from typing import Any
 
-from beam_pipes.cache.output_file import writing_to
+import numpy as np
+
+from beam_pipes.cache.codec import ExampleCodec
+from beam_pipes.cache.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
 from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import is_remote, temporary_path
-from beam_pipes.errors import ExportError
-from beam_pipes.export.croissant import write_croissant
-from beam_pipes.export.parquet import write_parquet
+from beam_pipes.cache.writing import writing_to
+from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
+from beam_pipes.export.tables import examples_of, write_croissant, write_parquet
 from beam_pipes.export.tfmd import write_tfmd
-from beam_pipes.export.tfx_examples import write_tfx_examples
+
+# Records of a file: TFX reads files in parallel, and a gzipped one from its start only.
+_RECORDS_OF_A_FILE = 100_000
+
+
+def write_tfx_examples(cache: Cache, directory: str) -> None:
+    """Writes `Split-NAME/data_tfrecord-00000-of-00002.gz`, the layout of TFX's ExampleGen.
+
+    Raises `ExportError` for splits that hold no examples, and for numbers that a list cannot hold exactly (float64).
+    """
+    for name in cache.splits:
+        split = cache[name]
+        if split.kind != "example":
+            raise ExportError(
+                f"split {name!r} holds {split.kind} records, and TFX takes examples. Export it as parquet."
+            )
+        try:
+            spec = ExampleSpec(
+                {key: dataclasses.replace(feature, encoding="list") for key, feature in split.spec.items()}
+            )
+        except SpecError as error:
+            raise ExportError(f"split {name!r} does not fit the lists of an Example: {error}") from error
+        codec = ExampleCodec(spec)
+        target = os.path.join(directory, f"Split-{name}")
+        os.makedirs(target)
+        num_files = max(1, -(-len(split) // _RECORDS_OF_A_FILE))
+        examples = examples_of(split)
+        for number in range(num_files):
+            path = os.path.join(target, f"data_tfrecord-{number:05d}-of-{num_files:05d}.gz")
+            with gzip.GzipFile(path, "wb", compresslevel=6, mtime=0) as file:
+                for _, example in zip(range(_RECORDS_OF_A_FILE), examples, strict=False):
+                    payload = codec.encode(example)
+                    footer = masked_crc32c(payload).to_bytes(4, "little")
+                    file.write(header_of(len(payload)) + payload + footer)
+
+
+Array = np.ndarray[Any, Any]
+
+
+def dali_index_text(offsets: Array, payload_bytes: Array) -> str:
+    """The text of an index: offsets `[0, 76]`, payloads of `[60, 84]` bytes → `"0 76\\n76 100\\n"`."""
+    rows = zip(offsets.tolist(), (payload_bytes + FRAME_BYTES).tolist(), strict=True)
+    return "".join(f"{offset} {size}\n" for offset, size in rows)
+
+
+def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """Writes `to/<shard>.idx` for every shard of a local cache that holds records; returns (shard, index) paths.
+
+    They are what `fn.readers.tfrecord(path=…, index_path=…)` of DALI takes, in this order. Records that are taken down
+    have no line, and are not read there. Raises `CacheNotFoundError` where the shards are not on this machine,
+    `OutputError` where the directory cannot be written.
+    """
+    with writing_to(to):
+        os.makedirs(to, exist_ok=True)
+    made = []
+    for name in cache.splits:
+        split = cache[name]
+        removed = set(split.removed_rows.tolist())
+        first = 0
+        for size in split.shard_sizes.tolist():
+            if size:
+                shard = split.place_of(first)[0]
+                path = os.path.join(cache.directory, shard)
+                if not os.path.isfile(path):
+                    raise CacheNotFoundError(
+                        f"expected the shard {shard!r} in {cache.directory!r}. Copy the cache to this machine first.",
+                        path=path,
+                    )
+                places = np.array(list(scan_records(path)), np.int64).reshape(-1, 2)
+                kept = np.array([first + row not in removed for row in range(size)])
+                index = os.path.join(to, f"{shard}.idx")
+                with writing_to(index), open(index, "w", encoding="ascii") as file:
+                    file.write(dali_index_text(places[kept, 0], places[kept, 1]))
+                made.append((path, index))
+            first += size
+    return made
+
 
 FORMATS: dict[str, Callable[[Cache, str], None]] = {
     "croissant": write_croissant,

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
+from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache.publish import schema_text
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.schema import schema_text
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.export.kept_rows import examples_of, num_kept
+from beam_pipes.export.tables import examples_of, num_kept
 from beam_pipes.extras import require
 
 STATISTICS = "statistics.pb"

@@ -19,7 +19,7 @@ from beam_pipes.graph.conditions import cond as cond
 from beam_pipes.graph.cut import cache as cache
 from beam_pipes.graph.data_node import DataNode as DataNode
 from beam_pipes.graph.iterator import GraphIterator as GraphIterator
-from beam_pipes.graph.outputs import Outputs as Outputs
 from beam_pipes.graph.pipeline import Pipeline as Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def as pipeline_def
-from beam_pipes.graph.tensor_list import TensorList as TensorList
+from beam_pipes.graph.types import Outputs as Outputs
+from beam_pipes.graph.types import TensorList as TensorList

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorError
-from beam_pipes.graph.argument import Argument
-from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.operator_node import OperatorNode
+from beam_pipes.graph.operator import Argument, Operator
+from beam_pipes.graph.reader import OperatorNode
 from beam_pipes.graph.samples import Sample, Samples
-from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.types import TensorList
 
 Array = np.ndarray[Any, Any]
 

@@ -18,11 +18,10 @@ from typing import Any, TypeVar
 
 from beam_pipes.errors import ConditionError, GraphError
 from beam_pipes.extras import require
-from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.basic import Partial
 from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import GENERATED, OWN_FOLDERS, DataNode, UserFrame, user_frame
 from beam_pipes.graph.trace import call
-from beam_pipes.graph.user_frame import GENERATED, OWN_FOLDERS, UserFrame, user_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
 

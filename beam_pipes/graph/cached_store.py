@@ -14,9 +14,8 @@ from beam_pipes.errors import GraphError, StaleCacheError
 from beam_pipes.graph.cut import OfflinePart
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.offline import RECORD_FEATURE, feature_name
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.reader import Indices, NumberedRecords
-from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.reader import Indices, NumberedRecords, OperatorNode
+from beam_pipes.graph.types import TensorList
 
 
 class CachedStore(NumberedRecords):

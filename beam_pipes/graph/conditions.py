@@ -1,21 +1,26 @@
-"""Conditions over samples: `cond`, and what `if`, `and`, `or` and `not` over data nodes become."""
+"""Conditions over samples: `cond`, and what `if`, `and`, `or` and `not` over data nodes become.
+
+Coverage: whether a data node has a value for every sample, which an early return alone does not see to.
+
+An early return leaves a `Partial`, the samples of one branch; what is returned on the other ways is merged with it. A
+way on which nothing is returned shows here, at definition. Conditions are taken to be independent of each other, unless
+one is made from the other by `and`, `or`, `not` or an early return.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import ConditionError
-from beam_pipes.graph.argument import Constant
-from beam_pipes.graph.basic.merge import Merge
-from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.operator import Device, Operator
-from beam_pipes.graph.scope import Scope
-from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.basic import ConstantSample, Merge, Partial
+from beam_pipes.graph.data_node import DataNode, TensorSpec, user_frame
+from beam_pipes.graph.operator import Constant, Device, Operator
+from beam_pipes.graph.reader import OperatorNode
+from beam_pipes.graph.samples import Scope
 from beam_pipes.graph.trace import call, current_scope, set_scope
-from beam_pipes.graph.user_frame import user_frame
 
 
 class Condition(Operator):
@@ -125,7 +130,7 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _node(value: Any, predicate: DataNode, branch: bool) -> DataNode | None:
-    from beam_pipes.graph.basic.constant import ConstantSample
+    from beam_pipes.graph.basic import ConstantSample
 
     if isinstance(value, DataNode):
         return value
@@ -181,3 +186,56 @@ def logical(said: str, first: Any, second: Callable[[], Any]) -> Any:
 def negation(value: Any) -> Any:
     """`not value`, sample by sample."""
     return condition(value, negate=True, said="not") if isinstance(value, DataNode) else not value
+
+
+Decided = Mapping[DataNode, bool]
+
+
+def check_covered(nodes: Sequence[OperatorNode], outputs: Iterable[DataNode]) -> None:
+    """Raises `ConditionError` where an output, or an input of one of `nodes`, has no value for some samples."""
+    if not any(isinstance(node.operator, Partial) for node in nodes):
+        return
+    asked: list[tuple[DataNode, Decided]] = [(output, {}) for output in outputs]
+    for node in nodes:
+        if not isinstance(node.operator, (Merge, Partial)):
+            branch = {} if node.scope is None else {scope.predicate: scope.branch for scope in node.scope.chain()}
+            asked += [(feed, branch) for feed in (*node.inputs, *node.argument_inputs.values())]
+    for node_asked, decided in asked:
+        gap = _gap(node_asked, decided)
+        if gap is not None:
+            raise ConditionError(
+                "a function with conditions returns nothing for some samples: return a value on all ways, and not only "
+                f"where the condition on {gap.inputs[0].name!r} is {gap.operator.constants['branch']}. ({gap.where})",
+                where=gap.where,
+            )
+
+
+def _gap(node: DataNode, decided: Decided) -> OperatorNode | None:
+    """The early return that does not cover samples for which the conditions in `decided` are so."""
+    source = node.source
+    if not isinstance(source.operator, (Merge, Partial)):
+        return None
+    truth = _truth(source.inputs[0], decided)
+    if isinstance(truth, DataNode):
+        return _gap(node, {**decided, truth: True}) or _gap(node, {**decided, truth: False})
+    if isinstance(source.operator, Merge):
+        return _gap(source.inputs[1 if truth else 2], decided)
+    return _gap(source.inputs[1], decided) if truth == source.operator.branch else source
+
+
+def _truth(node: DataNode, decided: Decided) -> bool | DataNode:
+    """Whether a condition is true, given others; where they do not say, the first one that has to be decided."""
+    if node in decided:
+        return decided[node]
+    source = node.source
+    if isinstance(source.operator, ConstantSample):
+        return bool(np.all(source.operator.value))
+    if isinstance(source.operator, Condition):
+        truth = _truth(source.inputs[0], decided)
+        return truth if isinstance(truth, DataNode) else truth != source.operator.negate
+    if isinstance(source.operator, (Merge, Partial)):
+        truth = _truth(source.inputs[0], decided)
+        if isinstance(truth, DataNode):
+            return truth
+        return _truth(source.inputs[2 if isinstance(source.operator, Merge) and not truth else 1], decided)
+    return node

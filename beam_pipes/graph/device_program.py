@@ -16,13 +16,12 @@ import numpy.typing as npt
 
 from beam_pipes.errors import GraphError, OperatorError
 from beam_pipes.graph.apply import batched_arguments, host_draws
-from beam_pipes.graph.basic.merge import Merge
-from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.basic import Merge, Partial
+from beam_pipes.graph.cut import Plan
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.plan import Plan
-from beam_pipes.graph.scope import Scope
+from beam_pipes.graph.reader import OperatorNode
+from beam_pipes.graph.samples import Scope
 
 Rows = npt.NDArray[np.intp]
 

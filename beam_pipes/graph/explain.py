@@ -1,21 +1,66 @@
-"""The graph, drawn: places, what travels over each edge in a batch, what was pruned; as text, DOT or SVG."""
+"""The digest of a graph: equal iff the operators that run, their arguments and how they are connected are equal.
+
+The graph, drawn: places, what travels over each edge in a batch, what was pruned; as text, DOT or SVG.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from beam_pipes.errors import GraphError
-from beam_pipes.graph.argument import nearest
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.plan import Plan, place_of
-from beam_pipes.graph.scope import describe
-from beam_pipes.graph.statistics import OperatorStatistics
+from beam_pipes.errors import DeclarationError, GraphError
+from beam_pipes.graph.cut import Plan, place_of
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.host_run import OperatorStatistics
+from beam_pipes.graph.operator import nearest
+from beam_pipes.graph.reader import OperatorNode, Reader
+from beam_pipes.graph.samples import describe
+from beam_pipes.identity.canonical import canonical, qualified_name
 
 if TYPE_CHECKING:
     from beam_pipes.graph.pipeline import Pipeline
+
+
+def graph_digest(pipeline: Pipeline) -> str:
+    """16 hexadecimal digits: what a checkpoint knows of the graph. Paths, batch size and shards are not in it."""
+    rows = [_row(node) for node in pipeline.plan().nodes]
+    outputs = [_ref(node) for node in pipeline.plan().outputs]
+    text = json.dumps([rows, outputs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _ref(node: DataNode) -> list[Any]:
+    return [node.source.name, node.index]
+
+
+def _canonical(value: Any, path: str) -> Any:
+    try:
+        return canonical(value, path=path)
+    except DeclarationError:
+        if not callable(value):
+            raise
+        return {"$name": qualified_name(value)}  # it refers to what has no canonical form, such as an open file
+
+
+def _row(node: OperatorNode) -> list[Any]:
+    operator = node.operator
+    config = dict(operator.fingerprint_config())
+    if operator.is_source and not isinstance(operator, Reader):
+        config.pop("source", None)  # code of the user that is told where it stands; a checkpoint cannot hold it
+    scope = [] if node.scope is None else [[_ref(one.predicate), one.branch] for one in node.scope.chain()]
+    return [
+        node.name,
+        {name: _canonical(value, f"{node.name}.{name}") for name, value in config.items()},
+        [_ref(feed) for feed in node.inputs],
+        {name: _ref(feed) for name, feed in node.argument_inputs.items()},
+        node.seed,
+        scope,
+    ]
+
 
 FORMS = ("text", "dot", "svg")
 PLACES = ("offline", "host", "device", "pruned")

@@ -16,11 +16,19 @@ import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, failed
-from beam_pipes.graph.fed import Fed, FeedPlace, Stream
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.reader import Indices, NumberedRecords, Reader, RecordStore, ShardOrder
+from beam_pipes.graph.reader import (
+    Fed,
+    FeedPlace,
+    Indices,
+    NumberedRecords,
+    OperatorNode,
+    Reader,
+    RecordStore,
+    ShardOrder,
+    Stream,
+)
 from beam_pipes.graph.samples import Records, Samples
-from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.types import TensorList
 
 LAST = ("drop", "pad", "partial")
 

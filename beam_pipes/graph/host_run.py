@@ -1,8 +1,12 @@
-"""Runs a plan over one batch on the host."""
+"""What operators did: records, bytes and time, by operator.
+
+Runs a plan over one batch on the host.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,14 +16,51 @@ import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, apply
-from beam_pipes.graph.basic.merge import Merge
-from beam_pipes.graph.basic.partial import Partial
+from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.samples import Records, Samples
-from beam_pipes.graph.scope import Scope
-from beam_pipes.graph.statistics import Done
-from beam_pipes.graph.tensor_list import TensorList, no_samples
+from beam_pipes.graph.reader import OperatorNode
+from beam_pipes.graph.samples import Records, Samples, Scope
+from beam_pipes.graph.types import TensorList, no_samples
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """What one operator did for one batch."""
+
+    records: int
+    failed: int
+    sizes: tuple[int, ...]
+    secs: float
+
+
+@dataclasses.dataclass
+class OperatorStatistics:
+    """What one operator did for the batches that were given, since the pipeline was built, this process.
+
+    `records` counts samples it was run on, `failed` those it failed on, `bytes` what it gave (`output_bytes` by
+    output), `secs` wall time.
+    """
+
+    place: str
+    batches: int = 0
+    records: int = 0
+    failed: int = 0
+    bytes: int = 0
+    secs: float = 0.0
+    output_bytes: list[int] = dataclasses.field(default_factory=list)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, done: Done) -> None:
+        """Books one batch; several threads may."""
+        with self._lock:
+            self.batches += 1
+            self.records += done.records
+            self.failed += done.failed
+            self.bytes += sum(done.sizes)
+            self.secs += done.secs
+            before = self.output_bytes or [0] * len(done.sizes)
+            self.output_bytes = [a + b for a, b in zip(before, done.sizes, strict=True)]
+
 
 #: What is said where a sample went a way on which a function returns nothing.
 NO_VALUE = "a function with conditions returns nothing for some samples: return a value on all ways"

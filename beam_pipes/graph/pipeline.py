@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph.apply import Outcome
+from beam_pipes.graph.cut import Plan, place_of
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.definition import GraphDefinition
-from beam_pipes.graph.fed import Stream
+from beam_pipes.graph.definition import GraphDefinition, PipelineOptions
 from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
-from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, Tally
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.outputs import Outputs
-from beam_pipes.graph.pipeline_options import PipelineOptions
-from beam_pipes.graph.plan import Plan, place_of
-from beam_pipes.graph.reader import Reader
+from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStatistics, Tally
+from beam_pipes.graph.reader import OperatorNode, Reader, Stream
 from beam_pipes.graph.samples import Samples
-from beam_pipes.graph.statistics import OperatorStatistics
 from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
+from beam_pipes.graph.types import Outputs
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 
@@ -205,7 +201,7 @@ class Pipeline(GraphDefinition):
         return metas if name is None else metas[self._known_reader(name)]
 
     def _known_reader(self, name: str) -> str:
-        from beam_pipes.graph.argument import nearest
+        from beam_pipes.graph.operator import nearest
 
         names = [node.name for node in self.feeding.readers]
         if name not in names:
@@ -406,7 +402,7 @@ class Pipeline(GraphDefinition):
 
         Batch size, threads and the number of shards may change between saving and restoring.
         """
-        from beam_pipes.graph.fingerprint import graph_digest
+        from beam_pipes.graph.explain import graph_digest
 
         if self._digest is None or self._plan is None:
             self._digest = graph_digest(self)

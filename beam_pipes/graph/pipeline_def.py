@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, overload
 
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.argument import nearest
+from beam_pipes.graph.definition import option_names
+from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.pipeline_options import option_names
 
 Definition = Callable[..., Any]
 Factory = Callable[..., Pipeline]

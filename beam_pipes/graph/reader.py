@@ -1,4 +1,8 @@
-"""`Reader`: operators that stand at the beginning of a graph and give the records of a data set.
+"""`OperatorNode`: one call of an operator at its place in a graph.
+
+`Fed`: operators whose samples come from outside of the graph: pulled from Python, or pushed by the user.
+
+`Reader`: operators that stand at the beginning of a graph and give the records of a data set.
 
 A reader says what there is (`open`), and the graph decides which record is read when: a record's place is a function of
 (seed, epoch, position), so that shards and epochs are exact, and a run can be resumed anywhere.
@@ -9,17 +13,108 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.graph.argument import Constant
-from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.tensor_list import TensorList
+from beam_pipes.graph.data_node import UserFrame
+from beam_pipes.graph.operator import Constant, Device, Operator
+from beam_pipes.graph.samples import Scope
+from beam_pipes.graph.types import TensorList
 from beam_pipes.loader.order import KeyedPermutation, SequentialOrder
 from beam_pipes.sources.source import Source
+
+if TYPE_CHECKING:
+    from beam_pipes.graph.data_node import DataNode
+
+
+_ORDER = itertools.count()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class OperatorNode:
+    """An operator with what feeds it. Nodes are in the order of their creation (`order`), which is topological.
+
+    `name` is unique within a pipeline and part of what draws are keyed by. `device` is where the operator stands,
+    `scope` the branch in which it was called.
+    """
+
+    operator: Operator
+    inputs: tuple[DataNode, ...]
+    argument_inputs: Mapping[str, DataNode]
+    device: Device
+    where: UserFrame
+    scope: Scope | None
+    name: str = ""
+    seed: int | None = None
+    preserve: bool = False
+    on_error: str | None = None
+    outputs: tuple[DataNode, ...] = ()
+    pipeline: Any = None
+    order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
+
+    def feeds(self) -> tuple[DataNode, ...]:
+        """All data nodes that are read: inputs, argument inputs, and the conditions that it stands under."""
+        conditions = () if self.scope is None else tuple(scope.predicate for scope in self.scope.chain())
+        return (*self.inputs, *self.argument_inputs.values(), *conditions)
+
+    @property
+    def output_device(self) -> str:
+        """Where what it gives lies: "cpu" or "gpu"."""
+        return "cpu" if self.device == "cpu" else "gpu"
+
+    def __str__(self) -> str:
+        return f"{self.name or self.operator.title()} ({self.where})"
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedPlace:
+    """What is asked for next: samples from `first` on of epoch `epoch`, at most `size` of them, batch `iteration`."""
+
+    epoch: int
+    iteration: int
+    first: int
+    size: int
+
+
+class Stream(abc.ABC):
+    """Where the samples of one operator come from, batch after batch."""
+
+    @abc.abstractmethod
+    def next(self, place: FeedPlace) -> Sequence[TensorList] | None:
+        """The next batch, a column for each output, or None at the end of the epoch."""
+
+    @abc.abstractmethod
+    def move(self, epoch: int, iteration: int, *, batch_size: int) -> None:
+        """Goes on at batch `iteration` of an epoch; raises `GraphError` where the source cannot."""
+
+    @property
+    @abc.abstractmethod
+    def ends_quietly(self) -> bool:
+        """Whether the next epoch begins by itself, rather than with a `StopIteration` in between."""
+
+    @property
+    def num_waiting(self) -> int | None:
+        """How many batches were pushed and not taken yet; None where the stream needs no pushing to go on."""
+        return None
+
+    def forget(self) -> None:  # noqa: B027 - most streams have nothing to forget
+        """Drops the batches that were pushed: the run goes on elsewhere."""
+
+
+class Fed(Operator):
+    """An operator that is given its samples."""
+
+    is_source: ClassVar[bool] = True
+    holds_gil: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def stream(self) -> Stream:
+        """Where its samples come from."""
+
 
 Indices = npt.NDArray[np.int64]
 

@@ -13,12 +13,10 @@ import numpy as np
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph import types
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, TensorSpec, UserFrame
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.scope import Scope
-from beam_pipes.graph.tensor_spec import TensorSpec
-from beam_pipes.graph.user_frame import UserFrame
+from beam_pipes.graph.reader import OperatorNode
+from beam_pipes.graph.samples import Scope
 
 if TYPE_CHECKING:
     from beam_pipes.graph.pipeline import Pipeline

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
-from beam_pipes.graph.argument import nearest
-from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator
-from beam_pipes.graph.operator_node import OperatorNode
-from beam_pipes.graph.scope import Scope, is_within
-from beam_pipes.graph.tensor_spec import TensorSpec
-from beam_pipes.graph.user_frame import UserFrame, user_frame
+from beam_pipes.graph.data_node import DataNode, TensorSpec, UserFrame, user_frame
+from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator, nearest
+from beam_pipes.graph.reader import OperatorNode
+from beam_pipes.graph.samples import Scope, is_within
 
 if TYPE_CHECKING:
     from beam_pipes.graph.definition import GraphDefinition
-    from beam_pipes.graph.tensor_list import TensorList
+    from beam_pipes.graph.types import TensorList
 
 
 class _Current(threading.local):
@@ -162,7 +159,7 @@ def _as_node(value: Any, operator_class: type[Operator], position: int, where: U
     if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
         return pipeline.debug_run.constant_batch(value)  # type: ignore[no-any-return]
     if isinstance(value, (bool, int, float, np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
-        from beam_pipes.graph.basic.constant import ConstantSample
+        from beam_pipes.graph.basic import ConstantSample
 
         return call(ConstantSample, (), {"value": np.asarray(value)})  # type: ignore[no-any-return]
     names = operator_class.inputs

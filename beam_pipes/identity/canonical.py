@@ -1,4 +1,9 @@
-"""Values as plain data that is the same in every process: what configurations are compared and fingerprinted by."""
+"""`Asset`: a file or directory that a stage reads, identified by its content.
+
+Values as plain data that is the same in every process: what configurations are compared and fingerprinted by.
+
+JSON-able data as one text, and as a digest: equal data gives equal text in every process.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,83 @@ import enum
 import fractions
 import functools
 import hashlib
+import json
 import math
 import os
 import re
+import time
 import types
 import uuid
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.storage import absolute_path, times_have_settled
 from beam_pipes.errors import DeclarationError
-from beam_pipes.identity.asset import Asset
+
+
+@dataclasses.dataclass(frozen=True)
+class Asset:
+    """A file or directory that belongs to a stage's configuration: `model: Asset = Asset("vocab.model")`.
+
+    It can be opened as a path is (`open(stage.model)`). A fingerprint takes its content in, and neither its path nor
+    its times; of a directory, the relative names and contents of all files.
+    """
+
+    path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        # A stage may change the working directory before it reads its files.
+        object.__setattr__(self, "path", absolute_path(self.path))
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return os.path.basename(os.path.normpath(self.path))
+
+    def digest(self) -> str:
+        """Sha256 (hex) of the content; a file whose size, inode and times did not change is read once a process."""
+        path = os.path.abspath(self.path)
+        try:
+            if not os.path.isdir(path):
+                return _file_digest(path)
+            total = hashlib.sha256()
+            for directory, subdirectories, names in os.walk(path):
+                subdirectories.sort()
+                for name in sorted(names):
+                    file = os.path.join(directory, name)
+                    relative = os.path.relpath(file, path).replace(os.sep, "/")
+                    total.update(f"{len(relative)}:{relative}:{_file_digest(file)}".encode())
+            return total.hexdigest()
+        except OSError as error:
+            raise DeclarationError(
+                f"asset {os.fspath(self.path)!r} cannot be read: {error.strerror or error}", asset=self.path
+            ) from error
+
+
+def _file_digest(path: str) -> str:
+    now = time.time_ns()
+    status = os.stat(path)
+    # The time of change cannot be set: `touch -r` and `tar` set the other one, and an inode is soon used again.
+    identity = status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+    if times_have_settled(status.st_ctime_ns, read_at_ns=now):
+        return _remembered_digest(path, identity)
+    return _remembered_digest.__wrapped__(path, identity)
+
+
+@lru_cache(maxsize=4096)
+def _remembered_digest(path: str, identity: tuple[int, ...]) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
 
 _BUILTIN_CALLABLES = (
     types.BuiltinFunctionType,
@@ -276,3 +346,13 @@ def sort_key(value: Any) -> tuple[str, str]:
 
 def _digest_or_hex(content: bytes) -> str:
     return content.hex() if len(content) <= 32 else f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def canonical_text(value: Any) -> str:
+    """`{"b": 1, "a": [2]}  →  '{"a":[2],"b":1}'`"""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digest_of(value: Any) -> str:
+    """Sha256 (hex) of the canonical text."""
+    return hashlib.sha256(canonical_text(value).encode()).hexdigest()

@@ -18,7 +18,7 @@ from typing import Any
 
 from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import DeclarationError
-from beam_pipes.identity.asset import Asset as Asset
+from beam_pipes.identity.canonical import Asset as Asset
 from beam_pipes.identity.canonical import canonical as canonical
 from beam_pipes.identity.canonical import config_of
 from beam_pipes.identity.code_closure import CodeClosure, label, show

@@ -7,18 +7,18 @@ sequence of rows and the facts that determine the sequence.
 
 from __future__ import annotations
 
-from beam_pipes.loader.block_order import BlockOrder as BlockOrder
-from beam_pipes.loader.block_order import BlockShuffle as BlockShuffle
 from beam_pipes.loader.iterator import LoaderIterator as LoaderIterator
 from beam_pipes.loader.loader import Loader as Loader
 from beam_pipes.loader.loader import RowPlace as RowPlace
 from beam_pipes.loader.mixture import Mixture as Mixture
 from beam_pipes.loader.order import ORDER_VERSION as ORDER_VERSION
+from beam_pipes.loader.order import BlockOrder as BlockOrder
+from beam_pipes.loader.order import BlockShuffle as BlockShuffle
 from beam_pipes.loader.order import KeyedPermutation as KeyedPermutation
 from beam_pipes.loader.order import SequentialOrder as SequentialOrder
 from beam_pipes.loader.packing.pack import pack as pack
 from beam_pipes.loader.packing.plan import PackingPlan as PackingPlan
 from beam_pipes.loader.random_access import RandomAccess as RandomAccess
+from beam_pipes.loader.random_access import open_remote as open_remote
 from beam_pipes.loader.random_access import random_access as random_access
-from beam_pipes.loader.remote import open_remote as open_remote
 from beam_pipes.loader.state import LoaderState as LoaderState

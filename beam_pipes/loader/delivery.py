@@ -24,13 +24,12 @@ from beam_pipes.errors import (
     UnboundedLoaderError,
     UnknownRecordError,
 )
-from beam_pipes.loader.columns import columns_of
+from beam_pipes.loader.columns import columns_of, stored_split
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.steps import Steps
 from beam_pipes.loader.stream import MixtureStream, Places
-from beam_pipes.loader.taken_down import stored_split
 
 if TYPE_CHECKING:
     from beam_pipes.loader.loader import Loader, RowPlace

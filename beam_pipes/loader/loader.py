@@ -16,10 +16,10 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result, stack_batches
-from beam_pipes.loader.block_order import BlockShuffle
+from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress, SharedIterator
-from beam_pipes.loader.order import ORDER_VERSION
+from beam_pipes.loader.order import ORDER_VERSION, BlockShuffle
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import Columns, GatherOptions, checked_features, checked_name
@@ -33,7 +33,6 @@ from beam_pipes.loader.stream import (
     rates_label,
     shuffle_label,
 )
-from beam_pipes.loader.taken_down import note_other_takedowns, takedown_revision
 from beam_pipes.loader.world import Share
 
 
@@ -552,7 +551,7 @@ class Loader:
 
     def tf_checkpoint(self) -> Any:
         """An object for `tf.train.Checkpoint(loader=loader.tf_checkpoint())` that saves and restores this loader."""
-        from beam_pipes.loader.tf_checkpoint import trackable_state
+        from beam_pipes.loader.state import trackable_state
 
         return trackable_state(self)
 

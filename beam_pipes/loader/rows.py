@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipes.cache import dtypes
+from beam_pipes.cache import spec as dtypes
 from beam_pipes.cache.columns import PadTo, padded_shape
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
-from beam_pipes.loader.identity import Identity
+from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.order import Indices
-from beam_pipes.loader.taken_down import stored_split
+from beam_pipes.loader.state import Identity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,13 @@
-"""The state of a loader: where it stands, and everything that determines what comes next.
+"""What a loader reads, by name: enough to refuse a state or a plan that belongs to other data.
+
+The state of a loader: where it stands, and everything that determines what comes next.
 
 One JSON of less than a kilobyte, the same on every host; longer only where the rates of a mixture of more than some 30
 sources were changed on the way, as it then holds the place of each. It does not hold the batch size, the number of
 hosts, workers or epochs, nor the choice of features: those may change between saving and restoring, the order of the
 rows may not.
+
+The state of a loader inside `tf.train.Checkpoint`. Imports TensorFlow when called.
 """
 
 from __future__ import annotations
@@ -11,9 +15,35 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    from beam_pipes.loader.loader import Loader
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A split of one snapshot: the id of its manifest, its name, its number of records."""
+
+    manifest: str
+    split: str
+    rows: int
+
+    @classmethod
+    def of_split(cls, split: Any) -> Identity:
+        try:
+            return cls(manifest=str(split.manifest_id), split=str(split.name), rows=len(split))
+        except (AttributeError, TypeError) as error:
+            raise LoaderError(
+                f"expected a split of a cache (Cache.open(path)['train']), got {type(split).__name__}"
+            ) from error
+
+    def __str__(self) -> str:
+        return f"split {self.split!r} of manifest {self.manifest} ({self.rows} records)"
+
 
 STATE_VERSION = 1
 
@@ -151,3 +181,17 @@ def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
             _flatten(f"{prefix}[{index}]", item, into)
     else:
         into[prefix] = value
+
+
+def trackable_state(loader: Loader) -> Any:
+    """A trackable whose saved value is the loader's state as JSON; restoring the checkpoint restores the loader."""
+    tf = require("tensorflow", purpose="Loader.tf_checkpoint")
+
+    class LoaderCheckpoint(tf.train.experimental.PythonState):  # type: ignore[misc, name-defined]
+        def serialize(self) -> str:
+            return loader.get_state().decode()
+
+        def deserialize(self, string_value: str | bytes) -> None:
+            loader.set_state(string_value)
+
+    return LoaderCheckpoint()

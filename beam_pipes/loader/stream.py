@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
 from beam_pipes.loader.batches import Batch, Fills, merge_rows
-from beam_pipes.loader.block_order import BlockOrder, BlockShuffle
-from beam_pipes.loader.mixture import Mixture, MixtureSchedule
-from beam_pipes.loader.order import Indices, KeyedPermutation, Order, SequentialOrder
-from beam_pipes.loader.packed_rows import PackedRows
+from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
+from beam_pipes.loader.order import BlockOrder, BlockShuffle, Indices, KeyedPermutation, Order, SequentialOrder
+from beam_pipes.loader.packed_rows import PackedRows, PaddedRows, PaddedSplit
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.padded_rows import PaddedRows, PaddedSplit
 from beam_pipes.loader.rows import (
     Columns,
     GatherOptions,
@@ -34,9 +33,7 @@ from beam_pipes.loader.rows import (
     row_bytes,
     varying,
 )
-from beam_pipes.loader.schedule import integer_rates
 from beam_pipes.loader.state import Segment
-from beam_pipes.loader.taken_down import read_consistently
 
 Shuffle = bool | BlockShuffle
 Places = npt.NDArray[np.int64]

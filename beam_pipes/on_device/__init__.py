@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.explain import Suggestion as Suggestion
-    from beam_pipes.on_device.jax_graph import JaxGraphIterator as JaxGraphIterator
+    from beam_pipes.on_device.graph_iterator import JaxGraphIterator as JaxGraphIterator
+    from beam_pipes.on_device.graph_iterator import TorchGraphIterator as TorchGraphIterator
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
-    from beam_pipes.on_device.numpy_loader import NumpyDataLoader as NumpyDataLoader
+    from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.prefetch import PrefetchOptions as PrefetchOptions
-    from beam_pipes.on_device.torch_graph import TorchGraphIterator as TorchGraphIterator
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _FILE_OF_NAME = {
     "DataLoader": "data_loader",
     "JaxDataLoader": "jax_loader",
-    "JaxGraphIterator": "jax_graph",
+    "JaxGraphIterator": "graph_iterator",
     "LambdaDataLoader": "lambda_loader",
-    "NumpyDataLoader": "numpy_loader",
+    "NumpyDataLoader": "lambda_loader",
     "PrefetchOptions": "prefetch",
     "Suggestion": "explain",
     "TorchDataLoader": "torch_loader",
-    "TorchGraphIterator": "torch_graph",
+    "TorchGraphIterator": "graph_iterator",
 }
 
 # Imported only with its framework there: the name of the module to ask `extras` for.

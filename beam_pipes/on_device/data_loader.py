@@ -1,4 +1,6 @@
-"""DataLoader: Python samples, a tf.data.Dataset or a cache behind the whole surface of tf.data.Dataset.
+"""The public face of tf.data.Dataset, read from TensorFlow itself: new methods of new versions chain too.
+
+DataLoader: Python samples, a tf.data.Dataset or a cache behind the whole surface of tf.data.Dataset.
 
 dl = DataLoader(generator_function).map(f).cache().shuffle(1000).batch(10)
 for batch in dl.to_jax().shard().prefetch_to_devices(): ...
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,20 +18,62 @@ from typing import TYPE_CHECKING, Any, Protocol
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader.iterator import SharedIterator, not_copied
-from beam_pipes.on_device.batching_generator import batched_dataset, sample_dataset
-from beam_pipes.on_device.dataset_methods import dataset_members, loaders_in, unwrap
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
-from beam_pipes.on_device.python_source import PythonSource
-from beam_pipes.on_device.tracked_loader import TrackedLoader
-from beam_pipes.on_device.transformations import Transformation, dataset_label, loader_label
+from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
+from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset
 
 if TYPE_CHECKING:
     from beam_pipes.on_device.explain import Suggestion
     from beam_pipes.on_device.from_cache import CacheSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
-    from beam_pipes.on_device.lambda_loader import LambdaDataLoader
-    from beam_pipes.on_device.numpy_loader import NumpyDataLoader
+    from beam_pipes.on_device.lambda_loader import LambdaDataLoader, NumpyDataLoader
     from beam_pipes.on_device.torch_loader import TorchDataLoader
+
+
+@functools.cache
+def dataset_members() -> dict[str, str]:
+    """Public names of tf.data.Dataset → "method", "static" or "property"."""
+    tf = require("tensorflow", purpose="DataLoader")
+    members = {}
+    for name in dir(tf.data.Dataset):
+        if not name.startswith("_"):
+            found = inspect.getattr_static(tf.data.Dataset, name)
+            if isinstance(found, staticmethod | classmethod):
+                members[name] = "static"
+            elif callable(found):
+                members[name] = "method"
+            else:
+                members[name] = "property"
+    return members
+
+
+def unwrap(value: Any) -> Any:
+    """Loaders inside arguments → their datasets: `[dl, {"a": dl}]` → `[dl.dataset, {"a": dl.dataset}]`."""
+    pass
+
+    if isinstance(value, DataLoader):
+        return value.dataset
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(unwrap(item) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(unwrap(item) for item in value)
+    if type(value) is dict:
+        return {key: unwrap(item) for key, item in value.items()}
+    return value
+
+
+def loaders_in(value: Any) -> Iterator[Any]:
+    """The loaders inside arguments, in order."""
+    pass
+
+    if isinstance(value, DataLoader):
+        yield value
+    elif isinstance(value, dict):
+        yield from loaders_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from loaders_in(item)
+
 
 SkipKeys = str | Iterable[str]
 
@@ -333,7 +378,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def to_numpy(self, *, skip_keys: SkipKeys = ()) -> NumpyDataLoader:
         """Elements as NumPy arrays that are the consumer's own to change."""
-        from beam_pipes.on_device.numpy_loader import NumpyDataLoader
+        from beam_pipes.on_device.lambda_loader import NumpyDataLoader
 
         return NumpyDataLoader(self, skip_keys=skip_keys)._labelled("to_numpy")
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from beam_pipes.on_device.rewrites import batch_before_map, filter_before_map
+from beam_pipes.on_device.lambda_loader import Transformation
+from beam_pipes.on_device.optimize import batch_before_map, filter_before_map
 from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
-from beam_pipes.on_device.transformations import Transformation
 
 if TYPE_CHECKING:
     from beam_pipes.on_device.data_loader import DataLoader

@@ -21,10 +21,10 @@ from beam_pipes.loader import Loader
 from beam_pipes.loader.loader import no_steps
 from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.world import Share
-from beam_pipes.on_device.aligned import aligned_copy
-from beam_pipes.on_device.batching_generator import taken_apart
+from beam_pipes.on_device.conversions import aligned_copy
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
-from beam_pipes.on_device.transformations import Transformation, loader_label
+from beam_pipes.on_device.lambda_loader import Transformation, loader_label
+from beam_pipes.on_device.python_source import taken_apart
 from beam_pipes.on_device.values import STRING
 
 if TYPE_CHECKING:

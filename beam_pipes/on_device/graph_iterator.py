@@ -1,23 +1,35 @@
-"""What the iterators of graphs over JAX and torch share: the host part made ahead, then the device part."""
+"""What the iterators of graphs over JAX and torch share: the host part made ahead, then the device part.
+
+`JaxGraphIterator`: batches of a graph as JAX arrays; its device operators are jitted.
+
+`TorchGraphIterator`: batches of a graph as torch tensors; its device operators run through the array API.
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import torch
 
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.basic.copy_to import ToHost
+from beam_pipes.extras import require
+from beam_pipes.graph.basic import ToHost
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.device_program import Backend, DeviceProgram
 from beam_pipes.graph.feeding import Work
 from beam_pipes.graph.iterator import GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.tensor_list import TensorList, no_samples
+from beam_pipes.graph.types import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
+from beam_pipes.on_device.conversions import narrowed, require_numeric
+from beam_pipes.on_device.jax_loader import REMEDY
 from beam_pipes.on_device.prefetch import Stage
+from beam_pipes.on_device.torch_loader import to_tensor
 
 
 class DeviceGraphIterator(GraphIterator, abc.ABC):
@@ -143,3 +155,117 @@ class _TwoStages:
         """Ends the threads."""
         self._host.close()
         self._device.close()
+
+
+class _Namespace:
+    """`jax.numpy`, where the 64-bit dtypes are those that JAX has: 32-bit ones unless it is told otherwise."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("float64", "int64", "uint64"):
+            return jax.dtypes.canonicalize_dtype(np.dtype(name))
+        return getattr(jnp, name)
+
+
+class JaxBackend:
+    """JAX arrays on one device."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
+        self.xp: Any = _Namespace()
+
+    def put(self, array: Any, *, exact: bool) -> Any:
+        """The array on the device; in 32-bit mode 64-bit values are narrowed, if `exact` only where none changes."""
+        array = np.asarray(array)
+        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+        array = narrowed(array, dtype, "what goes to the device", REMEDY) if exact else array.astype(dtype)
+        return jax.device_put(array, self.device)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`jax.jit`; products of float32 have the precision of float32, where GPUs would take 10 bits by default."""
+
+        def precise(*arrays: Any) -> Any:
+            with jax.default_matmul_precision("highest"):
+                return function(*arrays)
+
+        return jax.jit(precise)
+
+    def bucket(self, count: int) -> int:
+        """The next power of two: a branch of 5 samples runs as 8, so that few sizes are compiled."""
+        return 1 << max(count - 1, 0).bit_length()
+
+
+class JaxGraphIterator(DeviceGraphIterator):
+    """Batches of a pipeline as JAX arrays.
+
+    `device_id` of the pipeline chooses the device; arrays lie on JAX's default device without it. While JAX runs with
+    32-bit types, 64-bit outputs are narrowed where every value stays the same, else `ConversionError`.
+    """
+
+    def backend(self) -> JaxBackend:
+        index = self.pipe.device_id
+        self._backend = JaxBackend(None if index is None else jax.devices()[index])
+        return self._backend
+
+    def placed(self, name: str, array: Any) -> Any:
+        array = require_numeric(array, name, "JAX")
+        array = narrowed(array, jax.dtypes.canonicalize_dtype(array.dtype), name, REMEDY)
+        return jax.device_put(array, self._backend.device)
+
+    def fetched(self, array: Any) -> Any:
+        return np.asarray(array)
+
+
+class TorchBackend:
+    """Tensors on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        require("array_api_compat", purpose="running a graph's device operators with torch")
+        import array_api_compat.torch
+
+        self.device = device
+        self.xp: Any = array_api_compat.torch
+
+    def put(self, array: Any, *, exact: bool) -> Any:
+        """The array on the device, its dtype unchanged; through pinned memory on CUDA."""
+        tensor = to_tensor(np.ascontiguousarray(array), "what goes to the device")
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function as it is: it runs eagerly, without gradients; arrays that it makes lie on the device."""
+
+        def run(*arrays: Any) -> Any:
+            with torch.no_grad(), self.device:
+                return function(*arrays)
+
+        return run
+
+    def bucket(self, count: int) -> int:
+        """As many as there are: nothing is compiled."""
+        return count
+
+
+class TorchGraphIterator(DeviceGraphIterator):
+    """Batches of a pipeline as torch tensors, with their dtypes (64 bit too).
+
+    `device_id` of the pipeline names the CUDA device; without it CUDA's current device where there is one, else the
+    host.
+    """
+
+    def backend(self) -> TorchBackend:
+        index = self.pipe.device_id
+        if index is not None:
+            device = torch.device("cuda", index)
+        else:
+            device = (
+                torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+            )
+        self._backend = TorchBackend(device)
+        return self._backend
+
+    def placed(self, name: str, array: Any) -> Any:
+        return to_tensor(np.asarray(array), name).to(self._backend.device)
+
+    def fetched(self, array: Any) -> Any:
+        return array.cpu().numpy()

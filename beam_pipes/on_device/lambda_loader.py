@@ -1,21 +1,97 @@
-"""LambdaDataLoader: a loader whose elements go through one function; the base of all conversions."""
+"""Tracking: the list of what was done to a loader, as labels and as steps that can be done again.
+
+The labels are strings that users compare: `tf.data.Dataset.map` for what TensorFlow does,
+`midas.JaxDataLoader.shard` for what a loader class does.
+
+What every loader can say of itself: its samples, its length and what was done to it.
+
+LambdaDataLoader: a loader whose elements go through one function; the base of all conversions.
+
+NumpyDataLoader: elements as NumPy arrays of their own memory.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.iterator import SharedIterator
+from beam_pipes.on_device.conversions import checked_skip_keys, skipping, to_host, unskipped
 from beam_pipes.on_device.prefetch import PrefetchOptions, Stage
-from beam_pipes.on_device.structure import checked_skip_keys, skipping, unskipped
-from beam_pipes.on_device.tracked_loader import TrackedLoader
-from beam_pipes.on_device.transformations import Transformation, loader_label
 
-L = TypeVar("L", bound="LambdaDataLoader")
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Transformation:
+    """One step of a chain: its label, the call that made it, and the dataset it produced."""
+
+    label: str
+    method: str = ""
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dataset: Any = None
+    # False for sources and static constructors: they are no method of the dataset in front of them.
+    replayable: bool = False
+
+    def applied_to(self, dataset: Any) -> Transformation:
+        """The same call on another dataset."""
+        produced = getattr(dataset, self.method)(*self.args, **self.kwargs)
+        return dataclasses.replace(self, dataset=produced)
+
+
+def dataset_label(method: str) -> str:
+    """`map` → `tf.data.Dataset.map`."""
+    return f"tf.data.Dataset.{method}"
+
+
+def loader_label(owner: str, method: str) -> str:
+    """`JaxDataLoader`, `shard` → `midas.JaxDataLoader.shard`."""
+    return f"midas.{owner}.{method}"
+
+
+L = TypeVar("L", bound="TrackedLoader")
+
+
+class TrackedLoader:
+    """Base of `DataLoader` and of the loaders it converts to."""
+
+    _history: tuple[Transformation, ...] = ()
+
+    def get_transformation_list(self) -> list[str]:
+        """`['tf.data.Dataset.from_generator', 'tf.data.Dataset.batch', 'midas.DataLoader.to_jax']`."""
+        return [step.label for step in self._history]
+
+    def get_python_iterator_n_samples(self) -> int:
+        """The number of samples of the source; where nobody knows it, by a pass over the source."""
+        raise NotImplementedError
+
+    def get_n_samples(self) -> int:
+        """The number of elements of one iteration, batches counted as one."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return True  # as a Dataset: an empty or endless loader is a loader
+
+    def __copy__(self: L) -> L:
+        return self._extended(self._history)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {' → '.join(self.get_transformation_list()) or 'of a dataset'}>"
+
+    def _extended(self: L, history: tuple[Transformation, ...], **changes: Any) -> L:
+        """A copy with a longer history and other attributes."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(changes)
+        copy._history = history
+        return copy
+
+
+D = TypeVar("D", bound="LambdaDataLoader")
 
 
 class LambdaDataLoader(TrackedLoader):
@@ -59,7 +135,7 @@ class LambdaDataLoader(TrackedLoader):
     def __iter__(self) -> Iterator[Any]:
         return SharedIterator(self._iterate())
 
-    def __deepcopy__(self: L, memo: dict[int, Any]) -> L:
+    def __deepcopy__(self: D, memo: dict[int, Any]) -> D:
         copied = object.__new__(type(self))
         memo[id(self)] = copied
         # What it is made of stays: devices of JAX, for one, exist once in a process.
@@ -110,13 +186,13 @@ class LambdaDataLoader(TrackedLoader):
     def _elements(self) -> Iterator[Any]:
         return iter(self._loader)
 
-    def _labelled(self: L, conversion: str) -> L:
+    def _labelled(self: D, conversion: str) -> D:
         """This loader, made by a conversion method of DataLoader."""
         step = Transformation(label=loader_label("DataLoader", conversion))
         self._history = (*self._history, step)
         return self
 
-    def _with(self: L, method: str, **changes: Any) -> L:
+    def _with(self: D, method: str, **changes: Any) -> D:
         """A copy with other attributes, its history longer by a method of this class."""
         step = Transformation(label=loader_label(type(self).__name__, method))
         return self._extended((*self._history, step), **changes)
@@ -279,3 +355,13 @@ def _go_back(native: Any, state: dict[str, Any] | None) -> None:
     """Puts a loader back to what it has handed out; of its own kind it is not told that a state was restored."""
     go_back = getattr(native, "_go_back", None)
     (native.load_state_dict if go_back is None else go_back)(state)
+
+
+class NumpyDataLoader(ConvertedLoader):
+    """`{'x': <tf.Tensor [1, 2]>}` → `{'x': array([1, 2], dtype=int32)}`, writable and the consumer's own.
+
+    Scalars become NumPy scalars, strings `bytes`, ragged values an object array of rows.
+    """
+
+    def _host(self, sample: Any) -> Any:
+        return to_host(sample)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.waiting import Waiting, thread_place
+from beam_pipes.loader.prefetch import Waiting, thread_place
 
 T = TypeVar("T")
 U = TypeVar("U")

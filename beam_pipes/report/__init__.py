@@ -6,11 +6,11 @@ none of it.
 
 from __future__ import annotations
 
+from beam_pipes.report.difference import SnapshotDifference as SnapshotDifference
+from beam_pipes.report.difference import diff_caches as diff_caches
 from beam_pipes.report.overview import cache_directories as cache_directories
 from beam_pipes.report.overview import overview_html as overview_html
 from beam_pipes.report.overview import write_overview as write_overview
 from beam_pipes.report.page import REPORT as REPORT
 from beam_pipes.report.page import report_html as report_html
 from beam_pipes.report.page import write_report as write_report
-from beam_pipes.report.snapshot_difference import SnapshotDifference as SnapshotDifference
-from beam_pipes.report.snapshot_difference import diff_caches as diff_caches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from beam_pipes.report.shown_value import shown_value
+from beam_pipes.report.shown import shown_value
 from beam_pipes.report.stage_graph import StageGraph
 
 CHARACTER = 7.2

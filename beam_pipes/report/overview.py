@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterator
 
 from beam_pipes.cache.manifest import FILE_NAME
-from beam_pipes.cache.output_file import writing_to
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.cache.writing import writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError
-from beam_pipes.report.previous_snapshot import difference_to_previous
-from beam_pipes.report.shown_value import shown_value
-from beam_pipes.report.template import render
+from beam_pipes.report.difference import difference_to_previous
+from beam_pipes.report.shown import render, shown_value
 
 REPORT = "report.html"
 

@@ -11,21 +11,18 @@ import numpy as np
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
-from beam_pipes.cache.output_file import writing_to
 from beam_pipes.cache.publish import REPORT as REPORT
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.writing import writing_to
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.histogram import Histogram
-from beam_pipes.report.decoded_examples import decoded_examples
+from beam_pipes.engine.statistics import Histogram
+from beam_pipes.report.difference import difference_to_previous
+from beam_pipes.report.examples import decoded_examples
 from beam_pipes.report.graph_layout import lay_out
-from beam_pipes.report.histogram_bars import Bar, bars_of, bars_of_values
-from beam_pipes.report.packing_waste import Waste, packing_waste
-from beam_pipes.report.previous_snapshot import difference_to_previous
-from beam_pipes.report.record_lengths import features_with_lengths, record_lengths
-from beam_pipes.report.shown_value import shown_value
+from beam_pipes.report.lengths import Waste, features_with_lengths, packing_waste, record_lengths
+from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import stage_graph
-from beam_pipes.report.template import render
 
 TEMPLATE = "report.html.j2"
 

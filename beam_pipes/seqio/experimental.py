@@ -5,7 +5,7 @@ from __future__ import annotations
 from beam_pipes.seqio.reexport import reexport
 
 HOMES = {
-    "CacheDatasetPlaceholder": "beam_pipes.tasks.cache_placeholder",
+    "CacheDatasetPlaceholder": "beam_pipes.tasks.steps",
     "FewshotDataSource": "beam_pipes.tasks.experimental",
     "Mixture": "beam_pipes.tasks.mixture",
     "MixtureRegistry": "beam_pipes.tasks.registry",

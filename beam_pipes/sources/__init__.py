@@ -11,10 +11,11 @@ from types import MappingProxyType
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.csv import CSV as CSV
 from beam_pipes.sources.csv import TSV as TSV
-from beam_pipes.sources.digest_cache import DigestCache as DigestCache
-from beam_pipes.sources.files import FileContent as FileContent
-from beam_pipes.sources.files import Files as Files
+from beam_pipes.sources.file_source import DigestCache as DigestCache
+from beam_pipes.sources.file_source import FileContent as FileContent
+from beam_pipes.sources.file_source import Files as Files
 from beam_pipes.sources.json_lines import JSONLines as JSONLines
+from beam_pipes.sources.lines import TextLines as TextLines
 from beam_pipes.sources.memory import Memory as Memory
 from beam_pipes.sources.parquet import Parquet as Parquet
 from beam_pipes.sources.record_batch import BadRecord as BadRecord
@@ -24,7 +25,6 @@ from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan
 from beam_pipes.sources.source import SourceShard as SourceShard
-from beam_pipes.sources.text_lines import TextLines as TextLines
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 
 SOURCES: Mapping[str, type[Source]] = MappingProxyType(

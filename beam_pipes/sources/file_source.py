@@ -1,21 +1,149 @@
-"""What all sources that read files share: selecting, planning and naming them."""
+"""Groups small files into source shards so that a changed file changes its own group only.
+
+Group boundaries are defined by content: a file begins a group by a hash of its own name and its own size, not by how
+many files came before it. (Content-defined chunking, as in rsync-like tools, over file names instead of bytes.)
+
+Digests of files that did not change since the last plan: they are not read again.
+
+An entry is trusted for the same path, size, inode, time of modification and time of change. The last one is what
+matters: programs set the time of modification as they like (`touch -r`, `tar`, `rsync -t`), and a file system gives the
+inode of a removed file to the next one. A file that changed within the resolution of its file system's clock before it
+was hashed is not entered: it could change once more without its times moving.
+
+What all sources that read files share: selecting, planning and naming them.
+
+Whole files as records: bytes and relative path.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
-from typing import ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from beam_pipes.sources.byte_stream import hash_range
-from beam_pipes.sources.digest_cache import Cut, DigestCache
-from beam_pipes.sources.grouping import group_small_files
+from beam_pipes.cache.locks import reached
+from beam_pipes.cache.storage import is_remote, storage_for, temporary_path, times_have_settled
+from beam_pipes.sources.byte_stream import hash_range, slice_bytes
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch
 from beam_pipes.sources.selection import FoundFile, Paths, Selection, select
-from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_target
+from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
+
+# No group holds more than this many times the target.
+MAX_TARGETS = 4
+
+
+def group_small_files(files: Sequence[tuple[str, int]], *, target_shard_bytes: int) -> list[list[int]]:
+    """Indices of `files` (name, bytes), in order, cut into groups of about `target_shard_bytes`.
+
+    A file begins a group iff hash64(name) / 2⁶⁴ < weight / target, or the group would exceed 4 × target. The weight is
+    its size plus target / 16384, so that a group of tiny files holds no more of them than a worker opens in seconds.
+    """
+    groups: list[list[int]] = []
+    room = 0
+    for index, (name, size) in enumerate(files):
+        weight = size + target_shard_bytes // 16384
+        if not groups or weight > room or _begins_group(name, weight, target_shard_bytes):
+            groups.append([])
+            room = MAX_TARGETS * target_shard_bytes
+        groups[-1].append(index)
+        room -= weight
+    return groups
+
+
+def _begins_group(name: str, weight: int, target_shard_bytes: int) -> bool:
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") * target_shard_bytes < weight << 64
+
+
+# Version 1 knew no time of change.
+_VERSION = 2
+
+
+class Cut(NamedTuple):
+    """One slice of a file at planning: its range, how many stored bytes it stands for, the digest of these."""
+
+    start: int
+    end: int
+    num_bytes: int
+    digest: str
+
+
+class DigestCache:
+    """Slices by file, kept as JSON between builds; safe to lose. Not for use by several processes at once."""
+
+    def __init__(self, entries: Mapping[str, Any] | None = None) -> None:
+        self._entries: dict[str, Any] = dict(entries or {})
+        self._used: set[str] = set()
+        self.hits = 0
+        self.misses = 0
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> DigestCache:
+        """From a file that `save` wrote; empty where there is none or it cannot be understood."""
+        try:
+            fields = json.loads(storage_for(path).read_bytes(os.fspath(path)))
+            return cls(fields["files"] if fields["version"] == _VERSION else None)
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Atomically; keeps the entries that were looked up or added since `load`."""
+        fields = {"version": _VERSION, "files": {path: self._entries[path] for path in sorted(self._used)}}
+        if is_remote(path):
+            storage_for(path).replace(os.fspath(path), json.dumps(fields, separators=(",", ":")).encode())
+            return
+        # Not durable, and renamed all the same: what a power cut leaves of it is not understood, hence built anew.
+        temporary = temporary_path(os.path.abspath(path))
+        try:
+            with open(temporary, "x", encoding="utf-8") as file:
+                json.dump(fields, file, separators=(",", ":"))
+            reached("digests/written")
+            os.replace(temporary, path)
+            reached("digests/renamed")
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def get(self, file: FoundFile, variant: str) -> list[Cut] | None:
+        """The slices of an unchanged file when it is cut in the way called `variant`."""
+        entry = self._entries.get(file.path)
+        try:
+            if entry is None or entry["stat"] != _stat_of(file):
+                raise KeyError(variant)
+            cuts = [
+                Cut(int(start), int(end), int(num_bytes), str(digest))
+                for start, end, num_bytes, digest in entry["slices"][variant]
+            ]
+        except (KeyError, TypeError, ValueError):
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._used.add(file.path)
+        return cuts
+
+    def put(self, file: FoundFile, variant: str, cuts: list[Cut], *, hashed_at_ns: int) -> None:
+        """Remembers what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
+        if not all(times_have_settled(each, read_at_ns=hashed_at_ns) for each in (file.mtime_ns, file.ctime_ns)):
+            return
+        status = _stat_of(file)
+        entry = self._entries.get(file.path)
+        if not isinstance(entry, dict) or entry.get("stat") != status or not isinstance(entry["slices"], dict):
+            entry = self._entries[file.path] = {"stat": status, "slices": {}}
+        entry["slices"][variant] = [list(cut) for cut in cuts]
+        self._used.add(file.path)
+
+
+def _stat_of(file: FoundFile) -> list[int]:
+    return [file.size, file.mtime_ns, file.inode, file.ctime_ns]
+
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -140,3 +268,64 @@ def even_cuts(size: int, target: int) -> list[int]:
     They do not depend on the size otherwise: a file that grows keeps its first slices.
     """
     return list(range(target, size - target // 2, target))
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """One file: its name relative to the source's root, with `/` between the parts, and its bytes."""
+
+    path: str
+    content: bytes
+
+
+class _FilePiece(Piece):
+    __slots__ = ("content",)
+
+    def __init__(self, *, file: str, first_ordinal: int, content: bytes) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal)
+        self.content = content
+
+    def position(self, k: int) -> int:
+        return 0
+
+    def raw(self, k: int) -> bytes:
+        return self.content
+
+
+@dataclass(frozen=True)
+class Files(FileSource):
+    """Every file is one record, a `FileContent`; files without bytes too. Record ids are `name@0`.
+
+    `Files("corpus", pattern="**/*.py")` → `FileContent(path="a/b.py", content=b"import os\\n")`, …
+
+    A file is never split, and is held in memory whole. Compressed files are given as they are stored.
+    """
+
+    root: Paths
+
+    keeps_empty_files: ClassVar[bool] = True
+
+    def _inputs(self) -> Paths:
+        return self.root
+
+    @property
+    def output_type(self) -> type:
+        return FileContent
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        check_batch_limits(batch_records, batch_bytes)
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        for part in shard.slices:
+            content = b"".join(slice_bytes(selection.path_of(part.file), part))
+            piece = _FilePiece(file=part.file, first_ordinal=batcher.next_ordinal, content=content)
+            yield from batcher.add(piece, [FileContent(part.file, content)], num_bytes=len(content))
+        yield from batcher.finish()
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> FileContent:
+        return FileContent(file, raw)
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {"source": "Files", "version": 1}

@@ -9,10 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.line_source import LineSource, decoded
-from beam_pipes.sources.lines import BOM, LineBlock
+from beam_pipes.sources.lines import BOM, LineBlock, LineSource, RowPiece, decoded, line_spans
 from beam_pipes.sources.record_batch import Batcher, RecordBatch
-from beam_pipes.sources.row_piece import RowPiece, line_spans
 from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_schema, json_converters
 from beam_pipes.sources.selection import Paths
 

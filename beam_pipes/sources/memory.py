@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values, is_message, value_bytes
 from beam_pipes.sources.source import (
     Slice,
     Source,
@@ -18,10 +18,9 @@ from beam_pipes.sources.source import (
     check_batch_limits,
     check_target,
 )
-from beam_pipes.sources.value_bytes import is_message, value_bytes
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.digest_cache import DigestCache
+    from beam_pipes.sources.file_source import DigestCache
 
 
 class _MemoryPiece(Piece):

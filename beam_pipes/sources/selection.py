@@ -1,4 +1,12 @@
-"""Which files a source reads: a directory, a file, a glob or a list of these → files with relative names, sorted.
+"""`FoundFile`: a file of an input, as it was when it was found.
+
+Globs over relative names with `/` between their parts.
+
+Which objects of a `gs://` input a source reads, and what they are called: as `selection.py` does for files.
+
+A listing says size, generation and checksums of every object, so that nothing has to be read to plan a build.
+
+Which files a source reads: a directory, a file, a glob or a list of these → files with relative names, sorted.
 
 Names are relative to the *base*: the directory itself, the file's directory, the part of a glob before its first
 wildcard, or what the entries of a list have in common; `relative_to` sets it. They are what record ids and fingerprints
@@ -11,16 +19,162 @@ single file. Symbolic links are followed, loops are not. Inputs on `gs://` are f
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, TypeAlias
 
-from beam_pipes.cache.storage import absolute_path, is_remote
-from beam_pipes.errors import SourceError
-from beam_pipes.sources.found_file import FoundFile as FoundFile
-from beam_pipes.sources.globs import WILDCARD, matcher
-from beam_pipes.sources.remote_selection import remote_base, remote_files
+from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
+from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file to read. `name` is relative to the base; the rest is what `stat` said when it was found.
+
+    Of an object `content_digest` is what its store says of its content, `inode` its generation, and both times are 0.
+    """
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    ctime_ns: int = 0
+    content_digest: str | None = None
+
+    @classmethod
+    def of(cls, name: str, path: str, status: os.stat_result) -> FoundFile:
+        """A file on a file system, with what `stat` says of it."""
+        return cls(name, path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+
+
+WILDCARD = re.compile(r"[*?\[]")
+
+
+@lru_cache(maxsize=256)
+def matcher(patterns: tuple[str, ...]) -> Matcher:
+    """Whether a relative name matches one of the globs; with no globs, no name does."""
+    return Matcher(patterns)
+
+
+class Matcher:
+    """Globs over relative names: `*` and `?` stay within one part, `**` crosses parts, `[…]` is a character class."""
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self._regex = re.compile("|".join(map(_regex_of, patterns))) if patterns else None
+
+    def __call__(self, name: str) -> bool:
+        return self._regex is not None and self._regex.fullmatch(name) is not None
+
+
+def _regex_of(pattern: str) -> str:
+    out = ""
+    at = 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            out, at = out + "(?:.*/)?", at + 3
+        elif pattern.startswith("**", at):
+            out, at = out + ".*", at + 2
+        elif pattern[at] == "*":
+            out, at = out + "[^/]*", at + 1
+        elif pattern[at] == "?":
+            out, at = out + "[^/]", at + 1
+        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
+            body = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            out, at = out + "[" + ("^" + body[1:] if body[0] == "!" else body) + "]", end + 1
+        else:
+            out, at = out + re.escape(pattern[at]), at + 1
+    return f"(?:{out})"
+
+
+_GS = "gs://"
+
+
+def remote_base(selection: Selection) -> str:
+    """The path that names are relative to. Raises `SourceError` for inputs that have none in common."""
+    return _base(selection.entries, selection.relative_to)
+
+
+@lru_cache(maxsize=64)
+def _base(entries: tuple[str, ...], relative_to: str | None) -> str:
+    if not all(map(is_remote, entries)):
+        raise SourceError(f"inputs {list(entries)!r} should lie either all on gs:// or all on this machine")
+    if relative_to is not None:
+        return relative_to.rstrip("/")
+    common = os.path.commonpath([_base_of(entry).removeprefix(_GS) for entry in entries])
+    if not common:
+        raise SourceError(f"inputs {list(entries)!r} have no bucket in common: make a source of each bucket")
+    return _GS + common
+
+
+def _base_of(entry: str) -> str:
+    if not WILDCARD.search(entry):
+        return entry.rpartition("/")[0] if _is_object(entry) else entry.rstrip("/")
+    parent = entry.rpartition("/")[0]
+    while WILDCARD.search(parent):
+        parent = parent.rpartition("/")[0]
+    return parent
+
+
+def remote_files(selection: Selection, entry: str, base: str) -> Iterator[FoundFile]:
+    """The objects that one entry of a selection stands for. Raises `SourceError` where there is nothing to look in."""
+    storage: Any = storage_for(entry)
+    patterns, top, recursive = selection.patterns, entry.rstrip("/"), selection.recursive
+    try:
+        if WILDCARD.search(entry):
+            top = _base_of(entry)
+            patterns, recursive = (entry[len(top) + 1 :],), True
+        elif _is_object(entry):
+            yield _found(storage.status(entry), base, selection)
+            return
+        objects: Iterable[Any] = storage.objects(top, recursive=recursive)
+        if not objects and not storage.is_directory(top):
+            raise SourceError(
+                f"input {entry!r} does not exist: there is no object of this name, nor one below it", file=entry
+            )
+    except StorageError as error:
+        raise SourceError(f"input {entry!r} cannot be read: {error}", file=entry) from error
+    wanted, unwanted = matcher(patterns), matcher(selection.exclude)
+    for status in objects:
+        name = status.path[len(top) + 1 :]
+        parts = name.split("/")
+        directories = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        if (
+            wanted(name)
+            and not unwanted(name)
+            and not any(unwanted(each) or unwanted(f"{each}/") for each in directories)
+            and (selection.hidden or not any(part.startswith(".") for part in parts))
+        ):
+            yield _found(status, base, selection)
+
+
+def _found(status: Any, base: str, selection: Selection) -> FoundFile:
+    if not status.path.startswith(f"{base}/"):
+        raise SourceError(
+            f"expected all inputs to lie under relative_to={selection.relative_to!r}, found {status.path}",
+            file=status.path,
+        )
+    name = status.path[len(base) + 1 :]
+    return FoundFile(
+        name, status.path, status.size, mtime_ns=0, inode=status.generation, content_digest=status.content_digest
+    )
+
+
+def _is_object(entry: str) -> bool:
+    if entry.endswith("/") or not entry.removeprefix(_GS).partition("/")[2]:
+        return False
+    storage: Any = storage_for(entry)
+    try:
+        storage.status(entry)
+    except CacheNotFoundError:
+        return False
+    except StorageError as error:
+        raise SourceError(f"input {entry!r} cannot be read: {error}", file=entry) from error
+    return True
+
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
@@ -42,7 +196,7 @@ class Selection:
             return remote_base(self)
         if self.relative_to is not None:
             return os.path.abspath(self.relative_to)
-        bases = [_base_of(entry) for entry in self.entries]
+        bases = [_base_of_selection(entry) for entry in self.entries]
         try:
             return os.path.commonpath(bases)
         except ValueError as error:
@@ -86,7 +240,7 @@ class Selection:
             status = os.stat(path)
         except OSError as error:
             if WILDCARD.search(entry):
-                base = _base_of(entry)
+                base = _base_of_selection(entry)
                 pattern = os.path.relpath(path, base).replace(os.sep, "/")
                 if os.path.isdir(base):
                     yield from self._walk(base, (pattern,))
@@ -171,7 +325,7 @@ def _strings(option: str, values: Sequence[str | os.PathLike[str]]) -> tuple[str
     return tuple(strings)
 
 
-def _base_of(entry: str) -> str:
+def _base_of_selection(entry: str) -> str:
     path = os.path.abspath(entry)
     if os.path.isdir(path):
         return path

@@ -16,10 +16,9 @@ from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.errors import CorruptRecordError, SourceError, SpecError
 from beam_pipes.sources.byte_stream import READ_BYTES, codec_of, open_input, read_error, slice_chunks
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
-from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch
+from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch, is_message
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
-from beam_pipes.sources.value_bytes import is_message
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")

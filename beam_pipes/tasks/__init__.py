@@ -9,42 +9,42 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder as CacheDatasetPlaceholder
-    from beam_pipes.tasks.caches.cache_dirs import add_global_cache_dirs as add_global_cache_dirs
-    from beam_pipes.tasks.caches.cache_dirs import get_global_cache_dirs as get_global_cache_dirs
-    from beam_pipes.tasks.caches.cache_dirs import set_global_cache_dirs as set_global_cache_dirs
-    from beam_pipes.tasks.caches.cache_sidecars import write_seqio_sidecars as write_seqio_sidecars
     from beam_pipes.tasks.caches.offline import task_declaration_parts as task_declaration_parts
-    from beam_pipes.tasks.features import ContinuousFeature as ContinuousFeature
-    from beam_pipes.tasks.features import Feature as Feature
-    from beam_pipes.tasks.features import PassThroughFeature as PassThroughFeature
+    from beam_pipes.tasks.caches.sidecars import write_seqio_sidecars as write_seqio_sidecars
+    from beam_pipes.tasks.caches.task_cache import add_global_cache_dirs as add_global_cache_dirs
+    from beam_pipes.tasks.caches.task_cache import get_global_cache_dirs as get_global_cache_dirs
+    from beam_pipes.tasks.caches.task_cache import set_global_cache_dirs as set_global_cache_dirs
+    from beam_pipes.tasks.in_python.loading import get_loader as get_loader
+    from beam_pipes.tasks.in_python.loading import plan_loading as plan_loading
     from beam_pipes.tasks.in_python.loading_plan import LoadingPlan as LoadingPlan
-    from beam_pipes.tasks.in_python.plan_loading import get_loader as get_loader
-    from beam_pipes.tasks.in_python.plan_loading import plan_loading as plan_loading
     from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset as map_over_dataset
-    from beam_pipes.tasks.in_tensorflow.model_dataset import get_dataset as get_dataset
-    from beam_pipes.tasks.lookup import get_mixture_or_task as get_mixture_or_task
-    from beam_pipes.tasks.lookup import get_subtasks as get_subtasks
-    from beam_pipes.tasks.lookup import maybe_get_mixture_or_task as maybe_get_mixture_or_task
-    from beam_pipes.tasks.mixing_rates import mixing_rate_num_characters as mixing_rate_num_characters
-    from beam_pipes.tasks.mixing_rates import mixing_rate_num_examples as mixing_rate_num_examples
-    from beam_pipes.tasks.mixing_rates import unimax_rates as unimax_rates
+    from beam_pipes.tasks.in_tensorflow.mixture_dataset import get_dataset as get_dataset
+    from beam_pipes.tasks.mixing import mixing_rate_num_characters as mixing_rate_num_characters
+    from beam_pipes.tasks.mixing import mixing_rate_num_examples as mixing_rate_num_examples
+    from beam_pipes.tasks.mixing import unimax_rates as unimax_rates
     from beam_pipes.tasks.mixture import Mixture as Mixture
+    from beam_pipes.tasks.provider import ContinuousFeature as ContinuousFeature
     from beam_pipes.tasks.provider import DatasetProviderBase as DatasetProviderBase
+    from beam_pipes.tasks.provider import Feature as Feature
+    from beam_pipes.tasks.provider import PassThroughFeature as PassThroughFeature
     from beam_pipes.tasks.provider import ShardInfo as ShardInfo
     from beam_pipes.tasks.provider import SourceInfo as SourceInfo
-    from beam_pipes.tasks.python_step import python_map as python_map
+    from beam_pipes.tasks.python_forms import python_map as python_map
     from beam_pipes.tasks.registry import DatasetProviderRegistry as DatasetProviderRegistry
     from beam_pipes.tasks.registry import MixtureRegistry as MixtureRegistry
     from beam_pipes.tasks.registry import TaskRegistry as TaskRegistry
+    from beam_pipes.tasks.registry import get_mixture_or_task as get_mixture_or_task
+    from beam_pipes.tasks.registry import get_subtasks as get_subtasks
+    from beam_pipes.tasks.registry import maybe_get_mixture_or_task as maybe_get_mixture_or_task
     from beam_pipes.tasks.sources.data_source import DataSource as DataSource
     from beam_pipes.tasks.sources.data_source import DataSourceInterface as DataSourceInterface
-    from beam_pipes.tasks.sources.file_source import FileDataSource as FileDataSource
+    from beam_pipes.tasks.sources.files import FileDataSource as FileDataSource
+    from beam_pipes.tasks.sources.files import ProtoDataSource as ProtoDataSource
+    from beam_pipes.tasks.sources.files import TextLineDataSource as TextLineDataSource
+    from beam_pipes.tasks.sources.files import TFExampleDataSource as TFExampleDataSource
     from beam_pipes.tasks.sources.function_source import FunctionDataSource as FunctionDataSource
-    from beam_pipes.tasks.sources.proto_source import ProtoDataSource as ProtoDataSource
-    from beam_pipes.tasks.sources.text_line_source import TextLineDataSource as TextLineDataSource
-    from beam_pipes.tasks.sources.tf_example_source import TFExampleDataSource as TFExampleDataSource
-    from beam_pipes.tasks.sources.tfds_source import TfdsDataSource as TfdsDataSource
+    from beam_pipes.tasks.sources.tfds import TfdsDataSource as TfdsDataSource
+    from beam_pipes.tasks.steps import CacheDatasetPlaceholder as CacheDatasetPlaceholder
     from beam_pipes.tasks.task import Task as Task
     from beam_pipes.tasks.vocabularies import BertWordPieceVocabulary as BertWordPieceVocabulary
     from beam_pipes.tasks.vocabularies import ByteVocabulary as ByteVocabulary
@@ -60,50 +60,50 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "BertWordPieceVocabulary": "vocabularies",
     "ByteVocabulary": "vocabularies",
-    "CacheDatasetPlaceholder": "cache_placeholder",
-    "ContinuousFeature": "features",
+    "CacheDatasetPlaceholder": "steps",
+    "ContinuousFeature": "provider",
     "DataSource": "sources.data_source",
     "DataSourceInterface": "sources.data_source",
     "DatasetProviderBase": "provider",
     "DatasetProviderRegistry": "registry",
-    "Feature": "features",
-    "FileDataSource": "sources.file_source",
+    "Feature": "provider",
+    "FileDataSource": "sources.files",
     "FullCodepointVocabulary": "vocabularies",
     "FunctionDataSource": "sources.function_source",
     "LoadingPlan": "in_python.loading_plan",
     "Mixture": "mixture",
     "MixtureRegistry": "registry",
     "PartialCodepointVocabulary": "vocabularies",
-    "PassThroughFeature": "features",
+    "PassThroughFeature": "provider",
     "PassThroughVocabulary": "vocabularies",
-    "ProtoDataSource": "sources.proto_source",
+    "ProtoDataSource": "sources.files",
     "SentencePieceVocabulary": "vocabularies",
     "ShardInfo": "provider",
     "SourceInfo": "provider",
-    "TFExampleDataSource": "sources.tf_example_source",
+    "TFExampleDataSource": "sources.files",
     "Task": "task",
     "TaskRegistry": "registry",
-    "TextLineDataSource": "sources.text_line_source",
-    "TfdsDataSource": "sources.tfds_source",
+    "TextLineDataSource": "sources.files",
+    "TfdsDataSource": "sources.tfds",
     "TokenizersVocabulary": "vocabularies",
     "UnigramVocabulary": "vocabularies",
     "Vocabulary": "vocabularies",
-    "add_global_cache_dirs": "caches.cache_dirs",
-    "get_dataset": "in_tensorflow.model_dataset",
-    "get_global_cache_dirs": "caches.cache_dirs",
-    "get_loader": "in_python.plan_loading",
-    "get_mixture_or_task": "lookup",
-    "get_subtasks": "lookup",
+    "add_global_cache_dirs": "caches.task_cache",
+    "get_dataset": "in_tensorflow.mixture_dataset",
+    "get_global_cache_dirs": "caches.task_cache",
+    "get_loader": "in_python.loading",
+    "get_mixture_or_task": "registry",
+    "get_subtasks": "registry",
     "map_over_dataset": "in_tensorflow.dataset_map",
-    "maybe_get_mixture_or_task": "lookup",
-    "mixing_rate_num_characters": "mixing_rates",
-    "mixing_rate_num_examples": "mixing_rates",
-    "plan_loading": "in_python.plan_loading",
-    "python_map": "python_step",
-    "set_global_cache_dirs": "caches.cache_dirs",
+    "maybe_get_mixture_or_task": "registry",
+    "mixing_rate_num_characters": "mixing",
+    "mixing_rate_num_examples": "mixing",
+    "plan_loading": "in_python.loading",
+    "python_map": "python_forms",
+    "set_global_cache_dirs": "caches.task_cache",
     "task_declaration_parts": "caches.offline",
-    "unimax_rates": "mixing_rates",
-    "write_seqio_sidecars": "caches.cache_sidecars",
+    "unimax_rates": "mixing",
+    "write_seqio_sidecars": "caches.sidecars",
 }
 _SUBMODULES = ("derived", "experimental", "preprocessors", "testing", "vocabularies")
 

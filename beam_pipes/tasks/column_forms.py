@@ -1,17 +1,79 @@
-"""The library's preprocessors over columns of many examples: the same results as their other forms, for loaders.
+"""One feature of many examples at once: their lengths, and where they are needed their values.
+
+The library's preprocessors over columns of many examples: the same results as their other forms, for loaders.
 
 A column form makes of each feature something that depends on this feature alone, and works without values too: then
 it says how long the results are, which is what rows are planned by.
+
+Sequences cut to a length, and padded to it. Needs TensorFlow.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_pipes.tasks.feature_steps import append_eos_to_features
-from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.token_column import TokenColumn
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.loader.batches import ranges
+from beam_pipes.tasks import python_forms
+from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.python_forms import append_eos_to_features, with_python_form
+
+Lengths = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokenColumn:
+    """The sequences of one feature, one after the other: [5, 6], [], [7] → values [5, 6, 7], lengths [2, 0, 1].
+
+    Attributes:
+        lengths: (n,) int64, of each example.
+        values: (sum of lengths, ...); None where only the lengths are asked for, as in planning.
+        truncated: entries that were cut off on the way here.
+        added: entries that were put in.
+    """
+
+    lengths: Lengths
+    values: npt.NDArray[Any] | None = None
+    truncated: int = 0
+    added: int = 0
+
+    def first(self, count: int) -> TokenColumn:
+        """The first `count` entries of each: `[5, 6, 7], [8]` with 2 → `[5, 6], [8]`."""
+        return self._kept(count, from_end=False)
+
+    def last(self, count: int) -> TokenColumn:
+        """The last `count` entries of each: `[5, 6, 7], [8]` with 2 → `[6, 7], [8]`."""
+        return self._kept(count, from_end=True)
+
+    def with_end(self, entry: int) -> TokenColumn:
+        """One entry more behind each: `[5, 6], []` with 1 → `[5, 6, 1], [1]`."""
+        lengths = self.lengths + 1
+        added = self.added + len(lengths)
+        if self.values is None:
+            return dataclasses.replace(self, lengths=lengths, added=added)
+        values = np.empty(len(self.values) + len(lengths), self.values.dtype)
+        is_end = np.zeros(len(values), bool)
+        is_end[np.cumsum(lengths) - 1] = True
+        values[is_end] = entry
+        values[~is_end] = self.values
+        return dataclasses.replace(self, lengths=lengths, values=values, added=added)
+
+    def _kept(self, count: int, *, from_end: bool) -> TokenColumn:
+        lengths = np.minimum(self.lengths, count)
+        cut = int(self.lengths.sum() - lengths.sum())
+        if not cut:
+            return self
+        values = self.values
+        if values is not None:
+            starts = np.cumsum(self.lengths) - self.lengths
+            values = values[ranges(starts + (self.lengths - lengths if from_end else 0), lengths)]
+        return dataclasses.replace(self, lengths=lengths, values=values, truncated=self.truncated + cut)
+
 
 OutputFeatures = Mapping[str, Feature]
 Columns = Mapping[str, TokenColumn]
@@ -64,3 +126,76 @@ def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]],
         return preprocessor
 
     return decorate
+
+
+@with_column_form(trim_features)
+@with_python_form(python_forms.trim_features)
+def trim_dataset(
+    dataset: Any, sequence_length: Mapping[str, Any] | None, output_features: Mapping[str, Feature]
+) -> Any:
+    """Cuts every output feature to its length in `sequence_length`.
+
+    `{"targets": [5, 6, 7], "extra": [1, 2, 3]}` with `{"targets": 2}` → `{"targets": [5, 6], "extra": [1, 2, 3]}`.
+
+    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features that
+    are not in
+    `output_features`, have no length, or are scalars stay as they are.
+    """
+    tf = tensorflow("trim_dataset")
+    lengths = {
+        name: length
+        for name, length in (sequence_length or {}).items()
+        if length is not None and name in output_features
+    }
+    if not lengths:
+        return dataset
+
+    def trim(example: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: trim_tensor(value, lengths.get(name)) for name, value in example.items()}
+
+    return dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def trim_and_pad_dataset(dataset: Any, feature_lengths: Mapping[str, Any]) -> Any:
+    """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
+
+    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features
+    without a length
+    stay as they are. The static shapes of the result are known, so it can be batched.
+    """
+    tf = tensorflow("trim_and_pad_dataset")
+
+    def pad(example: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: pad_tensor(value, feature_lengths.get(name)) for name, value in example.items()}
+
+    return dataset.map(pad, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def trim_tensor(value: Any, length: Any) -> Any:
+    """The first `length` entries of the first axis, or of each axis for a list of lengths."""
+    rank = value.shape.rank
+    if length is None or rank == 0:
+        return value
+    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
+    return value[tuple(slice(None, axis_length) for axis_length in lengths)]
+
+
+def pad_tensor(value: Any, length: Any) -> Any:
+    """`trim_tensor`, then padding behind each axis up to its length."""
+    tf = tensorflow("trim_and_pad_dataset")
+    if length is None or value.shape.rank == 0:
+        return value
+    if isinstance(value, tf.RaggedTensor):
+        value = value.to_tensor()
+    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
+    lengths += [None] * (value.shape.rank - len(lengths))
+    static = [
+        axis if axis_length is None else axis_length for axis, axis_length in zip(value.shape, lengths, strict=True)
+    ]
+    value = trim_tensor(value, lengths)
+    actual = tf.shape(value)
+    missing = [0 if axis_length is None else axis_length - actual[axis] for axis, axis_length in enumerate(lengths)]
+    fill = "" if value.dtype == tf.string else tf.zeros((), value.dtype)
+    padded = tf.pad(value, [[0, amount] for amount in missing], constant_values=fill)
+    padded.set_shape(static)
+    return padded

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import UnknownNameError
-from beam_pipes.tasks.caches.fingerprints import part_name
+from beam_pipes.tasks.caches.task_cache import part_name
 from beam_pipes.tasks.in_python.examples import normalised
 from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.python_forms import trim_features

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo, checked_name
+from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo, checked_name
 from beam_pipes.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -358,7 +357,7 @@ class Mixture(DatasetProviderBase):
         from beam_pipes.tasks.in_python.task_examples import iterate_examples
         from beam_pipes.tasks.in_tensorflow.mixture_dataset import own_examples, take_turns
         from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
-        from beam_pipes.tasks.mixing_schedule import exact_rates
+        from beam_pipes.tasks.mixing import exact_rates
 
         policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
         kept = self.output_features

@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.tasks import column_forms, python_forms
-from beam_pipes.tasks.column_forms import with_column_form
-from beam_pipes.tasks.feature_steps import (
+from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
+from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset, map_parallelism, tensorflow
+from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
     check_is_sequence,
     eos_of,
     length_before_eos,
     tokenize_features,
+    with_python_form,
 )
-from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.in_tensorflow.concurrency import map_parallelism
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
-from beam_pipes.tasks.python_step import with_python_form
-from beam_pipes.tasks.trimming import trim_tensor
 
 OutputFeatures = Mapping[str, Feature]
 SequenceLength = Mapping[str, Any]

@@ -1,4 +1,11 @@
-"""What tasks, mixtures and sources have in common: features, splits, a dataset."""
+"""The name of an element type, told without importing TensorFlow.
+
+Features: what a task promises about each field of its examples.
+
+What tasks need of a feature converter; the converters themselves live in `beam_pipes.transforms.converters`.
+
+What tasks, mixtures and sources have in common: features, splits, a dataset.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,215 @@ import abc
 import dataclasses
 import inspect
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
-from beam_pipes.errors import TaskError
-from beam_pipes.tasks.features import Feature
+import numpy as np
+
+from beam_pipes.errors import TaskError, WrongConverterError
+from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
+
+_ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
+_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+NAMES = _INTEGERS | _FLOATS | {"bool", "string", "complex64", "complex128"}
+
+
+class DType(str):
+    """An element type by its name: `DType("int32") == tf.int32 == np.dtype("int32").name`.
+
+    A string, so that NumPy, JAX and TensorFlow all take it where they take a dtype (`tf.cast(x, feature.dtype)`,
+    `np.zeros(3, feature.dtype)`), and so that declaring a feature imports none of them. Accepts TensorFlow dtypes,
+    NumPy dtypes and scalar types, Python's `int, float, bool, str, bytes`, and names. `tf.string`, `str`, `bytes`
+    and object arrays are all `string`.
+
+    Raises:
+        TaskError: the type is unknown.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, dtype: Any) -> DType:
+        return super().__new__(cls, _name_of(dtype))
+
+    @property
+    def name(self) -> str:
+        return str.__str__(self)
+
+    @property
+    def is_integer(self) -> bool:
+        return self in _INTEGERS
+
+    @property
+    def is_floating(self) -> bool:
+        return self in _FLOATS
+
+    @property
+    def is_bool(self) -> bool:
+        return self == "bool"
+
+    @property
+    def is_string(self) -> bool:
+        return self == "string"
+
+    @property
+    def as_numpy_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (of TensorFlow or JAX)."""
+        if self.is_string:
+            return np.dtype(object)
+        if self == "bfloat16":
+            from ml_dtypes import bfloat16
+
+            dtype: np.dtype[Any] = np.dtype(bfloat16)
+            return dtype
+        return np.dtype(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (DType, (self.name,))
+
+
+def _name_of(dtype: Any) -> str:
+    if isinstance(dtype, type) and dtype in (bool, int, float, str, bytes):
+        name = {bool: "bool", int: "int32", float: "float32"}.get(dtype, "string")
+    elif isinstance(dtype, str):
+        name = dtype.__str__()
+    elif isinstance(getattr(dtype, "name", None), str):  # np.dtype, tf.DType, torch-like and jnp dtypes
+        name = dtype.name
+    else:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            name = repr(dtype)
+    name = _ALIASES.get(name, name)
+    if name.startswith(("str", "bytes")):
+        name = "string"
+    if name not in NAMES:
+        raise TaskError(f"unknown feature dtype {name!r}; choose one of: {', '.join(sorted(NAMES))}", dtype=name)
+    return name
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One output field of a task: its vocabulary, EOS, presence, element type and rank.
+
+    `Feature(ByteVocabulary(), dtype=tf.int32)` promises a rank-1 int32 array. The promise is checked after the last
+    preprocessor; it transforms nothing by itself.
+
+    Attributes:
+        vocabulary: encodes and decodes the field.
+        add_eos: `append_eos` ends the field with `vocabulary.eos_id`.
+        required: the field must be there after preprocessing; an optional one may be missing.
+        dtype: element type, given as a TensorFlow or NumPy dtype or a name; kept as a `DType`, which equals
+        all of them.
+        rank: number of dimensions; 0 is a scalar.
+
+    Raises:
+        TaskError: dtype or rank is not valid.
+    """
+
+    vocabulary: Vocabulary
+    add_eos: bool = True
+    required: bool = True
+    dtype: DType = DType("int32")
+    rank: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", DType(self.dtype))
+        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 0:
+            raise TaskError(f"a feature's rank is a number of dimensions, 0 or more, got {self.rank!r}", rank=self.rank)
+
+    def __hash__(self) -> int:
+        return hash((self.add_eos, self.required, str(self.dtype), self.rank))
+
+
+def _no_vocabulary() -> Vocabulary:
+    return PassThroughVocabulary(size=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuousFeature(Feature):
+    """A feature of numbers rather than tokens (audio frames, embeddings): no vocabulary and no EOS by default."""
+
+    vocabulary: Vocabulary = dataclasses.field(default_factory=_no_vocabulary)
+    add_eos: bool = False
+
+    __hash__ = Feature.__hash__
+
+
+@dataclasses.dataclass(frozen=True)
+class PassThroughFeature(Feature):
+    """A field that is carried along and checked (dtype, rank), never tokenized, and never given an EOS."""
+
+    vocabulary: Vocabulary = dataclasses.field(default_factory=_no_vocabulary)
+    add_eos: bool = False
+
+    __hash__ = Feature.__hash__
+
+
+OutputFeatures = dict[str, Feature]
+
+
+def feature_from(value: Any) -> Feature:
+    """The value itself when it is a `Feature`.
+
+    Raises:
+        TaskError: it is something else (a vocabulary passed without `Feature(...)` around it is the usual slip).
+    """
+    if isinstance(value, Feature):
+        return value
+    hint = "; wrap the vocabulary: Feature(vocabulary)" if isinstance(value, Vocabulary) else ""
+    raise TaskError(f"output_features maps names to Feature objects, got {value!r}{hint}", value=value)
+
+
+class RowConverter(Protocol):
+    """A converter as a loader of cached tasks uses it.
+
+    `beam_pipes.transforms.converters.FeatureConverter` describes each name.
+    """
+
+    @property
+    def pack(self) -> bool: ...
+
+    @property
+    def apply_length_check(self) -> bool: ...
+
+    @property
+    def adds_segments(self) -> bool: ...
+
+    def for_lengths(self, task_feature_lengths: Mapping[str, Any]) -> RowConverter: ...
+
+    def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
+
+    def planned_split(self, split: Any) -> Any: ...
+
+    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]: ...
+
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
+
+
+def check_converter(converter: Any) -> None:
+    """Raises `WrongConverterError` for what is no feature converter."""
+    if not callable(converter) or not hasattr(converter, "get_model_feature_lengths"):
+        raise WrongConverterError(
+            f"feature_converter should be an instance of FeatureConverter. Got {converter!r}", found=converter
+        )
+
+
+def row_converter(converter: Any, task_feature_lengths: Mapping[str, Any]) -> RowConverter:
+    """The converter that makes model features of rows of these task features.
+
+    Raises `WrongConverterError` for what is no feature converter, or one that only knows tf.data.
+    """
+    check_converter(converter)
+    if not hasattr(converter, "for_lengths"):
+        raise WrongConverterError(
+            "a loader needs a feature converter that converts rows, a "
+            "beam_pipes.transforms.converters.FeatureConverter; got "
+            f"{converter!r}, which takes a tf.data.Dataset: pass it to get_dataset(..., use_cached=True)",
+            found=converter,
+        )
+    return cast("RowConverter", converter.for_lengths(task_feature_lengths))
+
 
 SequenceLength = Mapping[str, Any]
 

@@ -1,22 +1,22 @@
-"""The library's preprocessors over Python examples: the same results as their tf.data forms, without TensorFlow."""
+"""The library's preprocessors over Python examples: the same results as their tf.data forms, without TensorFlow.
+
+Preprocessors in plain Python, one example at a time.
+
+What the library's preprocessors do feature by feature, whatever holds the values: tensors, arrays or columns.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.feature_steps import (
-    append_eos_to_features,
-    check_is_sequence,
-    eos_of,
-    length_before_eos,
-    tokenize_features,
-)
-from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.signatures import function_name, parameters
 
 OutputFeatures = Mapping[str, Feature]
 Example = Mapping[str, Any]
@@ -136,3 +136,124 @@ def preprocess_tensorflow_examples(example: Example, inputs_format: str, targets
 
 def _as_bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+class PythonMap:
+    """A Python function of one example as a preprocessor. Made by `python_map`."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.takes_generator = "rng" in parameters(fn)
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, example: Any, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, on one example."""
+        return self.fn(example, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"python_map({function_name(self.fn)})"
+
+
+def python_map(fn: Callable[..., Any]) -> PythonMap:
+    """Makes a Python function of one example a preprocessor: no TensorFlow, any library, native speed offline.
+
+    ```
+    @python_map
+    def split_sentences(example):
+        return [{"targets": sentence} for sentence in example["text"].split(". ")]
+    ```
+
+    The function takes an example (NumPy arrays, `bytes` for strings, numbers) and returns an example, a list of
+    examples, or None to drop it. It may have the arguments `output_features` and `sequence_length`, which are injected,
+    and `rng`, a NumPy generator keyed by seed and example. Lists and Python numbers take the dtype of the output
+    feature of their name.
+    """
+    return PythonMap(fn)
+
+
+def with_python_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a tf.data preprocessor a second form, a Python function of one example that means the same."""
+
+    def decorate(preprocessor: Callable[..., Any]) -> Callable[..., Any]:
+        preprocessor.__dict__["python_form"] = form
+        return preprocessor
+
+    return decorate
+
+
+Value = TypeVar("Value")
+
+
+def tokenize_features(
+    example: Mapping[str, Any],
+    output_features: OutputFeatures,
+    copy_pretokenized: bool,
+    encode: Callable[[str, Feature, Any], Any],
+) -> dict[str, Any]:
+    """Output features encoded by `encode(name, feature, value)`, others as they are; the text as `_pretokenized`."""
+    result: dict[str, Any] = {}
+    for name, value in example.items():
+        feature = output_features.get(name)
+        if feature is None:
+            result.setdefault(name, value)
+            continue
+        if copy_pretokenized:
+            result[f"{name}_pretokenized"] = value
+        result[name] = encode(name, feature, value)
+    return result
+
+
+def append_eos_to_features(
+    example: Mapping[str, Value],
+    output_features: OutputFeatures,
+    sequence_length: Mapping[str, Any] | None,
+    *,
+    trim: Callable[[Value, Any], Value],
+    append: Callable[[str, Value, int], Value],
+) -> dict[str, Value]:
+    """EOS behind every output feature with `add_eos`: `append(name, value, eos)`.
+
+    A feature with a length is cut before, by `trim(value, length)`, so that EOS fits.
+    """
+    result = dict(example)
+    for name, value in example.items():
+        feature = output_features.get(name)
+        if feature is None or not feature.add_eos:
+            continue
+        length = (sequence_length or {}).get(name)
+        if length is not None:
+            value = trim(value, length)
+        result[name] = append(name, value, eos_of(name, feature))
+    return result
+
+
+def length_before_eos(length: Any, rank: int) -> list[int | None]:
+    """The lengths of the axes that leave room for one EOS on the last: `2` → `[1]`, `2` at rank 2 → `[None, 1]`."""
+    lengths = list(length) if isinstance(length, (list, tuple)) else [*[None] * (rank - 1), length]
+    last = lengths[-1]
+    return [*lengths[:-1], None if last is None else max(last - 1, 0)]
+
+
+def eos_of(name: str, feature: Feature) -> int:
+    """EOS id of a feature.
+
+    Raises:
+        TaskError: its vocabulary has none.
+    """
+    eos = feature.vocabulary.eos_id
+    if eos is None:
+        raise TaskError(
+            f"feature '{name}' has add_eos=True, but its vocabulary has no EOS: {feature.vocabulary!r}. Give it one, "
+            "or declare the feature with add_eos=False",
+            feature=name,
+        )
+    return int(eos)
+
+
+def check_is_sequence(name: str, rank: int | None) -> None:
+    """Raises `TaskError` for a scalar, which no EOS can stand behind."""
+    if rank == 0:
+        raise TaskError(
+            f"EOS is appended to a sequence, but feature '{name}' is a scalar; declare it with add_eos=False",
+            feature=name,
+        )

@@ -1,14 +1,46 @@
-"""What a function takes, and what it is called."""
+"""Nested dicts as flat ones, and back.
+
+What a function takes, and what it is called.
+
+Metric functions sorted by what they take: predictions, scores, or predictions with auxiliary values.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
+
+DELIMITER = "/"
+
+
+def flatten_dict(nested_dct: Mapping[str, Any], delimiter: str = DELIMITER) -> dict[str, Any]:
+    """`{"a": {"b": 1}, "c": 2}` → `{"a/b": 1, "c": 2}`."""
+    flat: dict[str, Any] = {}
+    for name, value in nested_dct.items():
+        if isinstance(value, Mapping):
+            inner = flatten_dict(value, delimiter)
+            flat.update({f"{name}{delimiter}{rest}": leaf for rest, leaf in inner.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def unflatten_dict(dct: Mapping[str, Any], delimiter: str = DELIMITER) -> dict[str, Any]:
+    """`{"a/b": 1, "c": 2}` → `{"a": {"b": 1}, "c": 2}`."""
+    nested: dict[str, Any] = {}
+    for name, value in dct.items():
+        *path, leaf = name.split(delimiter)
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[leaf] = value
+    return nested
+
 
 INJECTED = ("output_features", "sequence_length")
 
@@ -96,3 +128,34 @@ def validate_args(function: Callable[..., Any], expected: Sequence[str]) -> None
         raise TaskError(
             f"'{function_name(function)}' may only have positional args {expected}, got: {needed}", expected=expected
         )
+
+
+MetricFn = Callable[..., Any]
+
+#: kind → the names of the arguments that a metric function of this kind takes by position.
+SIGNATURES = {
+    "predict": ("targets", "predictions"),
+    "score": ("targets", "scores"),
+    "predict_with_aux": ("targets", "predictions", "aux_values"),
+}
+
+
+def metric_kind(metric_fn: MetricFn) -> str:
+    """`predict`, `score` or `predict_with_aux`, by the names of the function's arguments.
+
+    Raises:
+        TaskError: they are others.
+    """
+    arguments = tuple(required_positional(metric_fn))
+    for kind, signature in SIGNATURES.items():
+        if arguments == signature:
+            return kind
+    raise TaskError(
+        "Metric functions must have positional arguments matching either ('targets', 'scores'), "
+        f"('targets', 'predictions') or ('targets', 'predictions', 'aux_values'). Got: {arguments}",
+        arguments=arguments,
+    )
+
+
+def metrics_of_kind(metric_fns: Sequence[MetricFn], kind: str) -> list[MetricFn]:
+    return [metric_fn for metric_fn in metric_fns if metric_kind(metric_fn) == kind]

@@ -2,6 +2,8 @@
 
 A dataset function has the first form. A `python_map` function and a typed pipeline have the second. The library's own
 preprocessors have both.
+
+The cut between what is cached and what runs at load time.
 """
 
 from __future__ import annotations
@@ -12,15 +14,14 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_pipes.engine.record_context import RecordContext, set_context
+from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
-from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
-from beam_pipes.tasks.python_step import PythonMap
+from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
-from beam_pipes.tasks.token_column import TokenColumn
 
 BoundStep = Callable[[Any, int], Iterable[Any]]
 
@@ -282,3 +283,30 @@ def _take_one(iterator: Iterator[Any]) -> list[Any]:
     for example in iterator:
         return [example]
     return []
+
+
+class CacheDatasetPlaceholder:
+    """A step that marks the cut: steps before it are done once, offline; steps after it every time the data is read.
+
+    Args:
+        required: `get_dataset` refuses `use_cached=False`.
+        file_shuffle_buffer_size: size of the buffer that shuffles the files of the cache; None shuffles all of them.
+    """
+
+    def __init__(self, required: bool = False, file_shuffle_buffer_size: int | None = None) -> None:
+        self._required = required
+        self._file_shuffle_buffer_size = file_shuffle_buffer_size
+
+    @property
+    def required(self) -> bool:
+        return self._required
+
+    @property
+    def file_shuffle_buffer_size(self) -> int | None:
+        return self._file_shuffle_buffer_size
+
+    def __call__(self, dataset: Any) -> Any:
+        raise TaskError("`CacheDatasetPlaceholder` should never be called: it marks a place, it is no preprocessor")
+
+    def __repr__(self) -> str:
+        return f"CacheDatasetPlaceholder(required={self._required})"

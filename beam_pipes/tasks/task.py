@@ -7,13 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
-from beam_pipes.tasks.features import Feature, feature_from
-from beam_pipes.tasks.in_tensorflow.learned_transform import apply_learned
-from beam_pipes.tasks.metric_functions import metric_kind, metrics_of_kind
-from beam_pipes.tasks.provider import DatasetProviderBase, SequenceLength, ShardInfo, SourceInfo, checked_name
+from beam_pipes.tasks.in_tensorflow.dataset_map import apply_learned
+from beam_pipes.tasks.provider import (
+    DatasetProviderBase,
+    Feature,
+    SequenceLength,
+    ShardInfo,
+    SourceInfo,
+    checked_name,
+    feature_from,
+)
 from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.steps import Step, StepContext, run_over_dataset
+from beam_pipes.tasks.signatures import metric_kind, metrics_of_kind
+from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
 
 SHUFFLE_BUFFER_SIZE = 1000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from beam_pipes.telemetry.diagnosis import LoaderDiagnosis as LoaderDiagnosis
 from beam_pipes.telemetry.diagnosis import diagnose_loader as diagnose_loader
-from beam_pipes.telemetry.prometheus import PrometheusCollector as PrometheusCollector
+from beam_pipes.telemetry.sinks import PrometheusCollector as PrometheusCollector
+from beam_pipes.telemetry.sinks import TensorBoardWriter as TensorBoardWriter
 from beam_pipes.telemetry.telemetry import Telemetry as Telemetry
-from beam_pipes.telemetry.tensor_board import TensorBoardWriter as TensorBoardWriter
-from beam_pipes.telemetry.totals import Totals as Totals
+from beam_pipes.telemetry.telemetry import Totals as Totals

@@ -16,6 +16,6 @@ from __future__ import annotations
 from beam_pipes.testing.check import assert_robust as assert_robust
 from beam_pipes.testing.check import check_declaration as check_declaration
 from beam_pipes.testing.trial_process import trial_processes as trial_processes
-from beam_pipes.testing.verdict import KINDS as KINDS
-from beam_pipes.testing.verdict import Finding as Finding
-from beam_pipes.testing.verdict import Verdict as Verdict
+from beam_pipes.testing.values import KINDS as KINDS
+from beam_pipes.testing.values import Finding as Finding
+from beam_pipes.testing.values import Verdict as Verdict

@@ -9,21 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.reference import DeclarationHandle, as_declaration, load_declaration
-from beam_pipes.cache.kill_points import ANALYSIS_LABELS, LABELS, VARIABLE
+from beam_pipes.building.declaration import Declaration, DeclarationHandle, as_declaration, load_declaration
+from beam_pipes.cache.locks import ANALYSIS_LABELS, LABELS, VARIABLE
 from beam_pipes.errors import DeclarationError
-from beam_pipes.testing.portable import portability
-from beam_pipes.testing.sample import Sample, SampledHandle, first_difference, take_sample
-from beam_pipes.testing.sampled_build import BuildOrder, analyse_sample, snapshot_difference
+from beam_pipes.testing.sample import (
+    BuildOrder,
+    Sample,
+    SampledHandle,
+    analyse_sample,
+    first_difference,
+    snapshot_difference,
+    take_sample,
+)
 from beam_pipes.testing.stage_trials import finding_words
 from beam_pipes.testing.surroundings import FACTORS
 from beam_pipes.testing.trial_process import Ended, TrialProcesses, trial_processes
-from beam_pipes.testing.trials import Elsewhere, ElsewhereOrder, TrialOrder, TrialReport, run_trials
-from beam_pipes.testing.values import brief_value
-from beam_pipes.testing.verdict import Finding, Verdict
+from beam_pipes.testing.trials import Elsewhere, ElsewhereOrder, TrialOrder, TrialReport, portability, run_trials
+from beam_pipes.testing.values import Finding, Verdict, brief_value
 
-# Two of the steps at which a build may die; `beam_pipes.cache.kill_points.LABELS` has them all.
+# Two of the steps at which a build may die; `beam_pipes.cache.locks.LABELS` has them all.
 KILL_AT = ("shard/renamed", "publish/snapshot-manifest-written")
 
 # What makes comparisons between processes pointless: the stage differs within one already.
@@ -64,7 +68,7 @@ def check_declaration(
             whole input once, as every plan does. 256 find what shows in one record of a hundred with 92 %.
         batch_sizes: sizes tried for stages with `transform_batch`; all records at once are tried too.
         kill_at: steps at which a build of the sample is killed, one after the other, before it is let finish: labels
-            of `beam_pipes.cache.kill_points`, with `#n` for the n-th visit.
+            of `beam_pipes.cache.locks`, with `#n` for the n-th visit.
         beam: build the sample on Beam's `BundleBasedDirectRunner` too, which retries bundles, with a failure in each
             stage. Takes Beam's import more, about 3 s.
         timeout_secs: how long each process may take; one that takes longer is a finding that says where it was.

@@ -8,9 +8,9 @@ from typing import Any
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.engine.account import UnitAccount
-from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import UnitRunner
 from beam_pipes.engine.graph import Ref, Unit
+from beam_pipes.engine.records import Batch
 from beam_pipes.testing.values import Frozen, brief_value, value_digest
 
 # For each record, what every output that a unit reads has given for it.

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from beam_pipes.engine.account import UnitAccount
-from beam_pipes.engine.statistic import Statistic, from_json, to_json
+from beam_pipes.engine.statistics import Statistic, from_json, to_json
 from beam_pipes.testing.causes import Cause, State, cause_of
 from beam_pipes.testing.one_unit import OneUnit, Outcome, Run, differing
-from beam_pipes.testing.values import Frozen, brief_value, lazy_part, nearly_equal
-from beam_pipes.testing.verdict import Finding
+from beam_pipes.testing.values import Finding, Frozen, brief_value, lazy_part, nearly_equal
 
 KEYED = "Draw from self.rng(), which is keyed by record and stage"
 

@@ -248,13 +248,13 @@ def _call(order: Mapping[str, Any]) -> None:
 
     import numpy as np
 
-    from beam_pipes.cache import kill_points
+    from beam_pipes.cache import locks as kill_points
 
     random.seed()  # as in a fresh process: forks share what was seeded before
     np.random.seed()
     kill_points.arm(os.environ.get(kill_points.VARIABLE, ""))
     if order["clock"]:
-        from beam_pipes.testing.other_clock import shift_clock
+        from beam_pipes.testing.surroundings import shift_clock
 
         shift_clock()
     directory = Path(order["directory"])

@@ -11,7 +11,7 @@ Learning needs Beam and tensorflow-transform; applying needs TensorFlow alone.
 
 from __future__ import annotations
 
-from beam_pipes.tft.apply_transform_fn import ApplyTransformFn as ApplyTransformFn
 from beam_pipes.tft.raw_features import RawFeatures as RawFeatures
+from beam_pipes.tft.transform_fn import ApplyTransformFn as ApplyTransformFn
 from beam_pipes.tft.transform_fn import TransformFn as TransformFn
 from beam_pipes.tft.transform_function import TransformFunction as TransformFunction

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
-from beam_pipes.engine.counter import Counter as Counter
-from beam_pipes.engine.histogram import Histogram as Histogram
-from beam_pipes.engine.maximum import Maximum as Maximum
-from beam_pipes.engine.statistic import Statistic as Statistic
-from beam_pipes.engine.statistic import log_statistics_list as log_statistics_list
-from beam_pipes.engine.statistic import merge_statistics as merge_statistics
+from beam_pipes.engine.statistics import Counter as Counter
+from beam_pipes.engine.statistics import Histogram as Histogram
+from beam_pipes.engine.statistics import Maximum as Maximum
+from beam_pipes.engine.statistics import Statistic as Statistic
+from beam_pipes.engine.statistics import log_statistics_list as log_statistics_list
+from beam_pipes.engine.statistics import merge_statistics as merge_statistics
 from beam_pipes.errors import BadInputOrOutputException as BadInputOrOutputException
 from beam_pipes.errors import BadTopologyException as BadTopologyException
 from beam_pipes.errors import DuplicateNameException as DuplicateNameException
@@ -33,11 +33,11 @@ from beam_pipes.errors import UnknownKeyException as UnknownKeyException
 from beam_pipes.typed.dag import DAGPipeline as DAGPipeline
 from beam_pipes.typed.dag import Input as Input
 from beam_pipes.typed.dag import Output as Output
-from beam_pipes.typed.iterators import file_iterator as file_iterator
-from beam_pipes.typed.iterators import tf_record_iterator as tf_record_iterator
-from beam_pipes.typed.key import Key as Key
+from beam_pipes.typed.pipeline import Key as Key
 from beam_pipes.typed.pipeline import Pipeline as Pipeline
+from beam_pipes.typed.pipeline import make_sequence_example as make_sequence_example
 from beam_pipes.typed.random_partition import RandomPartition as RandomPartition
+from beam_pipes.typed.run_serial import file_iterator as file_iterator
 from beam_pipes.typed.run_serial import load_pipeline as load_pipeline
 from beam_pipes.typed.run_serial import run_pipeline_serial as run_pipeline_serial
-from beam_pipes.typed.sequence_example import make_sequence_example as make_sequence_example
+from beam_pipes.typed.run_serial import tf_record_iterator as tf_record_iterator

@@ -11,11 +11,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.engine.batch import Batch, OneRecord
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.engine.graph import Graph, Join, Ref, Unit
-from beam_pipes.engine.record_context import current_context
-from beam_pipes.engine.signature import Signature, check_signature, describe, mismatch
+from beam_pipes.engine.graph import Graph, Join, Ref, Signature, Unit, check_signature, describe, mismatch
+from beam_pipes.engine.records import Batch, OneRecord, current_context
 from beam_pipes.errors import (
     BadInputOrOutputException,
     BadTopologyException,
@@ -25,8 +23,7 @@ from beam_pipes.errors import (
     NotConnectedException,
     TypeMismatchException,
 )
-from beam_pipes.typed.key import Key
-from beam_pipes.typed.pipeline import Pipeline, signature_of
+from beam_pipes.typed.pipeline import Key, Pipeline, signature_of
 
 
 class Input:

@@ -1,4 +1,9 @@
-"""`Pipeline`: a typed step from one input to a list of outputs (or a dict of lists)."""
+"""`Pipeline`: a typed step from one input to a list of outputs (or a dict of lists).
+
+One named output of a pipeline whose output is a dict.
+
+`make_sequence_example`: inputs and labels of a sequence model as one proto.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,21 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Number
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
-from beam_pipes.engine.record_context import RecordContext, current_context, set_context
-from beam_pipes.engine.signature import Signature, check_signature
-from beam_pipes.engine.statistic import Statistic, checked_statistics
-from beam_pipes.errors import InvalidTypeSignatureException
+from beam_pipes.cache import messages
+from beam_pipes.engine.graph import Signature, check_signature, describe
+from beam_pipes.engine.records import RecordContext, current_context, set_context
+from beam_pipes.engine.statistics import Statistic, checked_statistics
+from beam_pipes.errors import InvalidDAGException, InvalidTypeSignatureException, UnknownKeyException
 
 if TYPE_CHECKING:
     from beam_pipes.engine.execute import OnError
-    from beam_pipes.typed.key import Key
 
 
 class Pipeline(abc.ABC):
@@ -151,7 +157,7 @@ class Pipeline(abc.ABC):
 
     def __getitem__(self, key: str) -> Key:
         """One output of a pipeline with a dict output, to connect in a DAG: `partition['train']`."""
-        from beam_pipes.typed.key import Key
+        pass
 
         return Key(self, key)
 
@@ -222,3 +228,53 @@ def signature_of(pipeline: Pipeline, attribute: str) -> Signature:
         )
     check_signature(signature, where=where)
     return signature  # type: ignore[no-any-return]
+
+
+class Key:
+    """`Key(partition, 'train')`, usually written `partition['train']`: a dependency on a single output."""
+
+    def __init__(self, unit: Pipeline, key: str) -> None:
+        if not isinstance(unit, Pipeline):
+            raise InvalidDAGException(f"Key expects a Pipeline, got {type(unit).__name__}: {unit!r}.")
+        output_type = signature_of(unit, "output_type")
+        if not isinstance(output_type, Mapping):
+            raise UnknownKeyException(
+                f"{unit.name!r}[{key!r}]: the output of {unit.name!r} is {describe(output_type)}, which has no keys. "
+                "Use the pipeline itself as the dependency.",
+                stage=unit.name,
+            )
+        if key not in output_type:
+            raise UnknownKeyException(
+                f"{unit.name!r}[{key!r}]: no such output; choose one of {sorted(output_type)}.", stage=unit.name
+            )
+        self.unit = unit
+        self.key = key
+        self.output_type: type = output_type[key]
+
+    def __repr__(self) -> str:
+        return f"{self.unit.name}[{self.key!r}]"
+
+
+def make_sequence_example(
+    inputs: Iterable[Sequence[float]], labels: Iterable[int | Sequence[int]]
+) -> messages.SequenceExample:
+    """A `SequenceExample` with the feature lists `inputs` (float, one vector a step) and `labels` (int64, one a step,
+    or several).
+
+    The message is wire-compatible with `tf.train.SequenceExample` and needs no TensorFlow.
+
+        make_sequence_example([[0.0, 1.0], [1.0, 0.0]], [1, 0])
+          → feature_lists {inputs: [[0, 1], [1, 0]], labels: [[1], [0]]}
+
+    Source: Magenta, `make_sequence_example`.
+    """
+    example = messages.SequenceExample()
+    lists = example.feature_lists.feature_list
+    features = lists["inputs"].feature  # naming a list creates it: an empty one is there too
+    for vector in inputs:
+        features.add().float_list.value.extend(map(float, vector))
+    features = lists["labels"].feature
+    for label in labels:
+        steps: Any = [label] if isinstance(label, Number) else label
+        features.add().int64_list.value.extend(map(int, steps))
+    return example

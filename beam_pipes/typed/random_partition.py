@@ -8,9 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_pipes.engine.counter import Counter
-from beam_pipes.engine.signature import brief
-from beam_pipes.engine.statistic import plain_number
+from beam_pipes.engine.graph import brief
+from beam_pipes.engine.statistics import Counter, plain_number
 from beam_pipes.errors import DeclarationError
 from beam_pipes.typed.pipeline import Pipeline
 

@@ -1,4 +1,7 @@
-"""Runs a pipeline over an iterator in this process: `run_pipeline_serial` to files, `load_pipeline` to memory."""
+"""Runs a pipeline over an iterator in this process: `run_pipeline_serial` to files, `load_pipeline` to memory.
+
+Iterators over input data: files of a directory, records of a TFRecord file.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache.framing import RecordWriter
+from beam_pipes.cache.framing import RecordWriter, read_records
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.batch import Batch, OneRecord
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.engine.graph import graph_of
-from beam_pipes.engine.signature import mismatch
-from beam_pipes.engine.statistic import Statistic
-from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.engine.graph import graph_of, mismatch
+from beam_pipes.engine.records import Batch, OneRecord
+from beam_pipes.engine.statistics import Statistic
+from beam_pipes.errors import DeclarationError, SourceError, TypeMismatchException
 from beam_pipes.typed.pipeline import Pipeline
 
 
@@ -122,3 +124,43 @@ def _run(pipeline: Pipeline, inputs: Iterable[Any], account: Account) -> Iterato
         for name, column in runner.outputs(batch).items():
             for output in column[0]:
                 yield name, output
+
+
+def file_iterator(
+    root_dir: str | os.PathLike[str], extension: str | None = None, recurse: bool = True
+) -> Iterator[bytes]:
+    """Yields the raw bytes of each file under `root_dir`, in sorted order of their paths.
+
+    `extension` keeps only files that end in it, with or without its dot, in upper or lower case: `mid` and `.MID` both
+    take `a.mid` and `B.MID`. `recurse=False` stays in `root_dir` itself.
+    Raises `SourceError` where `root_dir` is not a directory.
+    """
+    root = Path(root_dir)
+    if not root.is_dir():
+        raise SourceError(
+            f"file_iterator expects a directory, and {str(root)!r} is none. Check root_dir.", path=str(root)
+        )
+    suffix = "." + extension.lstrip(".").lower() if extension else ""
+    names = root.rglob("*") if recurse else root.glob("*")
+    for path in sorted(names, key=lambda path: path.relative_to(root).parts):
+        if path.is_file() and path.name.lower().endswith(suffix):
+            yield path.read_bytes()
+
+
+def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: Any) -> Iterator[Any]:
+    """Yields the records of a TFRecord file as messages of the class `proto`.
+
+    Raises `CorruptRecordError`, with file and offset, where a length or a checksum is wrong, and `SourceError` where a
+    record is no such message.
+    """
+    for position, record in enumerate(read_records(tfrecord_file)):
+        try:
+            message = proto.FromString(record)
+        except DecodeError as error:
+            raise SourceError(
+                f"record {position} of {os.fspath(tfrecord_file)} should be a {proto.__name__}, but cannot be parsed "
+                f"as one: {error}. Pass the message class that the file was written with.",
+                path=os.fspath(tfrecord_file),
+                position=position,
+            ) from error
+        yield message

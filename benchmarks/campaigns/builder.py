@@ -145,7 +145,7 @@ def _wait(pid: int, order: Mapping[str, Any], started: float) -> int:
 
 
 def _child(order: Mapping[str, Any], words: int) -> None:
-    from beam_pipes.cache import kill_points
+    from beam_pipes.cache import locks as kill_points
     from beam_pipes.runners.build import build
     from beam_pipes.runners.options import LocalOptions
 

@@ -141,7 +141,7 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
         with Stage(loader, 2, name="host").map(lambda batch: batch, 2, name="device") as stage:
             yield from stage
     else:
-        from beam_pipes.map_style.loader import DataLoader
+        from beam_pipes.map_style import DataLoader
 
         kind = "process" if way == "map-style processes" else "thread"
         examples = random_access(split)

@@ -7,29 +7,22 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from beam_pipes.building.workers.user_exit import exit_as_error
-from beam_pipes.runners.commands.build import build_command
-from beam_pipes.runners.commands.chaos import chaos_command
-from beam_pipes.runners.commands.dead import dead_command
-from beam_pipes.runners.commands.diff import diff_command
-from beam_pipes.runners.commands.doctor import doctor_command
-from beam_pipes.runners.commands.doctor_loader import doctor_loader_command
-from beam_pipes.runners.commands.duplicates import duplicates_command
-from beam_pipes.runners.commands.export import export_command
-from beam_pipes.runners.commands.export_dali_index import export_dali_index_command
-from beam_pipes.runners.commands.gc import gc_command
+from beam_pipes.building.workers.process import exit_as_error
+from beam_pipes.runners.commands.build import build_command, chaos_command
+from beam_pipes.runners.commands.care import (
+    doctor_command,
+    export_command,
+    export_dali_index_command,
+    gc_command,
+    report_command,
+    verify_command,
+)
+from beam_pipes.runners.commands.dead import dead_command, duplicates_command, replay_dead_command
 from beam_pipes.runners.commands.inspect import inspect_command
+from beam_pipes.runners.commands.loading import doctor_loader_command, when_command, who_command
 from beam_pipes.runners.commands.plan import plan_command
-from beam_pipes.runners.commands.replay_dead import replay_dead_command
-from beam_pipes.runners.commands.report import report_command
-from beam_pipes.runners.commands.stats import stats_command
-from beam_pipes.runners.commands.status import status_command
-from beam_pipes.runners.commands.takedown import takedown_command
-from beam_pipes.runners.commands.trace import trace_command
-from beam_pipes.runners.commands.verify import verify_command
-from beam_pipes.runners.commands.when import when_command
-from beam_pipes.runners.commands.who import who_command
-from beam_pipes.runners.commands.why import why_command
+from beam_pipes.runners.commands.records import takedown_command, trace_command, why_command
+from beam_pipes.runners.commands.stats import diff_command, stats_command, status_command
 
 
 class _Commands(TyperGroup):

@@ -1,4 +1,9 @@
-"""`beam-pipes build`."""
+"""`beam-pipes build`.
+
+`beam-pipes chaos`.
+
+The reports that builds write: of one cache, or of the caches of tasks and of all of them together.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,18 @@ from typing import Annotated
 
 import typer
 
-from beam_pipes.building.reference import load_declaration
-from beam_pipes.building.saved_plan import SavedPlan
-from beam_pipes.errors import DeclarationError
+from beam_pipes.building.declaration import Declaration, load_declaration
+from beam_pipes.building.forecast import SavedPlan
+from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.cache.storage import is_remote
+from beam_pipes.errors import BeamPipesError, DeclarationError
+from beam_pipes.report import write_overview, write_report
 from beam_pipes.runners.build import build
-from beam_pipes.runners.cache_tasks import cache_tasks
-from beam_pipes.runners.commands.runner_options import (
+from beam_pipes.runners.cache_tasks import TaskCache, cache_tasks
+from beam_pipes.runners.commands.options import (
+    MODULES_HELP,
     RUNNERS,
+    TASKS_HELP,
     EnvironmentConfig,
     EnvironmentType,
     FlinkJobServerJar,
@@ -23,11 +33,12 @@ from beam_pipes.runners.commands.runner_options import (
     PrismLocation,
     SharedFiles,
     options_for,
+    require_one_of,
+    show_outcome,
 )
-from beam_pipes.runners.commands.tables import account_table, console
-from beam_pipes.runners.commands.task_options import MODULES_HELP, TASKS_HELP, require_one_of
-from beam_pipes.runners.commands.written_reports import TaskReports, show_report, wants_report
+from beam_pipes.runners.commands.stats import account_table, console
 from beam_pipes.runners.progress import KINDS, progress_for
+from beam_pipes.testing import check_declaration
 
 
 def build_command(
@@ -150,3 +161,68 @@ def build_command(
     console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
     if wants_report(report, result.path):
         show_report(result.path, declaration=load_declaration(declaration))
+
+
+def chaos_command(
+    declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
+    max_records: Annotated[int, typer.Option(help="about so many records are tried")] = 256,
+    beam: Annotated[bool, typer.Option("--beam", help="retry bundles on Beam's BundleBasedDirectRunner too")] = False,
+    timeout_secs: Annotated[float, typer.Option(help="how long each process may take")] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Try a declaration on a sample of its input in every way that must change nothing; exits with 1 where one does.
+
+    Example: beam-pipes chaos examples.python_source:declaration
+    """
+    verdict = check_declaration(declaration, max_records=max_records, beam=beam, timeout_secs=timeout_secs)
+    if as_json:
+        console.print_json(strict_json(verdict.to_json()))
+    else:
+        console.print(str(verdict), markup=False)
+    if not verdict.robust:
+        raise typer.Exit(1)
+
+
+def show_report(path: str, *, declaration: Declaration | None = None) -> None:
+    """Writes the report and says where it lies; the cache is published already, so a page that fails only tells so.
+
+    With the declaration examples show their source records; no stage is run for them again.
+    """
+    try:
+        written = write_report(path, declaration=declaration, run_stages=False)
+        console.print(f"What is in it: {written}", markup=False)
+    except (BeamPipesError, OSError) as error:
+        told = f"No report was written: {error}. The cache is published; `beam-pipes report {path}` tries again."
+        console.print(told, markup=False)
+
+
+class TaskReports:
+    """Shows what became of tasks, and writes the report of each that was built; `close` writes the one about all."""
+
+    def __init__(self, path: str, *, report: bool | None) -> None:
+        self._path = path
+        self._report = report
+        self._written = 0
+
+    def show(self, cached: TaskCache) -> None:
+        """One line for one task; behind it where its report lies, if a new snapshot was published."""
+        show_outcome(cached)
+        if cached.result is not None and not cached.result.up_to_date and wants_report(self._report, cached.path):
+            show_report(cached.path)
+            self._written += 1
+
+    def close(self) -> None:
+        """Writes the page about all caches in the directory, where anything was built."""
+        if self._written:
+            try:
+                console.print(f"All of them: {write_overview(self._path)}", markup=False)
+            except (BeamPipesError, OSError) as error:
+                console.print(f"No overview was written: {error}.", markup=False)
+
+
+def wants_report(report: bool | None, path: str) -> bool:
+    """Whether a build writes its report: as asked for, by default where the cache is local.
+
+    On an object store it would fetch whole shards for a few examples.
+    """
+    return not is_remote(path) if report is None else report

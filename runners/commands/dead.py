@@ -1,4 +1,9 @@
-"""`beam-pipes dead`."""
+"""`beam-pipes dead`.
+
+`beam-pipes replay-dead`.
+
+`beam-pipes duplicates`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import base64
 import collections
 import contextlib
 import hashlib
+import itertools
 from collections.abc import Iterator
 from typing import IO, Annotated, Any
 
@@ -13,9 +19,15 @@ import typer
 
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
-from beam_pipes.cache.dead_letters import DeadLetter
-from beam_pipes.cache.output_file import writing_to
-from beam_pipes.runners.commands.tables import console, dead_letters_table
+from beam_pipes.cache.lineage_reader import DeadLetter
+from beam_pipes.cache.writing import writing_to
+from beam_pipes.errors import DeclarationError
+from beam_pipes.runners.commands.stats import console, dead_letters_table
+from beam_pipes.runners.options import LocalOptions
+from beam_pipes.runners.progress import progress_for
+from beam_pipes.runners.replay import replay_dead
+from beam_pipes.sources.repaired import read_repairs
+from beam_pipes.transforms.dedup import cache_duplicates
 
 # Of a record and of a message, as much as this is shown.
 SHOWN = 200
@@ -107,3 +119,68 @@ def _lines(letter: DeadLetter) -> Iterator[str]:
     told = letter.traceback or f"{letter.error_type}: {letter.message}"
     for line in told.splitlines():
         yield f"    {line}"
+
+
+def replay_dead_command(
+    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    declaration: Annotated[str, typer.Argument(help="package.module:name of its Declaration, as it is now")],
+    to: Annotated[str | None, typer.Option("--to", help="directory for the result [the same]")] = None,
+    repairs: Annotated[
+        str | None, typer.Option("--repairs", help="file of repaired records, exported by beam-pipes dead --export")
+    ] = None,
+    accept_code_change: Annotated[
+        bool,
+        typer.Option(
+            "--accept-code-change", help="the stages that changed give the same as before for all other records"
+        ),
+    ] = False,
+    workers: Annotated[int | None, typer.Option(help="worker processes [all cores]")] = None,
+) -> None:
+    """Run the dead letters of a cache again, and publish what a build of the repaired declaration would give.
+
+    Example: beam-pipes replay-dead .demo/python_source examples.python_source:declaration --accept-code-change
+    """
+    result = replay_dead(
+        declaration,
+        path,
+        to=to,
+        repairs=None if repairs is None else read_repairs(repairs),
+        accept_code_change=accept_code_change,
+        options=LocalOptions(workers=workers),
+        progress=progress_for(),
+    )
+    if result.up_to_date:
+        console.print(f"{result.path} is up to date (snapshot {result.snapshot}), with {result.dead:,} dead letters.")
+        return
+    console.print(
+        f"{result.replayed:,} dead letters run again in {result.replayed_shards} source shards, "
+        f"{result.rebuilt_shards} built anew, {result.kept_shards} kept; {result.dead:,} dead letters are left; "
+        f"{result.secs:.1f} s."
+    )
+    console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
+
+
+def duplicates_command(
+    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    name: Annotated[str | None, typer.Option(help="one analyzer [all]")] = None,
+    count: Annotated[int, typer.Option("-n", "--num-records", min=0, help="removed records to show of each")] = 3,
+    tsv: Annotated[str | None, typer.Option(help="write all removed records of the analyzer to this table")] = None,
+) -> None:
+    """Show which records were found to be duplicates, and of which records that stay.
+
+    Example: beam-pipes duplicates caches/books --name near --tsv near.tsv
+    """
+    found = cache_duplicates(Cache.open(path))
+    if name is not None and name not in found or tsv is not None and name is None and len(found) != 1:
+        raise DeclarationError(f"--name should be one of {sorted(found)}, analyzers of {path!r}; got {name!r}.")
+    if not found:
+        console.print("no analyzer has looked for duplicates.")
+    for each, duplicates in found.items() if name is None else [(name, found[name])]:
+        counts = f"{len(duplicates):,} {duplicates.kind} duplicates of {duplicates.num_kept:,} records"
+        console.print(f"{each}: {counts}", markup=False)
+        if cut := duplicates.facts.get("cut_groups"):
+            console.print(f"  {cut:,} groups were larger than max_compared: more may be alike", markup=False)
+        for row in itertools.islice(duplicates, count):
+            console.print(f"  {row.removed} of {row.kept} (similarity {row.similarity:.2f})", markup=False)
+        if tsv is not None:
+            duplicates.write_tsv(tsv)

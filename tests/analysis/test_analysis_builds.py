@@ -15,12 +15,12 @@ import pytest
 from analysis_declarations import analysed, lengths, means, words
 from built_files import built_files
 
-from beam_pipes.building.analysis.analysis_plan import plan_analysis
+from beam_pipes.building.analysis.plan import plan_analysis
 from beam_pipes.building.leftovers import collect
 from beam_pipes.building.plan import make_plan, plan_input
-from beam_pipes.building.status import read_status
+from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
-from beam_pipes.cache.kill_points import ANALYSIS_LABELS, VARIABLE
+from beam_pipes.cache.locks import ANALYSIS_LABELS, VARIABLE
 from beam_pipes.errors import AnalysisError, StageError
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions

@@ -13,7 +13,7 @@ from gcs_emulator import new_bucket, running
 
 from beam_pipes.building.leftovers import collect
 from beam_pipes.cache import Cache
-from beam_pipes.cache.kill_points import ANALYSIS_LABELS
+from beam_pipes.cache.locks import ANALYSIS_LABELS
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import BeamOptions, LocalOptions

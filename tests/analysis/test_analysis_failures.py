@@ -9,7 +9,7 @@ import pytest
 from analysis_declarations import ToText, analysed_lengths_only, lengths
 
 from beam_pipes.building.analysis.analyse import analyse
-from beam_pipes.building.analysis.analysis_task_list import AnalysisTaskReader
+from beam_pipes.building.analysis.job import AnalysisTaskReader
 from beam_pipes.building.plan import plan_input
 from beam_pipes.errors import AnalysisError, WorkerDiedError
 from beam_pipes.runners.build import build

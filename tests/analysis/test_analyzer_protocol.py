@@ -14,8 +14,8 @@ from analysis_declarations import SplitWords, ToText, _declared, lengths, means,
 
 from beam_pipes.analysis import Accumulator, Analyzer, BoundResult, Result
 from beam_pipes.building import Declaration
-from beam_pipes.building.analysis.analyzer_fingerprint import fingerprint_analyzer
-from beam_pipes.building.analysis.held_results import held_results
+from beam_pipes.building.analysis.declared import held_results
+from beam_pipes.building.analysis.plan import fingerprint_analyzer
 from beam_pipes.cache import Cache
 from beam_pipes.errors import AnalysisError, DeclarationError, TypeMismatchException
 from beam_pipes.identity.fingerprint import fingerprint

@@ -35,9 +35,9 @@ from beam_pipes.transforms.analyzers import (
     TopK,
     Vocabulary,
 )
-from beam_pipes.transforms.analyzers import value_counts as value_counts_module
+from beam_pipes.transforms.analyzers import counts as value_counts_module
 from beam_pipes.transforms.analyzers import vocabulary as vocabulary_module
-from beam_pipes.transforms.analyzers.count_runs import FAN_IN, merged_files, read_run, write_run
+from beam_pipes.transforms.analyzers.counts import FAN_IN, merged_files, read_run, write_run
 
 MANY = settings(max_examples=60, deadline=None)
 

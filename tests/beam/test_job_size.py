@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from beam_pipes.beam.job_size import job_graph_bytes
+from beam_pipes.beam.build_graph import job_graph_bytes
 from beam_pipes.building import Declaration
+from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import make_plan
-from beam_pipes.building.reference import DeclarationHandle
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.runners.preflight import MAX_JOB_GRAPH_BYTES
 from beam_pipes.sources import TextLines

@@ -8,7 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from sample_declarations import CountLetters, Initials, SplitWords
 
 from beam_pipes.beam import lower
-from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.typed import DAGPipeline, Input, Output, RandomPartition, load_pipeline
 
 LINES = ["to be or not", "", "to be", "that is the question", "to be"]

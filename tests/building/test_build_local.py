@@ -18,7 +18,7 @@ from built_files import built_files
 
 from beam_pipes.building import Declaration
 from beam_pipes.building.explanation import explain_plan
-from beam_pipes.building.lock import build_lock
+from beam_pipes.building.leftovers import build_lock
 from beam_pipes.building.plan import make_plan
 from beam_pipes.building.reading import graph_runner, read_batches
 from beam_pipes.cache import Cache, FeatureSpec

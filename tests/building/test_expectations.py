@@ -14,7 +14,7 @@ import sample_declarations
 from beam_pipes.building import Declaration, expect
 from beam_pipes.building.expectation import quantile_of_histogram
 from beam_pipes.cache import Cache
-from beam_pipes.engine.histogram import Histogram
+from beam_pipes.engine.statistics import Histogram
 from beam_pipes.errors import CacheNotFoundError, DeclarationError, ExpectationError
 from beam_pipes.runners import LocalOptions, build
 

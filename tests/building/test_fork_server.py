@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import worker_tasks
 
-from beam_pipes.building.workers import worker_pool
+from beam_pipes.building.workers import pool as worker_pool
 from beam_pipes.building.workers.fork_server import ForkServer, can_fork
-from beam_pipes.building.workers.worker_process import WorkerProcess
+from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.errors import BuildError
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
@@ -23,7 +23,7 @@ from beam_pipes.runners.options import LocalOptions
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    server = ForkServer("beam_pipes.building.workers.worker_pool")
+    server = ForkServer("beam_pipes.building.workers.pool")
     yield server
     server.close()
 

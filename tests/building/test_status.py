@@ -14,8 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from beam_pipes.building.build_progress import finished_words, in_words
-from beam_pipes.building.status import Status, read_status
+from beam_pipes.building.progress import Status, finished_words, in_words, read_status
 from beam_pipes.runners.commands import app
 
 

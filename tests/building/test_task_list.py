@@ -10,12 +10,10 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipes.beam import build_graph
-from beam_pipes.building.numbered_rows import ROWS_PER_FILE
+from beam_pipes.building.declaration import DeclarationHandle, load_declaration
+from beam_pipes.building.limits import Quarantined
 from beam_pipes.building.plan import make_plan
-from beam_pipes.building.quarantine import Quarantined
-from beam_pipes.building.reference import DeclarationHandle, load_declaration
-from beam_pipes.building.shard_task import Prior, ShardTask
-from beam_pipes.building.task_list import TaskReader, remove_tasks, write_tasks
+from beam_pipes.building.shard_task import ROWS_PER_FILE, Prior, ShardTask, TaskReader, remove_tasks, write_tasks
 from beam_pipes.errors import BuildError
 
 REFERENCE = "sample_declarations:words"

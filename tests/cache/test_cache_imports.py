@@ -21,7 +21,7 @@ def test_importing_the_cache_loads_no_beam_tensorflow_jax_or_torch() -> None:
 def test_descriptors_of_messages_are_loaded_with_the_first_message_and_once_in_all_threads() -> None:
     code = (
         "import sys, threading, pickle\n"
-        "import beam_pipes.building.workers.worker_pool, beam_pipes.typed, beam_pipes.loader\n"
+        "import beam_pipes.building.workers.pool, beam_pipes.typed, beam_pipes.loader\n"
         "from beam_pipes.cache import messages\n"
         "print('google.protobuf.descriptor_pb2' in sys.modules, hasattr(messages, 'Unknown'))\n"
         "barrier, seen = threading.Barrier(4), []\n"

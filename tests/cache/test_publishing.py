@@ -24,7 +24,7 @@ from beam_pipes.cache import (
     snapshot_directory,
     storage_for,
 )
-from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
+from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.messages import SequenceExample
 from beam_pipes.cache.storage import TEMPORARY_PREFIX
 from beam_pipes.errors import CacheError, CacheNotFoundError, StaleCacheError

@@ -9,10 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from beam_pipes.building.reference import DeclarationHandle, load_declaration
+from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.testing import assert_robust
-from beam_pipes.testing.sample import SampledHandle, take_sample
-from beam_pipes.testing.sampled_build import BuildOrder, build_sample, build_sample_on_bundles, snapshot_difference
+from beam_pipes.testing.sample import (
+    BuildOrder,
+    SampledHandle,
+    build_sample,
+    build_sample_on_bundles,
+    snapshot_difference,
+    take_sample,
+)
 
 
 def order(name: str, to: Path) -> BuildOrder:

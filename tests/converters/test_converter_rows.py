@@ -18,9 +18,8 @@ from beam_pipes.transforms.converters import (
     join_segments,
     padded_rows,
 )
-from beam_pipes.transforms.converters.lm import language_model_features
-from beam_pipes.transforms.converters.pack_examples import pack_examples
-from beam_pipes.transforms.converters.prefix_lm import join_example
+from beam_pipes.transforms.converters.language_models import join_example, language_model_features
+from beam_pipes.transforms.converters.rows import pack_examples
 
 sequences = st.lists(st.integers(0, 50), max_size=6)
 

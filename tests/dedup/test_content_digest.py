@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup import compose, content_digest, lower, plain_text, squeeze_whitespace
-from beam_pipes.transforms.dedup.normalizers import normalized
+from beam_pipes.transforms.dedup.exact import normalized
 
 PLAIN = st.recursive(
     st.none()

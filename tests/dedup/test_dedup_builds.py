@@ -10,12 +10,12 @@ import dedup_declarations
 import pytest
 from built_files import built_files
 
-from beam_pipes.building.care.why import explain_record
+from beam_pipes.building.care.trace import explain_record
 from beam_pipes.cache import Cache
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.runners.options import BeamOptions
 from beam_pipes.transforms.dedup import DropDuplicates, Duplicates, ExactDuplicates, NearDuplicates, plain_text
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import CorruptCacheError, DeclarationError
 from beam_pipes.transforms.dedup import Duplicate, Duplicates, ExactDuplicates, lower, squeeze_whitespace
-from beam_pipes.transforms.dedup.exact_duplicates import merge_exact
+from beam_pipes.transforms.dedup.exact import merge_exact
 from beam_pipes.transforms.dedup.key_groups import KeyGroups, group_starts
-from beam_pipes.transforms.dedup.places import Places
-from beam_pipes.transforms.dedup.row_file import BLOCK_ROWS, Column, RowFile, RowWriter
+from beam_pipes.transforms.dedup.row_file import BLOCK_ROWS, Column, Places, RowFile, RowWriter
 
 WORDS = st.text("abé", max_size=2)
 SHARDS = st.lists(st.lists(WORDS, max_size=20), max_size=5)

@@ -18,14 +18,18 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup import Duplicates, NearDuplicates, Shingles, compared_probability, found_probability
-from beam_pipes.transforms.dedup.bands import band_digests, least_agreeing
-from beam_pipes.transforms.dedup.clusters import Clusters
-from beam_pipes.transforms.dedup.comparison import Comparison
-from beam_pipes.transforms.dedup.min_hash import estimated_jaccard, hash_family, min_hash
-from beam_pipes.transforms.dedup.near_duplicates import merge_near, signatures_of
-from beam_pipes.transforms.dedup.places import Places
-from beam_pipes.transforms.dedup.shingles import PIECE_BYTES, shingle_hashes
-from beam_pipes.transforms.dedup.signatures import Signatures
+from beam_pipes.transforms.dedup.comparison import Clusters, Comparison, Signatures
+from beam_pipes.transforms.dedup.likeness import (
+    PIECE_BYTES,
+    band_digests,
+    estimated_jaccard,
+    hash_family,
+    least_agreeing,
+    min_hash,
+    shingle_hashes,
+)
+from beam_pipes.transforms.dedup.near import merge_near, signatures_of
+from beam_pipes.transforms.dedup.row_file import Places
 
 TEXTS = st.text("ab é\n", max_size=12)
 KINDS = st.builds(Shingles, st.sampled_from(["words", "characters"]), st.integers(1, 4))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from function_stages import Listed, Stage, fails_on, reconciled, run
 
-from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import Graph, Ref, Unit
+from beam_pipes.engine.records import Batch
 from beam_pipes.typed import (
     Counter,
     DAGPipeline,

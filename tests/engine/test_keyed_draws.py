@@ -8,9 +8,9 @@ from function_stages import Listed, Stage, run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import graph_of
+from beam_pipes.engine.records import Batch
 from beam_pipes.typed import (
     DAGPipeline,
     Input,

@@ -11,8 +11,8 @@ from function_stages import Listed, Stage, fails_on, reconciled, run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.engine.records import Batch
 from beam_pipes.errors import DeclarationError, StageError
 from beam_pipes.typed import (
     DAGPipeline,

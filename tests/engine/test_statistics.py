@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipes.engine.statistic import StoredStatistic, from_json, to_json
+from beam_pipes.engine.statistics import StoredStatistic, from_json, to_json
 from beam_pipes.errors import DeclarationError
 from beam_pipes.typed import (
     Counter,

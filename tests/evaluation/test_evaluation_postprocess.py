@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.postprocess import decode_output, decode_outputs, decoded_targets, postprocess_all
+from beam_pipes.evaluation.model_outputs import decode_output, decode_outputs, decoded_targets, postprocess_all
 from beam_pipes.tasks import ByteVocabulary, Feature, PassThroughVocabulary
 
 FEATURE = Feature(ByteVocabulary())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_pipes import Cache
 from beam_pipes.cache.messages import SequenceExample
-from beam_pipes.engine.histogram import Histogram
+from beam_pipes.engine.statistics import Histogram
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import FileContent
 from examples import melodies, melody, melody_batches, midi_corpus

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import DatasetError, ExampleError
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.samplers import BucketSampler, padding_waste
+from beam_pipes.map_style import BucketSampler, DataLoader, padding_waste
 from beam_pipes.runners import LocalOptions, build
 from examples import speech, speech_cache
 

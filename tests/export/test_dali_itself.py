@@ -14,7 +14,7 @@ from test_exports import built
 
 from beam_pipes.building.care.takedown import take_down
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.cache.dali_index import export_dali_index
+from beam_pipes.export.export import export_dali_index
 from beam_pipes.typed import Pipeline
 
 ROOT = Path(__file__).parents[2]

@@ -39,10 +39,10 @@ from beam_pipes.cache import (
     snapshot_directory,
 )
 from beam_pipes.cache.checked_json import canonical_json
-from beam_pipes.cache.dead_letters import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.framing import check_frame, masked_crc32c, scan_records
 from beam_pipes.cache.index import decode_index, index_path
 from beam_pipes.cache.lineage import LineageWriter, decode_lineage
+from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.split import Split
 from beam_pipes.cache.takedown import Overlay, Takedown
 from beam_pipes.errors import BeamPipesError

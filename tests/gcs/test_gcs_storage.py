@@ -20,7 +20,7 @@ from gcs_emulator import new_bucket, running
 
 from beam_pipes.cache import storage_for
 from beam_pipes.cache.gcs import GcsOptions, GcsStorage
-from beam_pipes.cache.gcs.session import session_for
+from beam_pipes.cache.gcs.requests import session_for
 from beam_pipes.cache.storage import Storage, directory_path
 from beam_pipes.errors import (
     BucketNotFoundError,

@@ -12,7 +12,7 @@ from graph_outputs import numbered, plain
 from beam_pipes import graph
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph import Pipeline, pipeline_def, types
-from beam_pipes.graph import tfrecord as tfrec
+from beam_pipes.graph import functions as tfrec
 from beam_pipes.transforms import fn, ops
 
 

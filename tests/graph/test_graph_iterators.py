@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-import beam_pipes.graph.tfrecord as tfrec
+import beam_pipes.graph.functions as tfrec
 from beam_pipes.cache.framing import RecordWriter
 from beam_pipes.cache.messages import Example
 from beam_pipes.errors import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beam_pipes.graph.feeding import BatchPlace, Cursor, Work
-from beam_pipes.graph.made_ahead import QUICK_SECS, MadeAhead
+from beam_pipes.graph.iterator import QUICK_SECS, MadeAhead
 
 
 def works(count: int) -> Iterator[Work]:

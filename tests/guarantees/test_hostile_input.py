@@ -29,8 +29,8 @@ CALLS = {"eval", "exec"}
 ALLOWED = {
     "beam_pipes/errors.py": "asks whether a fact can be pickled, on its way to the process that reports it",
     "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",
-    "beam_pipes/building/workers/shard_journal.py": "a file without a name, open to a worker and its parent alone",
-    "beam_pipes/building/workers/worker_process.py": "a copy of an error of this process",
+    "beam_pipes/building/workers/supervision.py": "a file without a name, open to a worker and its parent alone",
+    "beam_pipes/building/workers/process.py": "a copy of an error of this process",
 }
 ROOMS = ("cache", "engine", "sources", "loader", "building", "beam", "typed")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.kill_points import LABELS, VARIABLE
+from beam_pipes.cache.locks import LABELS, VARIABLE
 from benchmarks.campaigns.kills import Scene, labelled_kills, random_kills
 
 # These steps are passed for every file: not only the first one may go wrong.

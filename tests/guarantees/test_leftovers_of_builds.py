@@ -16,11 +16,10 @@ import worker_tasks
 from built_files import built_files
 from running_jobs import command_of
 
-from beam_pipes.building.leftovers import collect
-from beam_pipes.building.lock import build_lock
+from beam_pipes.building.leftovers import build_lock, collect
 from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.building.workers.fork_server import ForkServer
-from beam_pipes.building.workers.worker_process import WorkerProcess
+from beam_pipes.building.workers.process import WorkerProcess
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
     BuildError,
@@ -31,8 +30,8 @@ from beam_pipes.errors import (
     WorkerDiedError,
 )
 from beam_pipes.runners.build import build
+from beam_pipes.runners.local import StallWatch
 from beam_pipes.runners.options import LocalOptions
-from beam_pipes.runners.stall_watch import StallWatch
 from beam_pipes.sources.source import Slice, SourceShard
 from benchmarks.harness import process_tree
 

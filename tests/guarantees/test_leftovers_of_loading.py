@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipes.loader import prefetch, waiting
-from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.loader.waiting import Waiting, join_saying_who
-from beam_pipes.map_style.datasets import Dataset
-from beam_pipes.map_style.loader import DataLoader, processes, threads
+from beam_pipes.loader import prefetch
+from beam_pipes.loader import prefetch as waiting
+from beam_pipes.loader.prefetch import OrderedPrefetcher, Waiting, join_saying_who
+from beam_pipes.map_style import DataLoader, Dataset
+from beam_pipes.map_style import workers as processes
+from beam_pipes.map_style import workers as threads
 from beam_pipes.on_device.prefetch import Stage
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from origin_caches import build_origins, declaration_of, number_of
 
 from beam_pipes.building import shard_output
-from beam_pipes.building.care.trace import trace_record
-from beam_pipes.building.care.why import explain_record
+from beam_pipes.building.care.trace import explain_record, trace_record
 from beam_pipes.cache import Cache, ExampleCodec
 from beam_pipes.cache.lineage import WRITTEN, Fate, LineageWriter, decode_lineage
 from beam_pipes.engine.account import Account

@@ -29,7 +29,7 @@ import dataclasses
 import os
 
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.building import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline

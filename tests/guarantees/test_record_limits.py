@@ -11,10 +11,8 @@ import limited_declarations
 import pytest
 from built_files import built_files
 
-from beam_pipes.building.quarantine import Quarantined, quarantined_snapshot
-from beam_pipes.building.record_limits import record_limits
-from beam_pipes.building.workers.record_clock import RecordClock
-from beam_pipes.building.workers.shard_journal import ShardJournal
+from beam_pipes.building.limits import Quarantined, quarantined_snapshot, record_limits
+from beam_pipes.building.workers.supervision import RecordClock, ShardJournal
 from beam_pipes.cache import Cache
 from beam_pipes.errors import (
     DeclarationError,
@@ -234,7 +232,7 @@ def test_the_time_of_a_record_is_without_that_in_which_its_worker_waited_for_a_c
 
 
 def test_a_journal_that_was_cut_off_holds_what_was_written_in_full(tmp_path: Path) -> None:
-    from beam_pipes.building.part import Part
+    from beam_pipes.building.reading import Part
     from beam_pipes.cache.lineage import LineageWriter
     from beam_pipes.engine.account import Account
 

@@ -23,7 +23,7 @@ def test_transient_failures_of_a_stage_change_nothing(tmp_path: Path) -> None:
 
 def test_the_campaign_notices_what_changes_with_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the copies that keep the input of a bundle as it was, a retry works on half-finished batches."""
-    monkeypatch.setattr("beam_pipes.engine.batch.Batch.copy", lambda batch: batch)
+    monkeypatch.setattr("beam_pipes.engine.records.Batch.copy", lambda batch: batch)
 
     with pytest.raises(Exception, match="KeyError|reconcile|records were read"):
         retry_campaign(tmp_path, builds=1)

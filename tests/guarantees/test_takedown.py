@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 from origin_caches import build_origins, declaration_of
 
 from beam_pipes.building.care.takedown import AUDIT, LOCK_NAME, resolve_takedowns, take_down, undo_takedown
-from beam_pipes.building.care.why import explain_record
+from beam_pipes.building.care.trace import explain_record
 from beam_pipes.building.leftovers import remove_temporaries
-from beam_pipes.cache import Cache, FeatureSpec, LocalStorage, kill_points
+from beam_pipes.cache import Cache, FeatureSpec, LocalStorage
+from beam_pipes.cache import locks as kill_points
 from beam_pipes.cache.checked_json import canonical_json
-from beam_pipes.cache.local_lock import holder_of
+from beam_pipes.cache.locks import holder_of
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay, stand_in_key, stand_ins
 from beam_pipes.errors import (
     CacheNotFoundError,
@@ -195,7 +196,7 @@ class TestEveryReader:
         assert len(train.views(train.num_shards - 1)["number"])
 
     def test_tasks_that_read_a_cache(self, cache: Cache) -> None:
-        from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
+        from beam_pipes.tasks.sources.caches import BuiltCacheSource
 
         source = BuiltCacheSource(cache.path, "train")
         shards = [

@@ -26,7 +26,7 @@ from beam_pipes.building.care.takedown import (
     take_down,
     undo_takedown,
 )
-from beam_pipes.building.care.why import explain_record
+from beam_pipes.building.care.trace import explain_record
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Takedown, read_overlay
 from beam_pipes.errors import CorruptTakedownError, TakenDownNotFoundError

@@ -6,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.loader.packing import ALGORITHMS, lower_bound
-from beam_pipes.loader.packing.best_fit import best_fit
-from beam_pipes.loader.packing.first_fit import first_fit
-from beam_pipes.loader.packing.next_fit import next_fit
-from beam_pipes.loader.packing.stable_order import stable_order
-from beam_pipes.loader.packing.vector_fit import vector_fit
+from beam_pipes.loader.packing.fits import best_fit, first_fit, next_fit, stable_order, vector_fit
 
 
 @st.composite

@@ -12,10 +12,10 @@ import pytest
 from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import LocalStorage
-from beam_pipes.cache.shard_store import ShardStore
+from beam_pipes.cache.local_copies import ShardStore
 from beam_pipes.errors import CacheNotFoundError, CacheReadError, CorruptRecordError, ExampleIndexError, LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, open_remote, pack
-from beam_pipes.loader.block_order import BlockOrder
+from beam_pipes.loader.order import BlockOrder
 
 SHARDS = 12
 

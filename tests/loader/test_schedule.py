@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.schedule import Stretch, chairman_table, integer_rates
+from beam_pipes.loader.mixture import Stretch, chairman_table, integer_rates
 
 RATES = st.lists(st.integers(1, 200), min_size=1, max_size=12).map(tuple)
 

@@ -14,7 +14,7 @@ import pytest
 from beam_pipes.cache.framing import read_records
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
-from beam_pipes.map_style.loader.data_loader import DataLoader as MapStyleLoader
+from beam_pipes.map_style import DataLoader as MapStyleLoader
 from beam_pipes.on_device import JaxDataLoader, TorchDataLoader
 from beam_pipes.telemetry import PrometheusCollector, Telemetry, TensorBoardWriter
 

@@ -15,7 +15,7 @@ from world_processes import run_world
 from beam_pipes.errors import DatasetError, LoaderError
 from beam_pipes.loader import Loader, Mixture, pack
 from beam_pipes.loader.world import Share, known_world, smallest_share
-from beam_pipes.map_style.samplers import DistributedSampler
+from beam_pipes.map_style import DistributedSampler
 
 ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 

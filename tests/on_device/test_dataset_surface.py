@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.on_device import DataLoader, LambdaDataLoader
-from beam_pipes.on_device.dataset_methods import dataset_members
+from beam_pipes.on_device.data_loader import dataset_members
 
 
 def tens():

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import LoaderError, SpecError
-from beam_pipes.on_device.batching_generator import RunLimits, runs
-from beam_pipes.on_device.columns import build_column
-from beam_pipes.on_device.inference import ColumnSignature, infer_columns
-from beam_pipes.on_device.python_source import PythonSource
+from beam_pipes.on_device.inference import ColumnSignature, build_column, infer_columns
+from beam_pipes.on_device.python_source import PythonSource, RunLimits, runs
 from beam_pipes.on_device.values import STRING, UnfitValueError, convert, read_value
 
 

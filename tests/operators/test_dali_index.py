@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import beam_pipes.graph.tfrecord as tfrec
+import beam_pipes.graph.functions as tfrec
 from beam_pipes.cache import (
     Cache,
     ExampleCodec,
@@ -21,8 +21,8 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.cache.dali_index import dali_index_text, export_dali_index
 from beam_pipes.cache.framing import check_frame
+from beam_pipes.export.export import dali_index_text, export_dali_index
 from beam_pipes.graph import Pipeline
 from beam_pipes.runners.commands import app
 from beam_pipes.transforms import fn

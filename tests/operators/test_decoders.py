@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline, types
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.operators.decoders.image import turned
+from beam_pipes.transforms.operators.decoders import turned
 
 RAMP = np.stack([*np.meshgrid(np.arange(0, 240, 6), np.arange(0, 200, 8)), np.full((25, 40), 90)], -1)
 IMAGE = RAMP.astype(np.uint8)

@@ -13,7 +13,7 @@ from beam_pipes.errors import OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.operators.readers.labelled_files import in_any_case
+from beam_pipes.transforms.operators.readers.files import in_any_case
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from operator_runs import run
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline, types
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.operators.generic.conversion import saturated
+from beam_pipes.transforms.operators.arrays import saturated
 
 X = np.array([[1.0, 2, 3], [4, 5, 9]], np.float32)
 DTYPES = ["uint8", "int8", "uint16", "int16", "int32", "int64", "uint32", "float16", "float32", "float64", "bool"]

@@ -12,7 +12,7 @@ from operator_runs import run
 from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
 from beam_pipes.transforms import fn
-from beam_pipes.transforms.audio.mel import mel_filters
+from beam_pipes.transforms.audio.spectra import mel_filters
 
 WAVE = np.random.default_rng(1).normal(size=1000).astype(np.float32)
 

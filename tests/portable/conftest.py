@@ -8,7 +8,7 @@ from pathlib import Path
 import portable_declarations
 import pytest
 
-from beam_pipes.runners.prism_process import find_prism, running_prism
+from beam_pipes.runners.servers import find_prism, running_prism
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from flink_cluster import JARS, FlinkCluster, flink_cluster
 from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
 from running_jobs import command_of, completions, running_command
 
-from beam_pipes.building.status import read_status
+from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, StageError
 from beam_pipes.runners import FlinkOptions, LocalOptions, build

@@ -21,9 +21,9 @@ from portable_declarations import INPUT_VARIABLE, PACE_VARIABLE, RECORDS_PER_FIL
 from running_jobs import command_of, completions, jobs_of, live_counter, named, running_command
 
 from beam_pipes.beam.build_graph import shard_batches, write_snapshot
+from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.building.plan import make_plan, prepare
-from beam_pipes.building.reference import DeclarationHandle, load_declaration
-from beam_pipes.building.status import read_status
+from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, DeclarationError, StageError
 from beam_pipes.runners import LocalOptions, PortableOptions, PrismOptions, build

@@ -20,18 +20,15 @@ from beam_pipes.building import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.engine.account import Account, UnitAccount
-from beam_pipes.engine.counter import Counter
-from beam_pipes.engine.histogram import Histogram
+from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
 from beam_pipes.report.drift import Drift, chi_squared_95, kolmogorov_smirnov, population_stability_index
 from beam_pipes.report.graph_layout import lay_out
-from beam_pipes.report.histogram_bars import bars_of, bars_of_values
-from beam_pipes.report.packing_waste import packing_waste
-from beam_pipes.report.record_lengths import record_lengths
-from beam_pipes.report.shown_value import shown_value
+from beam_pipes.report.lengths import packing_waste, record_lengths
+from beam_pipes.report.shown import bars_of, bars_of_values, shown_value
 from beam_pipes.report.stage_graph import stage_graph
 from beam_pipes.runners import LocalOptions, build
-from beam_pipes.runners.commands.written_reports import show_report
+from beam_pipes.runners.commands.build import show_report
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Pipeline
 

@@ -242,7 +242,7 @@ def test_the_doctor_finds_what_workers_would_miss(worker: WorkerEnvironment, pac
     worker.install([str(source_distribution(str(package / "setup.py"), package))], where="the setup_file")
     files = worker.load("cloud_words:declaration")
 
-    assert set(files) == {"cloud_words", "beam_pipes.sources.text_lines"}
+    assert set(files) == {"cloud_words", "beam_pipes.sources.lines"}
     assert all(str(worker.directory) in file for file in files.values())
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from beam_pipes.building.lock import build_lock
-from beam_pipes.building.needed_modules import needed_modules
+from beam_pipes.building.checks import needed_modules
+from beam_pipes.building.leftovers import build_lock
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.errors import (
     BeamPipesError,
@@ -34,7 +34,7 @@ from beam_pipes.errors import (
     UnsupportedFormatError,
 )
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.runners.commands.runner_options import options_for
+from beam_pipes.runners.commands.options import options_for
 from beam_pipes.runners.preflight import preflight
 from beam_pipes.sources import Memory
 
@@ -43,7 +43,7 @@ import threading
 from dataclasses import dataclass, field
 
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.building import Declaration
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline

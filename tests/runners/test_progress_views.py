@@ -22,13 +22,12 @@ import nbformat
 import pyte
 import pytest
 
-from beam_pipes.building.shard_figures import ShardFigures, StageFigures
+from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners import BeamOptions, LocalOptions, beam_job, build, progress_for
 from beam_pipes.runners.progress import KINDS, Counts, JsonLines, Progress, TerminalLine
-from beam_pipes.runners.progress_notebook import progress_html
-from beam_pipes.runners.progress_stages import StagesView
+from beam_pipes.runners.progress_views import StagesView, progress_html
 
 
 def environment() -> dict[str, str]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import sample_declarations
 
+from beam_pipes.building.forecast import SavedPlan
 from beam_pipes.building.plan import make_plan
-from beam_pipes.building.saved_plan import SavedPlan
 from beam_pipes.errors import PlanError, StalePlanError
 from beam_pipes.runners import LocalOptions, build
 

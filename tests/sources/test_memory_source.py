@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from beam_pipes.cache.messages import Example
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import Memory
-from beam_pipes.sources.value_bytes import value_bytes
+from beam_pipes.sources.record_batch import value_bytes
 
 
 class Colour(enum.Enum):

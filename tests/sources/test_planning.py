@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.sources import DigestCache, Files, SourcePlan, TextLines
-from beam_pipes.sources.file_source import even_cuts
-from beam_pipes.sources.grouping import MAX_TARGETS, group_small_files
+from beam_pipes.sources.file_source import MAX_TARGETS, even_cuts, group_small_files
 
 TARGET = 10_000
 sizes = st.dictionaries(st.text("abcdef/", min_size=1, max_size=6), st.integers(0, TARGET), min_size=1, max_size=200)

@@ -8,7 +8,7 @@ import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from beam_pipes.cache import kill_points
+from beam_pipes.cache import locks as kill_points
 from beam_pipes.errors import CacheBusyError
 from beam_pipes.runners import LocalOptions, build
 

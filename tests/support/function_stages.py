@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.batch import Batch
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import graph_of
+from beam_pipes.engine.records import Batch
 from beam_pipes.typed import Pipeline
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.sources import Memory
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline, Statistic
 

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.analysis import Result
 from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.sources import JSONLines
 from beam_pipes.transforms.analyzers import Vocabulary
 from beam_pipes.typed import Counter, DAGPipeline, Histogram, Input, Output, Pipeline

@@ -19,7 +19,7 @@ from world_processes import words_of  # noqa: E402
 
 from beam_pipes.cache import Cache  # noqa: E402
 from beam_pipes.loader import Loader  # noqa: E402
-from beam_pipes.map_style.samplers import DistributedSampler  # noqa: E402
+from beam_pipes.map_style import DistributedSampler  # noqa: E402
 from beam_pipes.on_device import DataLoader  # noqa: E402
 
 ROWS = Cache.open(sys.argv[3 + COUNT])["train"]

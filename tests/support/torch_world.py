@@ -17,8 +17,8 @@ from world_processes import words_of
 
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, Mixture, pack, random_access
-from beam_pipes.map_style.loader import DataLoader as MapStyleLoader
-from beam_pipes.map_style.samplers import BucketSampler, DistributedSampler, RandomSampler
+from beam_pipes.map_style import BucketSampler, DistributedSampler, RandomSampler
+from beam_pipes.map_style import DataLoader as MapStyleLoader
 from beam_pipes.on_device import DataLoader, TorchDataLoader
 from beam_pipes.tasks.in_python.loading_plan import LoadingPlan, TaskRows
 

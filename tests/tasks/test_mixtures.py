@@ -35,7 +35,7 @@ from beam_pipes.tasks import (
     preprocessors,
     unimax_rates,
 )
-from beam_pipes.tasks.mixing_schedule import exact_rates, schedule
+from beam_pipes.tasks.mixing import exact_rates, schedule
 from beam_pipes.transforms.converters import LMFeatureConverter
 
 IDS = PassThroughVocabulary(1000, eos_id=1)

@@ -22,7 +22,7 @@ from beam_pipes.tasks import (
     preprocessors,
 )
 from beam_pipes.tasks.in_python.examples import examples_from_dataset, normalised
-from beam_pipes.tasks.in_tensorflow.tfexample import dict_to_tfexample
+from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
 from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
 
 BYTES = ByteVocabulary()

@@ -23,8 +23,8 @@ from beam_pipes.building.plan import make_plan
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, DeclarationError, SourceError, StaleCacheError, UnknownNameError
 from beam_pipes.runners import BeamOptions, LocalOptions, cache_tasks, task_declaration
-from beam_pipes.tasks.caches.cached_example import count_chars, count_tokens
-from beam_pipes.tasks.caches.raw_examples import example_of, raw_bytes
+from beam_pipes.tasks.caches.offline import example_of, raw_bytes
+from beam_pipes.tasks.caches.task_steps import count_chars, count_tokens
 from beam_pipes.typed import Counter
 
 ROOT = Path(__file__).parents[2]

@@ -42,11 +42,11 @@ from beam_pipes.tasks import (
     python_map,
     set_global_cache_dirs,
 )
-from beam_pipes.tasks.caches.cache_sidecars import write_seqio_sidecars
-from beam_pipes.tasks.caches.fingerprints import fingerprint_digests
 from beam_pipes.tasks.caches.offline import task_declaration_parts
+from beam_pipes.tasks.caches.sidecars import write_seqio_sidecars
+from beam_pipes.tasks.caches.task_cache import fingerprint_digests
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.tfexample import dict_to_tfexample, tfexample_to_dict
+from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample, tfexample_to_dict
 
 BYTES = ByteVocabulary()
 FEATURES = {"targets": Feature(BYTES)}

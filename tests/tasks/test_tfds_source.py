@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import Feature, PassThroughVocabulary, ShardInfo, Task, TfdsDataSource
-from beam_pipes.tasks.sources.lazy_tfds_loader import TfdsSplit, set_tfds_data_dir_override
+from beam_pipes.tasks.sources.tfds import TfdsSplit, set_tfds_data_dir_override
 
 
 class LettersDataset(tfds.core.GeneratorBasedBuilder):

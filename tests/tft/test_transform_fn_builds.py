@@ -28,10 +28,10 @@ from beam_pipes.errors import (
     SpecError,
     TaskError,
 )
-from beam_pipes.identity.asset import Asset
+from beam_pipes.identity.canonical import Asset
 from beam_pipes.on_device import DataLoader
 from beam_pipes.runners import LocalOptions, build, cache_tasks
-from beam_pipes.runners.beam_pipeline import IN_PROCESS_RUNNER
+from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from beam_pipes.runners.options import BeamOptions
 from beam_pipes.tft import ApplyTransformFn, TransformFn, TransformFunction
 

@@ -17,18 +17,18 @@ All are exact but `Quantiles`, and all give the same bytes on every runner.
 
 from __future__ import annotations
 
-from beam_pipes.transforms.analyzers.count import Count as Count
-from beam_pipes.transforms.analyzers.keyed_sample import KeyedSample as KeyedSample
-from beam_pipes.transforms.analyzers.length_histogram import LengthHistogram as LengthHistogram
-from beam_pipes.transforms.analyzers.length_histogram import Lengths as Lengths
-from beam_pipes.transforms.analyzers.min_max import Bounds as Bounds
-from beam_pipes.transforms.analyzers.min_max import MinMax as MinMax
-from beam_pipes.transforms.analyzers.moments import Moments as Moments
-from beam_pipes.transforms.analyzers.moments import MomentSums as MomentSums
-from beam_pipes.transforms.analyzers.quantile_sketch import QuantileSketch as QuantileSketch
+from beam_pipes.transforms.analyzers.lengths import LengthHistogram as LengthHistogram
+from beam_pipes.transforms.analyzers.lengths import Lengths as Lengths
+from beam_pipes.transforms.analyzers.numbers import Bounds as Bounds
+from beam_pipes.transforms.analyzers.numbers import Count as Count
+from beam_pipes.transforms.analyzers.numbers import MinMax as MinMax
+from beam_pipes.transforms.analyzers.numbers import Moments as Moments
+from beam_pipes.transforms.analyzers.numbers import MomentSums as MomentSums
 from beam_pipes.transforms.analyzers.quantiles import Quantiles as Quantiles
-from beam_pipes.transforms.analyzers.sentence_piece_model import SentencePieceModel as SentencePieceModel
-from beam_pipes.transforms.analyzers.tokenizers_model import TokenizersModel as TokenizersModel
-from beam_pipes.transforms.analyzers.top_k import TopK as TopK
+from beam_pipes.transforms.analyzers.quantiles import QuantileSketch as QuantileSketch
+from beam_pipes.transforms.analyzers.sample import KeyedSample as KeyedSample
+from beam_pipes.transforms.analyzers.tokenizers import SentencePieceModel as SentencePieceModel
+from beam_pipes.transforms.analyzers.tokenizers import TokenizersModel as TokenizersModel
 from beam_pipes.transforms.analyzers.vocabulary import TokenTable as TokenTable
+from beam_pipes.transforms.analyzers.vocabulary import TopK as TopK
 from beam_pipes.transforms.analyzers.vocabulary import Vocabulary as Vocabulary

@@ -1,15 +1,21 @@
-"""Quantiles of numbers, in bounded memory."""
+"""Quantiles of numbers, in bounded memory.
+
+A sketch of bounded size from which any quantile can be read, within a rank error that it knows.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from beam_pipes.analysis import Accumulator, Analyzer
-from beam_pipes.transforms.analyzers.number_blocks import NUMBERS, NumberBlocks
-from beam_pipes.transforms.analyzers.quantile_sketch import QuantileSketch
+from beam_pipes.errors import SpecError
+from beam_pipes.transforms.analyzers.numbers import NUMBERS, NumberBlocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,3 +67,134 @@ class _Sketched(Accumulator):
         for block in self._blocks.rest():
             self._sketch.add(block)
         Path(path).write_bytes(self._sketch.to_bytes())
+
+
+_Numbers = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class QuantileSketch:
+    """Numbers in levels: each number of level `h` stands for `2^h` of those that were added.
+
+    A level that is full is sorted, and every second number of it goes up a level: those at odd places and those at even
+    places in turn, so that the errors of two compactions cancel. Nothing is drawn, and the same numbers in the same
+    order give the same sketch.
+
+        sketch = QuantileSketch(k=4096); sketch.add(numbers); sketch.quantile(0.5)  →  the median, about
+
+    Compacting a level moves no rank by more than `2^h`; `rank_error` sums this up, so it is a bound and no estimate. It
+    stays below `n · log2(n / k) / k`: for 10^9 numbers and k = 4096, 0.44 % of them. Memory: `8 · k · log2(n / k)`
+    bytes.
+
+    Sources: Munro and Paterson (1980), "Selection and sorting with limited storage", for the levels; Karnin, Lang and
+    Liberty (2016), "Optimal quantile approximation in streams", of which this is the deterministic form.
+    """
+
+    def __init__(self, *, k: int = 4096) -> None:
+        if k < 8 or k % 2:
+            raise SpecError(f"k, the numbers of one level, should be even and at least 8, got {k}.")
+        self.k = k
+        self.count = 0
+        self.low = np.inf
+        self.high = -np.inf
+        self.rank_error = 0
+        self._levels: list[_Numbers] = [np.empty(0)]
+        self._odd: list[bool] = [False]
+
+    def add(self, numbers: Sequence[float] | _Numbers) -> None:
+        """Takes numbers, of any shape. Raises `SpecError` for a NaN, which has no rank."""
+        made = np.asarray(numbers, np.float64).ravel()
+        if not len(made):
+            return
+        if np.isnan(made).any():
+            raise SpecError("expected numbers that can be ordered, got NaN. Drop it in of=... before it is analysed.")
+        self.count += len(made)
+        self.low, self.high = min(self.low, float(made.min())), max(self.high, float(made.max()))
+        # In pieces of a level, so that the sketch does not depend on how numbers came in batches.
+        start = 0
+        while start < len(made):
+            taken = made[start : start + self.k - len(self._levels[0])]
+            self._levels[0] = np.concatenate([self._levels[0], taken])
+            start += len(taken)
+            self._compact()
+
+    def merge_from(self, other: QuantileSketch) -> None:
+        """Takes all that the other sketch has seen."""
+        if other.k != self.k:
+            raise SpecError(f"expected a sketch with k={self.k}, got one with k={other.k}.")
+        self.count += other.count
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.rank_error += other.rank_error
+        for level, numbers in enumerate(other._levels):
+            self._reach(level)
+            self._levels[level] = np.concatenate([self._levels[level], numbers])
+        self._compact()
+
+    def quantile(self, fraction: float) -> float:
+        """The number that `fraction` of all do not exceed: 0 gives the smallest, 1 the largest; NaN for no numbers."""
+        if not 0 <= fraction <= 1:
+            raise SpecError(f"a quantile's fraction should be between 0 and 1, got {fraction!r}.")
+        if not self.count:
+            return float("nan")
+        if fraction in (0, 1):
+            return self.high if fraction else self.low
+        numbers, weights = self._weighted()
+        reached = np.cumsum(weights)
+        return float(numbers[np.searchsorted(reached, fraction * reached[-1], side="left")])
+
+    def rank(self, number: float) -> float:
+        """The fraction of all numbers that are at most `number`."""
+        numbers, weights = self._weighted()
+        return float(weights[: np.searchsorted(numbers, number, side="right")].sum() / max(1, weights.sum()))
+
+    def to_bytes(self) -> bytes:
+        """A line of JSON, then the numbers of all levels, float64, little-endian."""
+        head = {
+            "count": self.count,
+            "high": self.high.hex() if self.count else None,
+            "k": self.k,
+            "levels": [len(level) for level in self._levels],
+            "low": self.low.hex() if self.count else None,
+            "odd": self._odd,
+            "rank_error": self.rank_error,
+        }
+        body = np.concatenate([np.sort(level) for level in self._levels]).astype("<f8").tobytes()
+        return json.dumps(head, sort_keys=True).encode() + b"\n" + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> QuantileSketch:
+        """The inverse of `to_bytes`."""
+        line, _, body = data.partition(b"\n")
+        head = json.loads(line)
+        made = cls(k=head["k"])
+        made.count, made.rank_error, made._odd = head["count"], head["rank_error"], head["odd"]
+        if made.count:
+            made.low, made.high = float.fromhex(head["low"]), float.fromhex(head["high"])
+        ends = np.cumsum(head["levels"])
+        numbers = np.frombuffer(body, "<f8").astype(np.float64)
+        made._levels = [numbers[end - length : end] for end, length in zip(ends, head["levels"], strict=True)]
+        return made
+
+    def _reach(self, level: int) -> None:
+        while len(self._levels) <= level:
+            self._levels.append(np.empty(0))
+            self._odd.append(False)
+
+    def _compact(self) -> None:
+        level = 0
+        while level < len(self._levels):
+            numbers = self._levels[level]
+            if len(numbers) >= self.k:
+                self._reach(level + 1)
+                ordered = np.sort(numbers)
+                even = len(ordered) - len(ordered) % 2
+                chosen = ordered[int(self._odd[level]) : even : 2]
+                self._levels[level], self._odd[level] = ordered[even:], not self._odd[level]
+                self._levels[level + 1] = np.concatenate([self._levels[level + 1], chosen])
+                self.rank_error += 1 << level
+            level += 1
+
+    def _weighted(self) -> tuple[_Numbers, _Numbers]:
+        numbers = np.concatenate(self._levels)
+        weights = np.concatenate([np.full(len(level), 2.0**h) for h, level in enumerate(self._levels)])
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], weights[order]

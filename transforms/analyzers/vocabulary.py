@@ -1,4 +1,7 @@
-"""All tokens with their counts, most frequent first."""
+"""All tokens with their counts, most frequent first.
+
+The most frequent values.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,18 @@ import numpy as np
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError, SpecError
-from beam_pipes.transforms.analyzers.count_runs import Row, merged_files, read_run, write_run
-from beam_pipes.transforms.analyzers.value_counts import (
+from beam_pipes.transforms.analyzers.counts import (
     COUNTED,
+    Row,
     Value,
     ValueCounts,
     key_of,
     kind_of,
     merged_counts,
+    merged_files,
+    read_run,
     value_of,
+    write_run,
 )
 
 # Rows that are sorted in memory at once, about 12 MB; beyond, sorted runs go to temporary files.
@@ -211,3 +217,34 @@ def _line(token: Value, count: int) -> str:
         return f"[{encode_basestring_ascii(token)}, {count}]\n"
     shown = token if isinstance(token, int) else f'["{base64.b64encode(token).decode("ascii")}"]'
     return f"[{shown}, {count}]\n"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class TopK(Analyzer):
+    """The `k` most frequent values with their counts: gives `[("the", 123), …]`, exact.
+
+    Values are what `Vocabulary` counts; equal counts are in the order of the values. Every value is counted, so this
+    costs what a vocabulary costs.
+    """
+
+    k: int = 100
+
+    accepts = COUNTED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1:
+            raise DeclarationError(f"analyzer {self.name!r}: k should be at least 1, got {self.k}.")
+
+    def accumulator(self) -> Accumulator:
+        return ValueCounts()
+
+    def merge(self, accumulators: Sequence[str], target: str) -> None:
+        self._vocabulary().merge(accumulators, target)
+
+    def read(self, path: str) -> list[tuple[Value, int]]:
+        table = self._vocabulary().read(path)
+        return list(zip(table.tokens, table.counts.tolist(), strict=True))
+
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.name, size=self.k)

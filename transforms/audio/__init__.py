@@ -2,15 +2,15 @@
 
 from beam_pipes.transforms.audio.english import English as English
 from beam_pipes.transforms.audio.english import read_lexicon as read_lexicon
-from beam_pipes.transforms.audio.mel import hz_to_mel as hz_to_mel
-from beam_pipes.transforms.audio.mel import mel_filters as mel_filters
-from beam_pipes.transforms.audio.mel import mel_to_hz as mel_to_hz
-from beam_pipes.transforms.audio.normalizers import LogMagnitude as LogMagnitude
-from beam_pipes.transforms.audio.normalizers import UnitMagnitude as UnitMagnitude
 from beam_pipes.transforms.audio.processor import AudioProcessor as AudioProcessor
-from beam_pipes.transforms.audio.resampling import resample as resample
-from beam_pipes.transforms.audio.stft import StftOptions as StftOptions
-from beam_pipes.transforms.audio.stft import istft as istft
-from beam_pipes.transforms.audio.stft import stft as stft
-from beam_pipes.transforms.audio.wave_files import read_wav as read_wav
-from beam_pipes.transforms.audio.wave_files import write_wav as write_wav
+from beam_pipes.transforms.audio.processor import LogMagnitude as LogMagnitude
+from beam_pipes.transforms.audio.processor import UnitMagnitude as UnitMagnitude
+from beam_pipes.transforms.audio.processor import read_wav as read_wav
+from beam_pipes.transforms.audio.processor import write_wav as write_wav
+from beam_pipes.transforms.audio.spectra import StftOptions as StftOptions
+from beam_pipes.transforms.audio.spectra import hz_to_mel as hz_to_mel
+from beam_pipes.transforms.audio.spectra import istft as istft
+from beam_pipes.transforms.audio.spectra import mel_filters as mel_filters
+from beam_pipes.transforms.audio.spectra import mel_to_hz as mel_to_hz
+from beam_pipes.transforms.audio.spectra import resample as resample
+from beam_pipes.transforms.audio.spectra import stft as stft

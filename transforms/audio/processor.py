@@ -1,15 +1,23 @@
-"""From sound files to mel spectrograms, with the options held in one object."""
+"""From sound files to mel spectrograms, with the options held in one object.
+
+Magnitudes to the range that a model learns on, and back.
+
+Reading and writing sound files.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from beam_pipes.transforms.audio.mel import mel_filters
-from beam_pipes.transforms.audio.stft import StftOptions, istft, stft
-from beam_pipes.transforms.audio.wave_files import Wave, read_wav, write_wav
+from beam_pipes.errors import DatasetError
+from beam_pipes.extras import require
+from beam_pipes.transforms.audio.spectra import StftOptions, istft, mel_filters, resample, stft
 
 Spectrogram = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -80,3 +88,92 @@ class AudioProcessor:
         """Returns magnitudes in mel bands, float32 of shape (n_mels, frames)."""
         mel: Spectrogram = (self.mel_filter @ np.abs(self.stft(wave))).astype(np.float32)
         return mel
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class LogMagnitude:
+    """The natural logarithm of magnitudes, floored at `min`: 1.0 → 0.0, silence → log(1e-5) = -11.51.
+
+    `inverse(transform(x))` is `max(x, min)`. The floor's default is that of Tacotron 2 and WaveFlow.
+    """
+
+    min: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not self.min > 0:
+            raise DatasetError(f"LogMagnitude needs a min above 0, the logarithm's domain; got {self.min}")
+
+    def transform(self, magnitude: Array) -> Array:
+        """Returns log magnitudes in the input's float dtype, float64 for integers."""
+        array = np.asarray(magnitude)
+        if array.dtype.kind != "f":
+            array = array.astype(np.float64)
+        return np.asarray(np.log(np.maximum(array, array.dtype.type(self.min))))
+
+    def inverse(self, normalized: Array) -> Array:
+        """Returns magnitudes of log magnitudes."""
+        return np.asarray(np.exp(normalized))
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitMagnitude:
+    """Decibels in [0, 1]: `(20 log10(max(x, min)) - 20 + 100) / 100`, clipped; 10.0 → 1.0, 1e-4 and less → 0.0.
+
+    `inverse(transform(x))` is x between 1e-4 and 10. `min` is the floor before the logarithm.
+    """
+
+    min: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not self.min > 0:
+            raise DatasetError(f"UnitMagnitude needs a min above 0, the logarithm's domain; got {self.min}")
+
+    def transform(self, magnitude: Array) -> Array:
+        """Returns decibels scaled to [0, 1]."""
+        decibels = 20.0 * np.log10(np.maximum(magnitude, self.min)) - 20.0
+        return np.clip((decibels + 100.0) / 100.0, 0.0, 1.0)
+
+    def inverse(self, normalized: Array) -> Array:
+        """Returns magnitudes of scaled decibels."""
+        return np.asarray(10.0 ** ((np.clip(normalized, 0.0, 1.0) * 100.0 - 100.0 + 20.0) / 20.0))
+
+
+Wave = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: int | None = None) -> tuple[Wave, int]:
+    """Decodes a sound file to one channel of float32 in [-1, 1], and returns it with its sample rate in Hz.
+
+    Args:
+      source: a path, the bytes of a file, or an open binary file; WAV, FLAC, OGG and what else libsndfile reads.
+      sample_rate: resample to this many Hz; the file's own rate by default.
+
+    Several channels are averaged. Raises `DatasetError`, with the source, for what cannot be decoded or holds no
+    sample, and `MissingExtraError` without the package soundfile.
+    """
+    soundfile = require("soundfile", purpose="read_wav")
+    name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
+    try:
+        samples, rate = soundfile.read(
+            io.BytesIO(source) if isinstance(source, bytes) else source, dtype="float32", always_2d=True
+        )
+    except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
+        raise DatasetError(f"cannot decode sound from {name}: {error}", source=name) from error
+    if not len(samples):
+        raise DatasetError(f"the sound in {name} holds no sample", source=name)
+    wave = samples.mean(axis=1, dtype=np.float32)
+    if sample_rate is None or sample_rate == rate:
+        return wave, int(rate)
+    return resample(wave, int(rate), sample_rate).astype(np.float32), sample_rate
+
+
+def write_wav(path: str | os.PathLike[str], wave: np.ndarray[Any, Any], sample_rate: int) -> None:
+    """Writes one channel of samples in [-1, 1] as 16-bit PCM; louder ones are an error, as they would be clipped."""
+    soundfile = require("soundfile", purpose="write_wav")
+    peak = float(np.max(np.abs(wave), initial=0.0))
+    if not peak <= 1.0:
+        raise DatasetError(f"write_wav needs samples between -1 and 1 for {Path(path).name}, got a peak of {peak}")
+    soundfile.write(os.fspath(path), wave, sample_rate, subtype="PCM_16")

@@ -10,31 +10,31 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import UnknownNameError
-from beam_pipes.tasks.in_tensorflow.autoregressive import autoregressive_inputs as autoregressive_inputs
-from beam_pipes.tasks.in_tensorflow.autoregressive import make_autoregressive_inputs as make_autoregressive_inputs
-from beam_pipes.tasks.in_tensorflow.autoregressive import non_padding_position as non_padding_position
-from beam_pipes.tasks.in_tensorflow.autoregressive import shift_right_by_one as shift_right_by_one
+from beam_pipes.tasks.in_tensorflow.packing import autoregressive_inputs as autoregressive_inputs
+from beam_pipes.tasks.in_tensorflow.packing import make_autoregressive_inputs as make_autoregressive_inputs
+from beam_pipes.tasks.in_tensorflow.packing import non_padding_position as non_padding_position
+from beam_pipes.tasks.in_tensorflow.packing import shift_right_by_one as shift_right_by_one
 from beam_pipes.transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
-from beam_pipes.transforms.converters.enc_dec import EncDecFeatureConverter as EncDecFeatureConverter
-from beam_pipes.transforms.converters.encoder import EncoderFeatureConverter as EncoderFeatureConverter
+from beam_pipes.transforms.converters.decoder import PassThroughFeatureConverter as PassThroughFeatureConverter
+from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter as EncDecFeatureConverter
+from beam_pipes.transforms.converters.encoders import EncoderFeatureConverter as EncoderFeatureConverter
 from beam_pipes.transforms.converters.feature_converter import FeatureConverter as FeatureConverter
-from beam_pipes.transforms.converters.feature_spec import FeatureSpec as FeatureSpec
-from beam_pipes.transforms.converters.lm import LMFeatureConverter as LMFeatureConverter
-from beam_pipes.transforms.converters.pass_through import PassThroughFeatureConverter as PassThroughFeatureConverter
-from beam_pipes.transforms.converters.pre_packed_enc_dec import (
+from beam_pipes.transforms.converters.language_models import LMFeatureConverter as LMFeatureConverter
+from beam_pipes.transforms.converters.language_models import PrefixLMFeatureConverter as PrefixLMFeatureConverter
+from beam_pipes.transforms.converters.language_models import (
+    PrefixSuffixLMFeatureConverter as PrefixSuffixLMFeatureConverter,
+)
+from beam_pipes.transforms.converters.pre_packed import (
     PrePackedEncDecFeatureConverter as PrePackedEncDecFeatureConverter,
 )
-from beam_pipes.transforms.converters.pre_packed_lm import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
-from beam_pipes.transforms.converters.pre_packed_prefix_lm import (
+from beam_pipes.transforms.converters.pre_packed import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
+from beam_pipes.transforms.converters.pre_packed import (
     PrePackedPrefixLMFeatureConverter as PrePackedPrefixLMFeatureConverter,
-)
-from beam_pipes.transforms.converters.prefix_lm import PrefixLMFeatureConverter as PrefixLMFeatureConverter
-from beam_pipes.transforms.converters.prefix_suffix_lm import (
-    PrefixSuffixLMFeatureConverter as PrefixSuffixLMFeatureConverter,
 )
 from beam_pipes.transforms.converters.rows import join_segments as join_segments
 from beam_pipes.transforms.converters.rows import pad_example as pad_example
 from beam_pipes.transforms.converters.rows import padded_rows as padded_rows
+from beam_pipes.transforms.converters.validation import FeatureSpec as FeatureSpec
 
 if TYPE_CHECKING:
     from beam_pipes.transforms.converters.joined_split import JoinedSplit as JoinedSplit

@@ -16,12 +16,17 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from beam_pipes.tasks.dtypes import DType
-from beam_pipes.transforms.converters.feature_spec import TOKENS
-from beam_pipes.transforms.converters.feature_spec import FeatureSpec as Spec
-from beam_pipes.transforms.converters.pack_examples import pack_examples
-from beam_pipes.transforms.converters.rows import check_rows, pad_example, with_feature_names
-from beam_pipes.transforms.converters.validation import Length, check_dataset, check_example, check_lengths, limits_of
+from beam_pipes.tasks.provider import DType
+from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
+from beam_pipes.transforms.converters.validation import (
+    TOKENS,
+    Length,
+    check_dataset,
+    check_example,
+    check_lengths,
+    limits_of,
+)
+from beam_pipes.transforms.converters.validation import FeatureSpec as Spec
 
 Array = Any  # np.ndarray or tf.Tensor
 Features = Mapping[str, Array]
@@ -220,8 +225,8 @@ class FeatureConverter:
 
     def _pack_or_pad(self, ds: Any, packed_lengths: Mapping[str, Length]) -> Any:
         """Packs (adding `f_segment_ids` and `f_positions`) or pads the features named in `packed_lengths`."""
-        from beam_pipes.tasks.in_tensorflow.online_packing import trim_and_pack_dataset
-        from beam_pipes.tasks.trimming import trim_and_pad_dataset
+        from beam_pipes.tasks.column_forms import trim_and_pad_dataset
+        from beam_pipes.tasks.in_tensorflow.packing import trim_and_pack_dataset
 
         if self._pack:
             return trim_and_pack_dataset(ds, packed_lengths, self._use_custom_packing_ops)

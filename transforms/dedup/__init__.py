@@ -13,17 +13,17 @@ Only digests and signatures travel, never content; what stays does not depend on
 
 from __future__ import annotations
 
-from beam_pipes.transforms.dedup.bands import compared_probability as compared_probability
-from beam_pipes.transforms.dedup.bands import found_probability as found_probability
-from beam_pipes.transforms.dedup.cache_duplicates import cache_duplicates as cache_duplicates
-from beam_pipes.transforms.dedup.content_digest import content_digest as content_digest
-from beam_pipes.transforms.dedup.drop_duplicates import DropDuplicates as DropDuplicates
+from beam_pipes.transforms.dedup.duplicates import DropDuplicates as DropDuplicates
 from beam_pipes.transforms.dedup.duplicates import Duplicate as Duplicate
 from beam_pipes.transforms.dedup.duplicates import Duplicates as Duplicates
-from beam_pipes.transforms.dedup.exact_duplicates import ExactDuplicates as ExactDuplicates
-from beam_pipes.transforms.dedup.near_duplicates import NearDuplicates as NearDuplicates
-from beam_pipes.transforms.dedup.normalizers import compose as compose
-from beam_pipes.transforms.dedup.normalizers import lower as lower
-from beam_pipes.transforms.dedup.normalizers import plain_text as plain_text
-from beam_pipes.transforms.dedup.normalizers import squeeze_whitespace as squeeze_whitespace
-from beam_pipes.transforms.dedup.shingles import Shingles as Shingles
+from beam_pipes.transforms.dedup.duplicates import cache_duplicates as cache_duplicates
+from beam_pipes.transforms.dedup.exact import ExactDuplicates as ExactDuplicates
+from beam_pipes.transforms.dedup.exact import compose as compose
+from beam_pipes.transforms.dedup.exact import content_digest as content_digest
+from beam_pipes.transforms.dedup.exact import lower as lower
+from beam_pipes.transforms.dedup.exact import plain_text as plain_text
+from beam_pipes.transforms.dedup.exact import squeeze_whitespace as squeeze_whitespace
+from beam_pipes.transforms.dedup.likeness import Shingles as Shingles
+from beam_pipes.transforms.dedup.likeness import compared_probability as compared_probability
+from beam_pipes.transforms.dedup.likeness import found_probability as found_probability
+from beam_pipes.transforms.dedup.near import NearDuplicates as NearDuplicates

@@ -1,13 +1,20 @@
-"""Compares the signatures of records that share a band, and joins those that are alike."""
+"""Compares the signatures of records that share a band, and joins those that are alike.
+
+Clusters: which records are alike, directly or by way of others; each is named by its first record.
+
+Signatures of single records, read from the accumulators when two records are to be compared.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import OrderedDict
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from beam_pipes.transforms.dedup.clusters import Clusters
-from beam_pipes.transforms.dedup.signatures import Signatures
+from beam_pipes.transforms.dedup.row_file import Places
 
 Array = np.ndarray[Any, Any]
 
@@ -148,3 +155,97 @@ def _batches(sizes: Array, limit: int) -> list[slice]:
             start, total = index, 0
         total += size
     return [*batches, slice(start, len(sizes))] if len(sizes) else []
+
+
+class Clusters:
+    """Disjoint sets of the numbers 0 … size - 1, at first each by itself; a set's root is its least number.
+
+    8 bytes a number (4 below 2^32). What the sets are in the end does not depend on the order of unions.
+
+    Source: R. Tarjan, "Efficiency of a good but not linear set union algorithm" (1975); here the least number is the
+    root, whatever the sizes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._parents = np.arange(size, dtype=np.uint32 if size < 1 << 32 else np.int64)
+        self._fast = self._parents.data
+
+    def union(self, left: int, right: int) -> None:
+        """Puts the sets of two numbers together."""
+        left, right = self._root(left), self._root(right)
+        if left < right:
+            self._fast[right] = left
+        else:
+            self._fast[left] = right
+
+    def roots(self, numbers: Array) -> Array:
+        """The least number of the set of each of `numbers`."""
+        parents = self._parents
+        roots = parents[numbers]
+        while True:
+            above = parents[roots]
+            if np.array_equal(above, roots):
+                return roots.astype(np.int64)
+            roots = above
+
+    def members(self) -> tuple[Array, Array]:
+        """(numbers that are not the least of their set, ascending; the least number of the set of each)."""
+        block = 1 << 20
+        found = [np.empty(0, np.int64)]
+        for start in range(0, len(self._parents), block):
+            part = self._parents[start : start + block]
+            found.append(start + np.flatnonzero(part != np.arange(start, start + len(part))))
+        members = np.concatenate(found)
+        return members, self.roots(members)
+
+    def _root(self, number: int) -> int:
+        parents = self._fast
+        while (parent := parents[number]) != number:
+            parents[number] = number = parents[parent]
+        return number
+
+
+# Accumulators that are open at the same time.
+_MAX_OPEN = 128
+
+
+class Signatures:
+    """Rows of the column `signatures` by the ordinals of records; open files are few, and nothing is held in memory."""
+
+    def __init__(self, places: Places, *, count: int) -> None:
+        self._places = places
+        self.count = count
+        self._open: OrderedDict[int, int] = OrderedDict()
+
+    def __enter__(self) -> Signatures:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def of(self, ordinals: Array) -> Array:
+        """(records, count) uint32; each record is read once, whatever the order of `ordinals`."""
+        wanted, back = np.unique(ordinals, return_inverse=True)
+        found = np.empty((len(wanted), self.count), "<u4")
+        bounds = np.searchsorted(wanted, self._places.firsts)
+        for index in np.flatnonzero(np.diff(bounds)).tolist():
+            low, high = int(bounds[index]), int(bounds[index + 1])
+            rows = wanted[low:high] - self._places.firsts[index]
+            offsets, size = self._places.shards[index].offsets("signatures", rows)
+            file = self._file(index)
+            data = b"".join([os.pread(file, size, offset) for offset in offsets.tolist()])
+            found[low:high] = np.frombuffer(data, "<u4").reshape(-1, self.count)
+        return found[back]
+
+    def _file(self, index: int) -> int:
+        file = self._open.get(index)
+        if file is None:
+            if len(self._open) == _MAX_OPEN:
+                os.close(self._open.popitem(last=False)[1])
+            file = os.open(self._places.shards[index].path, os.O_RDONLY)
+        self._open[index] = file
+        self._open.move_to_end(index)
+        return file

@@ -14,6 +14,10 @@ The file, all numbers little-endian:
 | similarities: float32 | 4 × rows |
 
 It holds no count of what was compared and no order of files: input without duplicates changes no byte of it.
+
+`DropDuplicates`: the stage that leaves out what an analysis has found to be there already.
+
+The duplicates that the build of a cache has found.
 """
 
 from __future__ import annotations
@@ -29,10 +33,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from beam_pipes.cache.output_file import writing_to
-from beam_pipes.errors import CorruptCacheError
-from beam_pipes.transforms.dedup.places import Places
-from beam_pipes.transforms.dedup.record_place import record_place
+from beam_pipes.analysis import Result
+from beam_pipes.cache import Cache
+from beam_pipes.cache.writing import writing_to
+from beam_pipes.engine.graph import brief
+from beam_pipes.engine.records import current_context
+from beam_pipes.errors import CorruptCacheError, DeclarationError
+from beam_pipes.transforms.dedup.row_file import Places, record_place
+from beam_pipes.typed import Pipeline
 
 MAGIC = b"BPDUPES1"
 FORMAT = 1
@@ -301,3 +309,68 @@ def _places_of(ordinals: Array, places: Places) -> tuple[Array, Array]:
         part = slice(start, start + _ROWS_AT_ONCE)
         files[part], positions[part] = places.of(ordinals[part])
     return files, positions
+
+
+class DropDuplicates(Pipeline):
+    """Drops the records that are in a result of `ExactDuplicates` or `NearDuplicates`, and lets all others through.
+
+        exact = ExactDuplicates("exact")
+        unique = DropDuplicates(str, exact.result)
+        Declaration(..., analyzers=(exact,), pipeline=DAGPipeline({unique: Input(str), ...}))
+
+    What is dropped is counted as `exact duplicate` or `near duplicate`, so that a build's counts add up: every record
+    is written, dropped with a reason, or a dead letter. With several results the first that knows a record says why.
+
+    It looks at which record it is, not at what is in it, so it may stand anywhere in a DAG: in front saves most work.
+    A record that stays and fails later is a dead letter, and its duplicates are gone all the same.
+
+    Args:
+        type_: the class of the values that pass through.
+        results: `analyzer.result` of one or more analyzers that the declaration lists in `analyzers`.
+        name: the stage's name.
+
+    Raises `DeclarationError` where there is no result, or something else in its place.
+    """
+
+    def __init__(self, type_: type, *results: Result, name: str = "DropDuplicates") -> None:
+        for result in results:
+            if not isinstance(result, Result):
+                raise DeclarationError(
+                    f"{name}: results are analyzer.result, got {brief(result)}. Example: DropDuplicates(str, "
+                    "exact.result).",
+                    stage=name,
+                )
+        if not results:
+            raise DeclarationError(
+                f"{name}: there is no result that says what to drop. Example: DropDuplicates(str, exact.result).",
+                stage=name,
+            )
+        super().__init__(input_type=type_, output_type=type_, name=name)
+        self.results = results
+
+    def transform(self, input_object: Any) -> list[Any]:
+        context = current_context()
+        assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+        for result in self.results:
+            duplicates = result.value()
+            if context.record_id in duplicates:
+                dropped: list[Any] = self.drop(duplicates.reason)
+                return dropped
+        return [input_object]
+
+
+def cache_duplicates(cache: Cache) -> dict[str, Duplicates]:
+    """Name of the analyzer → what it has found, for every asset of the cache that holds duplicates.
+
+        cache_duplicates(Cache.open("cache"))["near"].find("b.txt@0")
+
+    Of a cache on an object store, assets are fetched.
+    """
+    found = {}
+    for entry in cache.manifest.assets:
+        path = cache.asset_path(entry.file)
+        with open(path, "rb") as file:
+            holds = file.read(len(MAGIC)) == MAGIC
+        if holds:
+            found[entry.file.removeprefix("assets/")] = Duplicates(path)
+    return found

@@ -1,8 +1,12 @@
-"""Rows of fixed size for the records of one source shard, in a file of blocks.
+"""Where a record stands in the input: its file, and its position in it.
+
+Rows of fixed size for the records of one source shard, in a file of blocks.
 
 A *block* holds 4,096 rows (the last one fewer), column after column: first the positions of the records in their files,
 then the columns asked for. A column *by value* is stored transposed, so that one of its values is read for all rows of
 the block at once. Behind the blocks stand, as JSON, the layout and where in the rows each input file begins.
+
+Places of records by their ordinal: the number of a record among all records of all source shards, in order.
 """
 
 from __future__ import annotations
@@ -17,7 +21,37 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from beam_pipes.errors import CorruptCacheError, DeclarationError
-from beam_pipes.transforms.dedup.record_place import RecordPlace, record_place
+
+
+class RecordPlace(NamedTuple):
+    """`books/emma.txt@1024` as its parts."""
+
+    file: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.file}@{self.position}"
+
+
+def record_place(record_id: str) -> RecordPlace:
+    """The place in a record's id: `"a@b.txt@1024"` → `("a@b.txt", 1024)`.
+
+    Inside of nested DAGs an id goes on (`a.txt@1024/0`): it is still the same record.
+
+    Raises `DeclarationError` for ids that name no place, such as those of values that no source has read.
+    """
+    file, at, position = record_id.rpartition("@")
+    try:
+        if not at:
+            raise ValueError("no position")
+        return RecordPlace(file, int(position.partition("/")[0]))
+    except ValueError:
+        raise DeclarationError(
+            f"expected the id of a source record, file@position, got {record_id!r}. Records have ids in a build; to "
+            "try a stage out, build a declaration over Memory([...]).",
+            record=record_id,
+        ) from None
+
 
 BLOCK_ROWS = 4096
 MAGIC = b"BPROWS01"
@@ -175,3 +209,51 @@ class RowFile:
                 return before, column
             before += column.row_bytes
         raise KeyError(name)
+
+
+class Places:
+    """The rows of all source shards as one sequence; `names` collects the files of the places that were asked for."""
+
+    def __init__(self, accumulators: Sequence[str]) -> None:
+        self.shards = [RowFile(path) for path in accumulators]
+        self.firsts = np.cumsum([0, *(shard.num_rows for shard in self.shards)], dtype=np.int64)
+        self.names: dict[str, int] = {}
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.firsts[-1])
+
+    def blocks(self, column: str, *, value: int | None = None) -> Iterator[tuple[Array, Array]]:
+        """(ordinals, values) of a column, block by block, in order."""
+        for shard, first in zip(self.shards, self.firsts[:-1].tolist(), strict=True):
+            for index, block in enumerate(shard.blocks(column, value=value)):
+                start = first + index * BLOCK_ROWS
+                yield np.arange(start, start + len(block)), block
+
+    def of(self, ordinals: Array) -> tuple[Array, Array]:
+        """(numbers of files in `names`, positions) of records; `ordinals` in any order."""
+        wanted, back = np.unique(ordinals, return_inverse=True)
+        files = np.empty(len(wanted), np.int64)
+        positions = np.empty(len(wanted), np.uint64)
+        bounds = np.searchsorted(wanted, self.firsts)
+        for index, shard in enumerate(self.shards):
+            low, high = int(bounds[index]), int(bounds[index + 1])
+            if low == high:
+                continue
+            rows = wanted[low:high] - self.firsts[index]
+            positions[low:high] = _at(shard, rows)
+            starts = np.array([first for _, first in shard.files])
+            numbers, inverse = np.unique(np.searchsorted(starts, rows, side="right") - 1, return_inverse=True)
+            known = [self.names.setdefault(shard.files[number][0], len(self.names)) for number in numbers.tolist()]
+            files[low:high] = np.array(known)[inverse]
+        return files[back], positions[back]
+
+
+def _at(shard: RowFile, rows: Array) -> Array:
+    """The positions of single rows, `rows` in ascending order."""
+    found = []
+    for index, block in enumerate(shard.blocks(POSITIONS.name)):
+        low, high = np.searchsorted(rows, [index * BLOCK_ROWS, (index + 1) * BLOCK_ROWS])
+        if low < high:
+            found.append(block[rows[low:high] - index * BLOCK_ROWS, 0])
+    return np.concatenate(found)

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from beam_pipes.graph.argument import nearest
 from beam_pipes.graph.functions import class_of, function_of
+from beam_pipes.graph.operator import nearest
 from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
 
 

@@ -11,9 +11,8 @@ import re
 import textwrap
 from pathlib import Path
 
-from beam_pipes.graph.argument import Argument
 from beam_pipes.graph.functions import common_arguments, documentation
-from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.operator import Argument, Operator
 from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
 
 _HEADER = (

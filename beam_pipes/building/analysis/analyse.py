@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_pipes.building.analysis.analysis_job import AnalysisJob
-from beam_pipes.building.analysis.analysis_plan import AnalysisPlan, plan_analysis
-from beam_pipes.building.analysis.analysis_task import AnalysisTask
-from beam_pipes.building.analysis.merge import merge
+from beam_pipes.building.analysis.job import AnalysisJob, merge
+from beam_pipes.building.analysis.plan import AnalysisPlan, AnalysisTask, plan_analysis
 from beam_pipes.building.analysis.stored import discard
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.building.uses import mark_unfinished
-from beam_pipes.building.write_errors import writing
+from beam_pipes.building.leftovers import mark_unfinished, writing
 from beam_pipes.errors import AnalysisError
 from beam_pipes.sources.source import SourcePlan
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import google_crc32c
 
-from beam_pipes.cache.kill_points import reached
+from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FileEntry
 from beam_pipes.cache.storage import TEMPORARY_PREFIX, FileStatus, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.building.care.taken_down_records import SnapshotRecords, TakedownState, require_found, require_known
-from beam_pipes.building.write_errors import writing
+from beam_pipes.building.leftovers import writing
 from beam_pipes.cache.manifest import FILE_NAME as MANIFEST
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from beam_pipes.building.workers.interpreter import start_interpreter
+from beam_pipes.building.workers.process import start_interpreter
 from beam_pipes.errors import BuildError
 
 # How long the server may take for its imports and a fork.
@@ -175,7 +175,7 @@ def main() -> None:
 
 def _serve(files: Sequence[int]) -> None:
     """In the fork, which ends with it."""
-    from beam_pipes.building.workers.worker_process import serve
+    from beam_pipes.building.workers.process import serve
 
     code = 1
     try:

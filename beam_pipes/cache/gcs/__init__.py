@@ -14,5 +14,5 @@
 
 from __future__ import annotations
 
-from beam_pipes.cache.gcs.options import GcsOptions as GcsOptions
+from beam_pipes.cache.gcs.requests import GcsOptions as GcsOptions
 from beam_pipes.cache.gcs.storage import GcsStorage as GcsStorage

@@ -17,8 +17,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_pipes.cache.kill_points import reached
-from beam_pipes.cache.who import in_words, is_dead, this_process
+from beam_pipes.cache.locks import in_words, is_dead, reached, this_process
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhileError, StorageError
 
 if TYPE_CHECKING:

@@ -17,15 +17,10 @@ from urllib.parse import quote
 import google_crc32c
 
 from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, look
-from beam_pipes.cache.gcs.listing import Page, list_directory, list_tree
-from beam_pipes.cache.gcs.options import GcsOptions
-from beam_pipes.cache.gcs.reader import GcsReader, get_range
-from beam_pipes.cache.gcs.retry import HttpError, Incomplete, retrying, status_of
-from beam_pipes.cache.gcs.session import Session, session_for
-from beam_pipes.cache.gcs.upload import ResumableUpload
-from beam_pipes.cache.in_parallel import in_parallel
-from beam_pipes.cache.kill_points import reached
-from beam_pipes.cache.who import in_words
+from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, retrying, session_for, status_of
+from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range, list_directory, list_tree
+from beam_pipes.cache.locks import in_words, reached
+from beam_pipes.cache.writing import in_parallel
 from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
 
 SCHEME = "gs://"

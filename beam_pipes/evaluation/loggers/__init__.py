@@ -6,18 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beam_pipes.evaluation.loggers.json_encoder import TensorAndNumpyEncoder as TensorAndNumpyEncoder
     from beam_pipes.evaluation.loggers.json_logger import JSONLogger as JSONLogger
+    from beam_pipes.evaluation.loggers.json_logger import TensorAndNumpyEncoder as TensorAndNumpyEncoder
     from beam_pipes.evaluation.loggers.logger import Logger as Logger
-    from beam_pipes.evaluation.loggers.py_logging import PyLoggingLogger as PyLoggingLogger
+    from beam_pipes.evaluation.loggers.logger import PyLoggingLogger as PyLoggingLogger
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLogger as TensorBoardLogger
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLoggerV1 as TensorBoardLoggerV1
 
 _MODULE_OF = {
     "JSONLogger": "json_logger",
     "Logger": "logger",
-    "PyLoggingLogger": "py_logging",
-    "TensorAndNumpyEncoder": "json_encoder",
+    "PyLoggingLogger": "logger",
+    "TensorAndNumpyEncoder": "json_logger",
     "TensorBoardLogger": "tensor_board",
     "TensorBoardLoggerV1": "tensor_board",
 }

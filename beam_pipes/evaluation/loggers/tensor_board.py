@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.loggers.logger import Dataset, Logger, step_or_dummy
-from beam_pipes.evaluation.metric_values import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
+from beam_pipes.evaluation.metrics import Audio, Generic, Histogram, Image, MetricValue, Scalar, Text
 from beam_pipes.extras import require
 
 DEFAULT_BUCKETS = 30  # as TensorBoard's own histogram summary

@@ -1,4 +1,7 @@
-"""From the lengths of a split's records to a packing plan."""
+"""How few bins any packing could need.
+
+From the lengths of a split's records to a packing plan.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,38 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.identity import Identity
-from beam_pipes.loader.packing.best_fit import best_fit
-from beam_pipes.loader.packing.first_fit import first_fit
-from beam_pipes.loader.packing.lower_bound import lower_bound
-from beam_pipes.loader.packing.next_fit import next_fit
+from beam_pipes.loader.packing.fits import best_fit, first_fit, next_fit, stable_order, vector_fit
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan
-from beam_pipes.loader.packing.stable_order import stable_order
-from beam_pipes.loader.packing.vector_fit import vector_fit
+from beam_pipes.loader.state import Identity
+
+
+def lower_bound(lengths: npt.NDArray[np.int64], capacity: int) -> int:
+    """A number of bins that no packing of these lengths can go below.
+
+    `lower_bound([6, 6, 6], 10)` → `3`, where the sum alone would say 2.
+
+    Martello and Toth's L2 ("Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
+    Mathematics 28, 1990): for every threshold t ≤ capacity / 2, items above capacity - t need a bin each, items above
+    capacity / 2 too, and what of the smaller ones (≥ t) does not fit beside the latter needs further bins.
+    Computed for all t at once from the histogram of lengths.
+    """
+    if not len(lengths):
+        return 0
+    counts = np.bincount(lengths, minlength=capacity + 1).astype(np.int64)
+    sums = counts * np.arange(capacity + 1)
+    count_below = np.concatenate(([0], np.cumsum(counts)))  # items shorter than index
+    sum_below = np.concatenate(([0], np.cumsum(sums)))
+    half = capacity // 2
+    thresholds = np.arange(0, half + 1)
+    upper = capacity - thresholds
+    huge = count_below[-1] - count_below[upper + 1]
+    large = count_below[upper + 1] - count_below[half + 1]
+    large_sum = sum_below[upper + 1] - sum_below[half + 1]
+    small_sum = sum_below[half + 1] - sum_below[thresholds]
+    overflow = small_sum - (large * capacity - large_sum)
+    bounds = huge + large + np.maximum(0, -(-overflow // capacity))
+    return int(bounds.max())
+
 
 Int64 = npt.NDArray[np.int64]
 

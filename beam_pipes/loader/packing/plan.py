@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
-from beam_pipes.loader.identity import Identity
+from beam_pipes.loader.state import Identity
 
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64

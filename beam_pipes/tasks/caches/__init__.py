@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from beam_pipes.tasks.caches.split_steps import SplitSteps as SplitSteps
-from beam_pipes.tasks.caches.task_reference import TaskReference as TaskReference
+from beam_pipes.tasks.caches.offline import TaskReference as TaskReference
 from beam_pipes.tasks.caches.task_source import TaskSource as TaskSource
+from beam_pipes.tasks.caches.task_steps import SplitSteps as SplitSteps
 from beam_pipes.tasks.caches.task_steps import TaskSteps as TaskSteps

@@ -1,4 +1,9 @@
-"""The offline side of a task: one shard of its source, streamed through the steps before the cut."""
+"""The offline side of a task: one shard of its source, streamed through the steps before the cut.
+
+`TaskReference`: how a worker finds a task.
+
+Raw examples as bytes: what a dead letter keeps of a record that was no line of text.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from beam_pipes.cache import messages
+from beam_pipes.cache.exact import NotExactError, NotNumbersError, cast_exactly, natural_array
 from beam_pipes.cache.spec import Encoding, ExampleSpec, FeatureSpec
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.identity.source_code import import_user_module
 from beam_pipes.tasks.in_python.examples import dtype_name, examples_from_dataset, normalised, rank_of
+from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.seeds import map_seed_manager
 from beam_pipes.tasks.steps import dataset_steps, run_over_dataset, run_over_examples
+from beam_pipes.tasks.task import Task
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
@@ -89,7 +101,7 @@ def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> T
     Raises:
         TaskError: the task has no `CacheDatasetPlaceholder`.
     """
-    from beam_pipes.tasks.caches.fingerprints import task_fingerprints
+    from beam_pipes.tasks.caches.task_cache import task_fingerprints
 
     if not task.supports_caching:
         raise TaskError(
@@ -119,3 +131,117 @@ def cached_spec(task: Task, example: Mapping[str, Any] | None, *, encoding: Enco
         kept: Encoding = "raw" if dtype in ("float64", "uint64") else encoding
         features[name] = FeatureSpec("bytes" if dtype == "string" else dtype, shape=(None,) * rank, encoding=kept)
     return ExampleSpec(features)
+
+
+class TaskReference:
+    """A task by the name it is registered under, and the modules to import so that it is.
+
+    It travels to workers as names; there the modules are imported when the task is first asked for.
+
+    Args:
+        task: a name, or a task that is registered nowhere, which cannot leave this process.
+        modules: names of modules to import first.
+    """
+
+    def __init__(self, task: str | Task, modules: Sequence[str] = ()) -> None:
+        self.name = task if isinstance(task, str) else task.name
+        self.modules = tuple(modules)
+        self._task: Task | None = None if isinstance(task, str) else task
+
+    def get(self) -> Task:
+        """The task.
+
+        Raises `UnknownNameError` where no module has registered it, `DeclarationError` where a module cannot be found.
+        """
+        if self._task is None:
+            import_modules(self.modules)
+            self._task = TaskRegistry.get(self.name)
+        return self._task
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._task is not None and (
+            self.name not in TaskRegistry.names() or TaskRegistry.get(self.name) is not self._task
+        ):
+            raise DeclarationError(
+                f"task {self.name!r} is registered nowhere, so other processes cannot find it. Register it in a "
+                "module with TaskRegistry.add, or build with workers=1.",
+                task=self.name,
+            )
+        return {"name": self.name, "modules": self.modules, "_task": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        return f"TaskReference({self.name!r}, modules={list(self.modules)})"
+
+
+def import_modules(modules: Sequence[str]) -> None:
+    """Imports the modules that register tasks. Raises `DeclarationError` where one is not there, or fails."""
+    for module in modules:
+        import_user_module(module)
+
+
+# The feature under which an example is kept that is a single value and no mapping.
+_WHOLE = "value"
+
+
+def raw_bytes(example: Any) -> bytes:
+    """A line as it is; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
+
+    Integers beyond int64, and floats that would become infinite, are kept as text: a stage that reads the dead letter
+    again fails on it rather than taking another number.
+
+    `b"a line"` → `b"a line"`; `{"id": 3, "text": b"a"}` → `id: int64_list [3], text: bytes_list ["a"]`.
+    """
+    if isinstance(example, bytes):
+        return example
+    message = messages.Example()
+    for name, value in (example if isinstance(example, Mapping) else {_WHOLE: example}).items():
+        fill_feature(message.features.feature[str(name)], value)
+    serialized: bytes = message.SerializeToString(deterministic=True)
+    return serialized
+
+
+def fill_feature(feature: Any, value: Any) -> None:
+    """Fills a `tf.train.Feature` with the elements of a value, in row order."""
+    if isinstance(value, (bytes, str)):
+        feature.bytes_list.value.append(value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass"))
+        return
+    try:
+        array = natural_array(value)
+        if array.dtype.kind in "biu":
+            feature.int64_list.value.extend(cast_exactly(array, np.dtype(np.int64)).reshape(-1).tolist())
+            return
+        if array.dtype.kind in "fV":
+            values = cast_exactly(array, np.dtype(np.float32), rounds=True)
+            feature.float_list.value.extend(values.reshape(-1).tolist())
+            return
+    except (NotExactError, NotNumbersError):
+        array = np.array(value, object)
+    for item in array.reshape(-1).tolist():
+        fill_feature(feature, item if isinstance(item, (bytes, str)) else _text(item))
+
+
+def _text(item: Any) -> str:
+    try:
+        return str(item)
+    except ValueError:  # more digits than Python converts
+        return hex(item)
+
+
+def example_of(raw: bytes) -> Any:
+    """The example of `raw_bytes`, its numbers as int64 and float32."""
+    features = messages.Example.FromString(raw).features.feature
+    values = {name: _value(feature) for name, feature in features.items()}
+    return values[_WHOLE] if values.keys() == {_WHOLE} else values
+
+
+def _value(feature: Any) -> Any:
+    kind = feature.WhichOneof("kind")
+    if kind == "bytes_list":
+        texts = list(feature.bytes_list.value)
+        return texts[0] if len(texts) == 1 else texts
+    if kind == "float_list":
+        return np.array(feature.float_list.value, np.float32)
+    return np.array(feature.int64_list.value, np.int64)

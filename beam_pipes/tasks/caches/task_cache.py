@@ -1,18 +1,28 @@
-"""The cache of a task: where it is, what it counts, and the source that reads it."""
+"""The cache of a task: where it is, what it counts, and the source that reads it.
+
+Where caches are looked for, and how the files of a task's cache are called.
+
+What the cache of a task depends on, as digests: a cache is reused only when none of it has changed.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_pipes.errors import CacheNotFoundError, TaskError
-from beam_pipes.tasks.caches.cache_dirs import get_cached_stats_path, get_global_cache_dirs, get_task_dir_from_name
-from beam_pipes.tasks.in_tensorflow.file_patterns import exists, read_bytes
+from beam_pipes.errors import CacheNotFoundError, StaleCacheError, TaskError
+from beam_pipes.identity.fingerprint import fingerprint
+from beam_pipes.tasks.in_tensorflow.dataset_map import exists, read_bytes
+from beam_pipes.tasks.python_forms import PythonMap
+from beam_pipes.tasks.steps import Step
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
+
 
 COMPLETED = "COMPLETED"
 MANIFEST = "manifest.json"
@@ -59,7 +69,7 @@ def _stats(directory: str, split: str) -> Mapping[str, int | float] | None:
     if not exists(os.path.join(directory, MANIFEST)):
         return None
     from beam_pipes.cache import Cache
-    from beam_pipes.tasks.caches.cache_statistics import split_statistics
+    from beam_pipes.tasks.caches.sidecars import split_statistics
 
     cache = Cache.open(directory)
     if split not in cache.splits:
@@ -95,14 +105,125 @@ def cached_source(task: Task, split: str) -> Any:
     `info.{split}.json`."""
     directory = require_cache_dir(task.name)
     if exists(os.path.join(directory, MANIFEST)):
-        from beam_pipes.tasks.caches.fingerprints import check_fingerprints
-        from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
+        pass
+        from beam_pipes.tasks.sources.caches import BuiltCacheSource
 
         source = BuiltCacheSource(directory, split)
         check_fingerprints(task, source.fingerprints, directory)
         return source
-    from beam_pipes.tasks.sources.cached_source import CachedDataSource
+    from beam_pipes.tasks.sources.caches import CachedDataSource
 
     placeholder = task.placeholder
     buffer_size = placeholder.file_shuffle_buffer_size if placeholder else None
     return CachedDataSource(directory, split, file_shuffle_buffer_size=buffer_size)
+
+
+_INFO = "info.{split}.json"
+_STATS = "stats.{split}.json"
+_TFRECORDS = "{split}.tfrecord"
+
+_global_cache_dirs: list[str] = []
+
+
+def get_global_cache_dirs() -> Sequence[str]:
+    """Directories that are searched for cached tasks, in order."""
+    return tuple(_global_cache_dirs)
+
+
+def set_global_cache_dirs(global_cache_dirs: Iterable[str]) -> None:
+    """Replaces the searched directories."""
+    _global_cache_dirs[:] = [os.fspath(path) for path in global_cache_dirs]
+
+
+def add_global_cache_dirs(global_cache_dirs: Iterable[str]) -> None:
+    """Appends directories to the searched ones; those already there keep their place."""
+    for path in global_cache_dirs:
+        if os.fspath(path) not in _global_cache_dirs:
+            _global_cache_dirs.append(os.fspath(path))
+
+
+def get_task_dir_from_name(task_name: str) -> str:
+    """Directory of a task under a cache directory: `wmt:de-en` → `wmt/de-en`."""
+    return os.path.join(*task_name.split(":"))
+
+
+def get_cached_info_path(data_dir: str, split: str) -> str:
+    return os.path.join(data_dir, _INFO.format(split=split))
+
+
+def get_cached_stats_path(data_dir: str, split: str) -> str:
+    return os.path.join(data_dir, _STATS.format(split=split))
+
+
+def get_cached_tfrecord_prefix(data_dir: str, split: str) -> str:
+    return os.path.join(data_dir, _TFRECORDS.format(split=split))
+
+
+_PREFIX = "task/"
+
+
+def task_fingerprints(task: Task) -> dict[str, str]:
+    """Part of a task → digest of what it depends on: `features`, and `step 0: tokenize`, ... for each offline step.
+
+    Made of names, bound arguments, the code of functions and of what they refer to, and the content of vocabularies:
+    never of paths, times, line numbers or comments. The data of the source is not in it: that is fingerprinted shard by
+    shard, by the build.
+    """
+    steps = enumerate(task.offline_steps())
+    return {"features": features_digest(task), **{part_name(n, step): step_digest(step) for n, step in steps}}
+
+
+def features_digest(task: Task) -> str:
+    """Digest of the output features with their vocabularies."""
+    features = {
+        name: {
+            "vocabulary": feature.vocabulary.fingerprint(),
+            "add_eos": feature.add_eos,
+            "required": feature.required,
+            "dtype": feature.dtype.name,
+            "rank": feature.rank,
+        }
+        for name, feature in task.output_features.items()
+    }
+    return hashlib.sha256(json.dumps(features, sort_keys=True).encode()).hexdigest()
+
+
+def part_name(number: int, step: Step) -> str:
+    """What an offline step is called in messages, accounts and fingerprints: `step 0: tokenize`."""
+    return f"step {number}: {step.name}"
+
+
+def step_digest(step: Step) -> str:
+    """What one step depends on. Worked out once for each step: the code of a process does not change."""
+    if step.digest is None:
+        step.digest = fingerprint(plain_preprocessor(step.preprocessor)).digest
+    return step.digest
+
+
+def plain_preprocessor(preprocessor: Any) -> Any:
+    """The user's function or pipeline itself, with what is bound to it, out of the wrapper of `python_map`."""
+    if isinstance(preprocessor, PythonMap):
+        return preprocessor.fn
+    if isinstance(preprocessor, functools.partial):
+        return functools.partial(plain_preprocessor(preprocessor.func), *preprocessor.args, **preprocessor.keywords)
+    return preprocessor
+
+
+def fingerprint_digests(task: Task) -> dict[str, str]:
+    """`task_fingerprints`, named `task/<part>`: what a build stores in the manifest."""
+    return {_PREFIX + part: digest for part, digest in task_fingerprints(task).items()}
+
+
+def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> None:
+    """Raises `StaleCacheError` if a cache was built for another version of the task; caches without digests pass."""
+    before = {name: digest for name, digest in stored.items() if name.startswith(_PREFIX)}
+    now = fingerprint_digests(task)
+    if not before or before == now:
+        return
+    changed = sorted(name[len(_PREFIX) :] for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    raise StaleCacheError(
+        f"the cache {where} was built for another version of task '{task.name}'; what changed: {', '.join(changed)}. "
+        f"Build it again, or undo the change",
+        task=task.name,
+        changed=changed,
+    )

@@ -14,18 +14,14 @@ import numpy as np
 
 from beam_pipes.errors import BeamPipesError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import hash_range
-from beam_pipes.sources.digest_cache import Cut, DigestCache
-from beam_pipes.sources.grouping import group_small_files
+from beam_pipes.sources.file_source import Cut, DigestCache, group_small_files
 from beam_pipes.sources.lines import line_ranges
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
-from beam_pipes.tasks.caches.fingerprints import part_name, plain_preprocessor
-from beam_pipes.tasks.caches.offline import stream_shard
-from beam_pipes.tasks.caches.raw_examples import example_of, raw_bytes
-from beam_pipes.tasks.caches.task_reference import TaskReference
-from beam_pipes.tasks.sources.file_source import FileDataSource
-from beam_pipes.tasks.sources.text_line_source import TextLineDataSource, read_lines
+from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes, stream_shard
+from beam_pipes.tasks.caches.task_cache import part_name, plain_preprocessor
+from beam_pipes.tasks.sources.files import FileDataSource, TextLineDataSource, read_lines
 from beam_pipes.tasks.steps import num_streamed_steps
 
 if TYPE_CHECKING:

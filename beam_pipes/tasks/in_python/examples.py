@@ -14,9 +14,8 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.dtypes import DType
-from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
+from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.provider import DType, Feature
 
 _NUMBERS = "biufcV"
 _CHUNK = 256  # examples a hand-off into tf.data: 34,000 examples/s against 2,500 one by one

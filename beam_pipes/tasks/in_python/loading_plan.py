@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader import Loader
 from beam_pipes.loader import Mixture as RowMixture
-from beam_pipes.tasks.converter_interface import RowConverter
-from beam_pipes.tasks.provider import ShardInfo
+from beam_pipes.tasks.provider import RowConverter, ShardInfo
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.mixture import Exhaustion

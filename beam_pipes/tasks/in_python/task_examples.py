@@ -10,7 +10,7 @@ import numpy as np
 
 from beam_pipes.tasks.caches.task_cache import cached_source
 from beam_pipes.tasks.in_python.examples import dtype_name, examples_from_dataset, normalised, rank_of
-from beam_pipes.tasks.in_tensorflow.concurrency import frugal, with_few_threads
+from beam_pipes.tasks.in_tensorflow.dataset_map import frugal, with_few_threads
 from beam_pipes.tasks.in_tensorflow.task_dataset import (
     LoadOptions,
     check_promise,
@@ -23,7 +23,7 @@ from beam_pipes.tasks.in_tensorflow.task_dataset import (
 )
 from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
-from beam_pipes.tasks.sources.built_cache_source import BuiltCacheSource
+from beam_pipes.tasks.sources.caches import BuiltCacheSource
 from beam_pipes.tasks.steps import Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 A few tasks are chosen from inside tf.data. Many tasks are read in turns from Python: each is made when its
 first turn comes, and takes
 no threads of its own, so that 300 tasks begin as fast as one.
+
+From a name to model features, in one call.
 """
 
 from __future__ import annotations
@@ -10,22 +12,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
-from beam_pipes.tasks.in_tensorflow.concurrency import frugal
+from beam_pipes.tasks.in_tensorflow.dataset_map import frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
-from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
-from beam_pipes.tasks.mixing_schedule import exact_rates, schedule
+from beam_pipes.tasks.mixing import exact_rates, schedule
+from beam_pipes.tasks.provider import ShardInfo, check_converter
+from beam_pipes.tasks.registry import maybe_get_mixture_or_task
 from beam_pipes.tasks.seeds import fold
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.mixture import Exhaustion, Mixture
     from beam_pipes.tasks.task import Task
+
 
 #: More tasks than this are read in turns from Python.
 MAX_TASKS_IN_GRAPH = 16
@@ -173,3 +177,64 @@ def _log_lengths(tasks: Sequence[Task], options: LoadOptions) -> None:
             lengths = [len(example[name]) for example in examples if name in example and np.ndim(example[name])]
             if lengths:
                 _log.info("task %s: %s has %.1f entries on average", task.name, name, float(np.mean(lengths)))
+
+
+def get_dataset(
+    mixture_or_task_name: Any,
+    task_feature_lengths: Mapping[str, Any],
+    feature_converter: Any,
+    dataset_split: str = "train",
+    use_cached: bool = False,
+    shuffle: bool = False,
+    num_epochs: int | None = 1,
+    shard_info: ShardInfo | None = None,
+    verbose: bool = True,
+    seed: int | None = None,
+    batch_size: int | None = None,
+    trim_output_features: bool = True,
+) -> Any:
+    """The model features of a task or mixture, as a `tf.data.Dataset`.
+
+    Args:
+        mixture_or_task_name: a name, a `Task` or a `Mixture`.
+        task_feature_lengths: task feature → longest length.
+        feature_converter: makes model features of task features.
+        dataset_split: name of the split.
+        use_cached: read the cache.
+        shuffle: shuffle files and examples.
+        num_epochs: passes over the data; None for no end.
+        shard_info: this host's share.
+        verbose: log an overview.
+        seed: same seed, same order and same draws.
+        batch_size: examples a batch; None for no batches. A last batch that is not full is left out.
+        trim_output_features: cut task features to their lengths before conversion.
+
+    Raises:
+        WrongConverterError: the converter is something else.
+    """
+    check_converter(feature_converter)
+    tf = tensorflow("get_dataset")
+    provider = maybe_get_mixture_or_task(mixture_or_task_name)
+    dataset = provider.get_dataset(
+        sequence_length=task_feature_lengths,
+        split=dataset_split,
+        use_cached=use_cached,
+        shuffle=shuffle,
+        seed=seed,
+        shard_info=shard_info,
+        num_epochs=num_epochs,
+        trim_output_features=trim_output_features,
+    )
+    dataset = feature_converter(dataset, task_feature_lengths=task_feature_lengths)
+    if batch_size is not None:
+        dataset = dataset.batch(batch_size, drop_remainder=True)
+    if verbose:
+        _log.info(
+            "%s, split %s, cached %s, lengths %s: %s",
+            provider.name,
+            dataset_split,
+            use_cached,
+            dict(task_feature_lengths),
+            {name: spec.shape for name, spec in dataset.element_spec.items()},
+        )
+    return dataset.prefetch(tf.data.AUTOTUNE)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
-from beam_pipes.tasks.features import Feature
+from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
-from beam_pipes.tasks.in_tensorflow.concurrency import is_frugal
-from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
-from beam_pipes.tasks.provider import SequenceLength, ShardInfo
+from beam_pipes.tasks.in_tensorflow.dataset_map import is_frugal, tensorflow
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
-from beam_pipes.tasks.trimming import trim_dataset
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 SOURCES = {
-    "FileDataSource": "file_source",
+    "FileDataSource": "files",
     "FunctionDataSource": "function_source",
-    "ProtoDataSource": "proto_source",
-    "TFExampleDataSource": "tf_example_source",
-    "TextLineDataSource": "text_line_source",
-    "TfdsDataSource": "tfds_source",
+    "ProtoDataSource": "files",
+    "TFExampleDataSource": "files",
+    "TextLineDataSource": "files",
+    "TfdsDataSource": "tfds",
 }

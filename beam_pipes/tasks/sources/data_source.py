@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.features import Feature
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.provider import DatasetProviderBase, ShardInfo
+from beam_pipes.tasks.provider import DatasetProviderBase, Feature, ShardInfo
 
 
 class DataSourceInterface(Protocol):

@@ -7,11 +7,11 @@ from typing import Any
 
 # Public name → the module under beam_pipes.tasks.testing that defines it.
 MODULE_OF = {
-    "DataInjector": "data_injector",
-    "FAKE_EXAMPLES": "fake_data",
+    "DataInjector": "assertions",
+    "FAKE_EXAMPLES": "fakes",
     "FakeMixtureTest": "fake_tasks",
     "FakeTaskTest": "fake_tasks",
-    "MockVocabulary": "mock_vocabulary",
+    "MockVocabulary": "fakes",
     "assert_dataset": "assertions",
     "assert_datasets_eq": "assertions",
     "assert_datasets_neq": "assertions",
@@ -19,20 +19,20 @@ MODULE_OF = {
     "assert_dict_values_equal": "assertions",
     "clear_mixtures": "fake_tasks",
     "clear_tasks": "fake_tasks",
-    "create_default_dataset": "fake_data",
+    "create_default_dataset": "fakes",
     "create_prediction": "task_run",
     "dataset_as_text": "assertions",
     "encode_str": "task_run",
-    "get_fake_dataset": "fake_data",
-    "random_token_preprocessor": "fake_preprocessors",
-    "split_tsv_preprocessor": "fake_preprocessors",
+    "get_fake_dataset": "fakes",
+    "random_token_preprocessor": "fakes",
+    "split_tsv_preprocessor": "fakes",
     "test_postprocessing": "task_run",
     "test_preprocessing": "task_run",
     "test_preprocessing_single": "task_run",
     "test_task": "task_run",
-    "test_text_preprocessor": "fake_preprocessors",
-    "test_token_preprocessor": "fake_preprocessors",
-    "token_preprocessor_no_sequence_length": "fake_preprocessors",
+    "test_text_preprocessor": "fakes",
+    "test_token_preprocessor": "fakes",
+    "token_preprocessor_no_sequence_length": "fakes",
 }
 
 __all__ = sorted(MODULE_OF)

@@ -1,4 +1,7 @@
-"""Assertions over datasets: what they hold, as values."""
+"""Assertions over datasets: what they hold, as values.
+
+Other data for a registered task, for the time of a test.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.registry import TaskRegistry
+from beam_pipes.tasks.sources.function_source import FunctionDataSource
 
 
 def assert_dataset(
@@ -109,3 +115,30 @@ def assert_dict_contains(expected: Mapping[str, Any], actual: Mapping[str, Any])
     if missing:
         raise AssertionError(f"expected {missing}, found {sorted(actual)}")
     _assert_example({name: actual[name] for name in expected}, expected, "mapping", 0, 0)
+
+
+class DataInjector:
+    """`with DataInjector("my_task", {"test": dataset}): ...` — the task reads these datasets, or lists of
+    examples, inside.
+
+    Raises:
+        TaskError: at the end, if the source has been changed in between.
+    """
+
+    def __init__(self, task_name: str, per_split_data: Mapping[str, Any]) -> None:
+        self._task = TaskRegistry.get(task_name)
+        self._data = dict(per_split_data)
+
+    def __enter__(self) -> DataInjector:
+        def inject(split: str, shuffle_files: bool = False, seed: int | None = None) -> Any:
+            return self._data[split]
+
+        self._saved = self._task._source
+        self._injected = FunctionDataSource(inject, splits=list(self._data))
+        self._task._source = self._injected
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._task._source is not self._injected:
+            raise TaskError("The task source was changed and not restored within the DataInjector scope.")
+        self._task._source = self._saved

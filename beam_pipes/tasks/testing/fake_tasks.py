@@ -10,26 +10,24 @@ from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import preprocessors
-from beam_pipes.tasks.cache_placeholder import CacheDatasetPlaceholder
-from beam_pipes.tasks.caches.cache_dirs import get_global_cache_dirs, set_global_cache_dirs
-from beam_pipes.tasks.features import Feature
-from beam_pipes.tasks.in_tensorflow.tensorflow_import import tensorflow
-from beam_pipes.tasks.in_tensorflow.tfexample import dict_to_tfexample
-from beam_pipes.tasks.provider import ShardInfo
+from beam_pipes.tasks.caches.task_cache import get_global_cache_dirs, set_global_cache_dirs
+from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample, tensorflow
+from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry
+from beam_pipes.tasks.sources.files import TextLineDataSource, TFExampleDataSource
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
-from beam_pipes.tasks.sources.text_line_source import TextLineDataSource
-from beam_pipes.tasks.sources.tf_example_source import TFExampleDataSource
+from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task
 from beam_pipes.tasks.testing.assertions import dataset_as_text
-from beam_pipes.tasks.testing.fake_data import (
+from beam_pipes.tasks.testing.fakes import (
     FAKE_EXAMPLES,
     FAKE_ND_FEATURES,
     FAKE_RAGGED_FEATURES,
     get_fake_dataset,
+    split_tsv_preprocessor,
+    test_text_preprocessor,
 )
-from beam_pipes.tasks.testing.fake_preprocessors import split_tsv_preprocessor, test_text_preprocessor
-from beam_pipes.tasks.vocabularies.byte import ByteVocabulary
+from beam_pipes.tasks.vocabularies.characters import ByteVocabulary
 
 DEFAULT_PREPROCESSORS = (
     test_text_preprocessor,

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary as BertWordPieceVocabulary
-    from beam_pipes.tasks.vocabularies.byte import ByteVocabulary as ByteVocabulary
-    from beam_pipes.tasks.vocabularies.full_codepoint import FullCodepointVocabulary as FullCodepointVocabulary
-    from beam_pipes.tasks.vocabularies.partial_codepoint import (
+    from beam_pipes.tasks.vocabularies.characters import ByteVocabulary as ByteVocabulary
+    from beam_pipes.tasks.vocabularies.characters import FullCodepointVocabulary as FullCodepointVocabulary
+    from beam_pipes.tasks.vocabularies.characters import (
         PartialCodepointVocabulary as PartialCodepointVocabulary,
     )
-    from beam_pipes.tasks.vocabularies.pass_through import PassThroughVocabulary as PassThroughVocabulary
+    from beam_pipes.tasks.vocabularies.characters import UnigramVocabulary as UnigramVocabulary
     from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary as SentencePieceVocabulary
-    from beam_pipes.tasks.vocabularies.tokenizers_vocabulary import TokenizersVocabulary as TokenizersVocabulary
-    from beam_pipes.tasks.vocabularies.unigram import UnigramVocabulary as UnigramVocabulary
+    from beam_pipes.tasks.vocabularies.tokenizers import TokenizersVocabulary as TokenizersVocabulary
     from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID as PAD_ID
+    from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary as PassThroughVocabulary
     from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary as Vocabulary
 
 VOCABULARIES = {
     "BertWordPieceVocabulary": "bert_word_piece",
-    "ByteVocabulary": "byte",
-    "FullCodepointVocabulary": "full_codepoint",
-    "PartialCodepointVocabulary": "partial_codepoint",
-    "PassThroughVocabulary": "pass_through",
+    "ByteVocabulary": "characters",
+    "FullCodepointVocabulary": "characters",
+    "PartialCodepointVocabulary": "characters",
+    "PassThroughVocabulary": "vocabulary",
     "SentencePieceVocabulary": "sentence_piece",
-    "TokenizersVocabulary": "tokenizers_vocabulary",
-    "UnigramVocabulary": "unigram",
+    "TokenizersVocabulary": "tokenizers",
+    "UnigramVocabulary": "characters",
 }
 _MODULE_OF = {**VOCABULARIES, "Vocabulary": "vocabulary", "PAD_ID": "vocabulary"}
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.dtypes import DType
-from beam_pipes.tasks.in_tensorflow.file_patterns import read_bytes
+from beam_pipes.tasks.in_tensorflow.dataset_map import read_bytes
+from beam_pipes.tasks.provider import DType
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 
 # Blocks of ideographs that stand alone as words.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.tasks.in_tensorflow import tensorflow_import
+from beam_pipes.tasks.in_tensorflow import dataset_map as tensorflow_import
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary

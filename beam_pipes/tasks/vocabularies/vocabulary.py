@@ -2,6 +2,8 @@
 
 Three words: an *id* is an index into the vocabulary; *extra ids* are sentinels placed after the base ids, unless the
 vocabulary says otherwise; the *base vocabulary* is what exists without them.
+
+A vocabulary for what is ids already.
 """
 
 from __future__ import annotations
@@ -154,3 +156,48 @@ def as_text(s: Any) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+class PassThroughVocabulary(Vocabulary):
+    """Encodes and decodes nothing: `encode([1, 2]) == [1, 2]`. For features that arrive as ids or numbers.
+
+    Args:
+        size: number of ids; 0 where the feature is not made of ids.
+        eos_id: decoding stops at it; None for no end.
+    """
+
+    def __init__(self, size: int, eos_id: Any = None) -> None:
+        self._size = size
+        self._eos_id = eos_id
+        super().__init__()
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def _base_vocab_size(self) -> int:
+        return self._size
+
+    @property
+    def eos_id(self) -> Any:
+        return self._eos_id
+
+    @property
+    def unk_id(self) -> int | None:
+        return None
+
+    def _encode(self, s: Sequence[Any]) -> Sequence[Any]:
+        return s
+
+    def _decode(self, ids: Sequence[Any]) -> Sequence[Any]:
+        return ids
+
+    def _encode_tf(self, s: Any) -> Any:
+        return s
+
+    def _decode_tf(self, ids: Any) -> Any:
+        return ids
+
+    def config(self) -> dict[str, Any]:
+        return {"size": self._size, "eos_id": self._eos_id}

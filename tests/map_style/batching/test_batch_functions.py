@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipes.errors import DatasetError
-from beam_pipes.map_style.batching import (
+from beam_pipes.map_style import (
     SpecBatcher,
     TextIDBatcher,
     WavBatcher,

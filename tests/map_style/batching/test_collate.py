@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import DatasetError
-from beam_pipes.map_style.batching import default_collate
+from beam_pipes.map_style import default_collate
 
 Point = namedtuple("Point", ["x", "y"])
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipes import map_style as datasets
 from beam_pipes.errors import DatasetError, ExampleError, ExampleIndexError
-from beam_pipes.map_style import datasets
-from beam_pipes.map_style.datasets import (
+from beam_pipes.map_style import (
     CacheDataset,
     ChainDataset,
     Dataset,

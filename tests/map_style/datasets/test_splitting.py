@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError
-from beam_pipes.map_style.datasets import ChainDataset, random_split, split
+from beam_pipes.map_style import ChainDataset, random_split, split
 
 
 @given(st.lists(st.integers()), st.data())

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from beam_pipes.map_style.datasets import Dataset
+from beam_pipes.map_style import Dataset
 
 
 class Numbers(Dataset):

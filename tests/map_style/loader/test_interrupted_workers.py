@@ -13,9 +13,8 @@ from types import FrameType
 
 import pytest
 
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.loader.interrupts import interrupts_held_back
-from beam_pipes.map_style.loader.processes import WorkerPool
+from beam_pipes.map_style import DataLoader
+from beam_pipes.map_style.workers import WorkerPool, interrupts_held_back
 
 CODE = [
     function.__code__

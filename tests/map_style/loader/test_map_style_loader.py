@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from loader_datasets import Numbers, Raising
 
 from beam_pipes.errors import DatasetError, ExampleError, LoaderError, StateMismatchError
-from beam_pipes.map_style.datasets import CacheDataset, TransformDataset
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.samplers import (
+from beam_pipes.map_style import (
     BatchSampler,
     BucketSampler,
+    CacheDataset,
+    DataLoader,
     DistributedSampler,
     RandomSampler,
+    TransformDataset,
     WeightedRandomSampler,
 )
 

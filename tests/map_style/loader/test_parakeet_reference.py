@@ -150,7 +150,7 @@ def test_the_facade_offers_only_names_that_the_rooms_define():
 
 
 def test_the_loader_is_offered_beside_the_datasets_too():
-    from beam_pipes.map_style import datasets
+    from beam_pipes import map_style as datasets
 
     assert DataLoader is datasets.DataLoader
     with pytest.raises(AttributeError, match="^module 'beam_pipes.map_style.datasets' has no attribute 'DataLoder'$"):

@@ -9,9 +9,15 @@ import pytest
 from loader_datasets import Numbers, jitter
 
 from beam_pipes.errors import DatasetError, ExampleError
-from beam_pipes.map_style.datasets import CacheDataset, SubsetDataset, TransformDataset, current_epoch, reading_epoch
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.samplers import DistributedSampler
+from beam_pipes.map_style import (
+    CacheDataset,
+    DataLoader,
+    DistributedSampler,
+    SubsetDataset,
+    TransformDataset,
+    current_epoch,
+    reading_epoch,
+)
 
 
 def draws(loader):

@@ -6,10 +6,14 @@ import numpy as np
 from loader_datasets import Numbers
 from torch.utils import data
 
-from beam_pipes.map_style.batching import batch_sequences
-from beam_pipes.map_style.datasets import TransformDataset
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.samplers import BucketSampler, DistributedSampler, RandomSampler
+from beam_pipes.map_style import (
+    BucketSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    TransformDataset,
+    batch_sequences,
+)
 
 
 def test_torch_iterates_our_dataset_in_the_order_of_our_samplers():

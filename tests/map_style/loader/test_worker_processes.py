@@ -19,8 +19,8 @@ import pytest
 from loader_datasets import Exiting, Numbers, Raising, Refusing, Sleeping, Unopenable, Unsendable, WhoAmI
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
-from beam_pipes.map_style.loader import DataLoader
-from beam_pipes.map_style.loader.transport import encode, receive, send
+from beam_pipes.map_style import DataLoader
+from beam_pipes.map_style.workers import encode, receive, send
 
 HERE = Path(loader_datasets.__file__).parent
 ROOT = HERE.parents[2]
@@ -173,8 +173,8 @@ SCRIPT = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
 from loader_datasets import Sleeping, WhoAmI
-from beam_pipes.map_style.datasets import ChainDataset
-from beam_pipes.map_style.loader import DataLoader
+from beam_pipes.map_style import ChainDataset
+from beam_pipes.map_style import DataLoader
 
 if __name__ == "__main__":
     data = ChainDataset(WhoAmI(2), Sleeping(6))

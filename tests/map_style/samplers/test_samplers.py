@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError, UnknownNameError
-from beam_pipes.map_style.samplers import (
+from beam_pipes.map_style import (
     SAMPLERS,
     BatchSampler,
     BucketSampler,
@@ -25,8 +25,7 @@ from beam_pipes.map_style.samplers import (
     padding_waste,
     sampler,
 )
-from beam_pipes.map_style.samplers.base import IndexSampler
-from beam_pipes.map_style.samplers.digests import digest
+from beam_pipes.map_style.sampler import IndexSampler, digest
 
 LENGTHS = st.lists(st.integers(0, 1000), max_size=150)
 SEEDS = st.integers(0, 2**64)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.argument import Argument, Constant
-from beam_pipes.graph.tensor_spec import TensorSpec
-from beam_pipes.transforms.operators.generic.conversion import cast_to, saturated
-from beam_pipes.transforms.operators.image.crop_window import Cropping
-from beam_pipes.transforms.operators.image.spatial import layout_of
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Argument, Constant
+from beam_pipes.transforms.operators.arrays import cast_to, saturated
+from beam_pipes.transforms.operators.image.affine import layout_of
+from beam_pipes.transforms.operators.image.crops import Cropping
 
 
 class CropMirrorNormalize(Cropping):

@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.argument import Constant
-from beam_pipes.graph.operator import Operator
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Sample, Samples
-from beam_pipes.graph.tensor_spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
-from beam_pipes.transforms.operators.generic.conversion import cast_to, dtype_of, saturated
-from beam_pipes.transforms.operators.image.resampling import nearest_places
-from beam_pipes.transforms.operators.image.resized import resized
-from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
-from beam_pipes.transforms.operators.image.target_size import target_of
-from beam_pipes.transforms.operators.image.window_weights import resampled_windows
+from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, saturated
+from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.resampling import nearest_places, resampled_windows, resized, target_of
 
 _DRAWS_EACH = 4
 

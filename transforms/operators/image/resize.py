@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.argument import Argument, Constant
-from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.tensor_spec import TensorSpec
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.types import DALIInterpType
-from beam_pipes.transforms.operators.generic.conversion import cast_to, dtype_of, placed_like, saturated
-from beam_pipes.transforms.operators.image.resampling import always_stretched, weights
-from beam_pipes.transforms.operators.image.resized import resized
-from beam_pipes.transforms.operators.image.spatial import image_layout, layout_of, on_hwc, with_size
-from beam_pipes.transforms.operators.image.target_size import MODES, target_of
+from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, saturated
+from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.resampling import MODES, always_stretched, resized, target_of, weights
 
 _SIZES = ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer")
 

@@ -16,8 +16,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from beam_pipes.cache import messages
-from beam_pipes.cache.gather import overlapping_rows, take_runs
-from beam_pipes.graph.tfrecord import LISTS, TFRecordFeature, float32, string
+from beam_pipes.cache.regions import overlapping_rows, take_runs
+from beam_pipes.graph.functions import LISTS, TFRecordFeature, float32, string
 from beam_pipes.transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache.gather import overlapping_rows
+from beam_pipes.cache.regions import overlapping_rows
 
 Array = np.ndarray[Any, Any]
 

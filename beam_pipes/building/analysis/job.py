@@ -1,0 +1,246 @@
+"""One source shard, from its records to the accumulators of all analyzers that lack it: what a worker does.
+
+The tasks of an analysis as files: a job names them by number, so that its request stays small.
+
+The accumulators of all source shards → the result of an analyzer.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
+from beam_pipes.building.analysis.plan import DIRECTORY, AnalysisReport, AnalysisTask, PlannedAnalyzer
+from beam_pipes.building.analysis.stored import Stored, discard, find_stored, scratch, store
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.leftovers import writing
+from beam_pipes.building.reading import shard_records, source_batch
+from beam_pipes.building.shard_task import NumberedRows
+from beam_pipes.cache.storage import is_remote
+from beam_pipes.engine.execute import GraphRunner
+from beam_pipes.engine.graph import Graph
+from beam_pipes.engine.records import Column
+from beam_pipes.errors import AnalysisError, BuildError
+from beam_pipes.sources.record_batch import RecordBatch
+from beam_pipes.sources.source import SourceShard
+
+# The number of records read since it was last told.
+Tell = Callable[[int], None]
+
+
+class AnalysisJob:
+    """Analyses source shards of one declaration, one after the other, in this process.
+
+    Memory: a few batches, and what accumulators hold of one source shard.
+    """
+
+    def __init__(self, declaration: Declaration, root: str) -> None:
+        self._declaration = declaration
+        self._root = root
+        self._analyzers = {analyzer.name: analyzer for analyzer in declaration.analyzers}
+
+    def run(self, task: AnalysisTask, *, tell: Tell = lambda records: None) -> AnalysisReport:
+        """Reads a source shard once, and stores an accumulator of each analyzer of the task that is not there yet.
+
+        Raises what the source or a stage raised, or `AnalysisError` where an analyzer failed; what is stored by then
+        is whole.
+        """
+        started = time.monotonic()
+        places = {name: place for name, place in task.places.items() if find_stored(place) is None}
+        groups: dict[str, _Group] = {}
+        for name in places:
+            analyzer = self._analyzers[name]
+            group = groups.get(task.of[name])
+            if group is None:
+                group = groups[task.of[name]] = _Group(self._declaration, task.shard, analyzer.analysed_graph)
+            group.accumulators.append((analyzer, analyzer.accumulator()))
+        records = 0
+        for batch in shard_records(self._declaration, task.shard) if groups else ():
+            for group in groups.values():
+                group.add(batch)
+            records += batch.num_records
+            tell(batch.num_records)
+        with writing(self._root):
+            for group in groups.values():
+                self._save(group, places)
+        return AnalysisReport(index=task.shard.index, records=records, secs=time.monotonic() - started)
+
+    def _save(self, group: _Group, places: dict[str, str]) -> None:
+        with scratch(self._root) as directory:
+            for analyzer, accumulator in group.accumulators:
+                made = os.path.join(directory, analyzer.name)
+                try:
+                    accumulator.save(made)
+                except (BuildError, OSError):
+                    raise
+                except Exception as error:
+                    where = f"while it saved its accumulator of {_where(group.shard)}"
+                    raise failure_of(analyzer, where, error) from error
+                facts = {"failed": group.failed, "records": group.records, "values": group.values[analyzer.name]}
+                store(places[analyzer.name], made, facts)
+
+
+class _Group:
+    """Analyzers of one pipeline, which runs once for all of them. Counts what it sees."""
+
+    def __init__(self, declaration: Declaration, shard: SourceShard, graph: Graph | None) -> None:
+        self.shard = shard
+        self.accumulators: list[tuple[Analyzer, Accumulator]] = []
+        self.records = 0
+        self.values: collections.Counter[str] = collections.Counter()
+        self.failed: dict[str, int] = {}
+        self._declaration = declaration
+        self._runner = (
+            None if graph is None else GraphRunner(graph, seed=declaration.seed, on_error=declaration.on_error)
+        )
+
+    def add(self, records: RecordBatch) -> None:
+        batch = source_batch(self._declaration, records)
+        found: dict[str | None, tuple[list[Any], RecordIds]] = {None: (records.values, RecordIds(records))}
+        if self._runner is not None:
+            self._runner.run(batch)
+            for name, column in self._runner.outputs(batch).items():
+                found[name] = [value for values in column for value in values], RecordIds(records, column)
+        account = batch.account
+        self.records += account.read
+        for name, unit in account.units.items():
+            failed = unit.dead + sum(n for reason, n in unit.dropped.items() if reason.startswith("error/"))
+            if failed:
+                self.failed[name] = self.failed.get(name, 0) + failed
+        for analyzer, accumulator in self.accumulators:
+            values, ids = found[None if self._runner is None else analyzer.analysed_output(self._runner.graph)]
+            self.values[analyzer.name] += len(values)
+            if values:
+                try:
+                    accumulator.add(values, ids)
+                except (BuildError, OSError):
+                    raise
+                except Exception as error:
+                    where = f"on {_where(self.shard)}, records {ids[0]!r} to {ids[-1]!r}"
+                    raise failure_of(analyzer, where, error) from error
+
+
+class RecordIds(Sequence[str]):
+    """The record of each value, by name; worked out when the first one is asked for.
+
+    `column` holds the values of each record, where a record may have given another number than one.
+    """
+
+    def __init__(self, records: RecordBatch, column: Column | None = None) -> None:
+        self._records = records
+        self._column = column
+        self._ids: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._records) if self._column is None else sum(map(len, self._column))
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def _all(self) -> list[str]:
+        if self._ids is None:
+            ids = self._records.record_ids()
+            if self._column is not None:
+                ids = [name for name, values in zip(ids, self._column, strict=True) for _ in values]
+            self._ids = ids
+        return self._ids
+
+
+def failure_of(analyzer: Analyzer, where: str, error: Exception) -> AnalysisError:
+    """The error that says where an analyzer's own code has failed, and on what."""
+    words = str(error).rstrip(".")
+    return AnalysisError(
+        f"the analyzer {analyzer.name!r} ({type(analyzer).__name__}) failed {where}: {type(error).__name__}: {words}. "
+        "Correct the analyzer, or what it is `of`; accumulators that are finished are kept.",
+        analyzer=analyzer.name,
+    )
+
+
+def _where(shard: SourceShard) -> str:
+    files = list(dict.fromkeys(piece.file for piece in shard.slices))
+    return f"source shard {shard.index} ({', '.join(files[:3])}{'…' if len(files) > 3 else ''})"
+
+
+def write_analysis_tasks(root: str, tasks: Sequence[AnalysisTask]) -> None:
+    """Writes the tasks of a round; their numbers are `range(len(tasks))`."""
+    _rows(root).write([task.to_json() for task in tasks])
+
+
+def remove_analysis_tasks(root: str) -> None:
+    """Removes what `write_analysis_tasks` wrote; it is no error if there is nothing."""
+    _rows(root).remove()
+
+
+class AnalysisTaskReader:
+    """The tasks of a round by number."""
+
+    def __init__(self, root: str) -> None:
+        self._rows = _rows(root)
+
+    def task(self, number: int) -> AnalysisTask:
+        return AnalysisTask.from_json(self._rows[number])
+
+
+def _rows(root: str) -> NumberedRows:
+    return NumberedRows(f"{root}/{DIRECTORY}/tasks", what="tasks of the analysis", error=AnalysisError)
+
+
+def merge(planned: PlannedAnalyzer) -> Stored | None:
+    """Merges all accumulators, in the order of source shards, stores the result and binds it.
+
+    Reads and checks every accumulator first. Damaged ones are removed, and there is no result then: None. Doing it
+    again gives the same bytes. Raises `AnalysisError` where the analyzer failed.
+    """
+    stored = [planned.accumulators[shard.index] for shard in planned.shards]
+    damaged = [each for each in stored if not each.is_undamaged()]
+    for each in damaged:
+        discard(each.place)
+    if damaged:
+        return None
+    analyzer = planned.analyzer
+    with writing(planned.root), scratch(planned.root) as directory:
+        paths = [each.path for each in stored]
+        if is_remote(planned.root):
+            paths = [os.path.join(directory, f"{number:06d}") for number in range(len(stored))]
+            for each, path in zip(stored, paths, strict=True):
+                fetch(each.path, path)
+        target = os.path.join(directory, analyzer.name)
+        try:
+            analyzer.merge(paths, target)
+        except (BuildError, OSError):
+            raise
+        except Exception as error:
+            raise failure_of(analyzer, f"while it merged its {len(paths)} accumulators", error) from error
+        if not os.path.exists(target):
+            raise AnalysisError(
+                f"the analyzer {analyzer.name!r} ({type(analyzer).__name__}): merge(accumulators, target) should write "
+                "a file or a directory at `target`, and there is none.",
+                analyzer=analyzer.name,
+            )
+        digest = analyzer.content_digest(target)
+        result = store(planned.result_place, target, {**_merged_facts(stored), "digest": digest})
+    analyzer.result.bind(BoundResult(result.path, digest), by_hand=False)
+    return result
+
+
+def _merged_facts(stored: list[Stored]) -> dict[str, object]:
+    failed: dict[str, int] = {}
+    for each in stored:
+        for name, count in each.facts["failed"].items():
+            failed[name] = failed.get(name, 0) + count
+    return {
+        "failed": failed,
+        "records": sum(each.facts["records"] for each in stored),
+        "values": sum(each.facts["values"] for each in stored),
+    }

@@ -1,0 +1,283 @@
+"""`AnalysisTask`: one source shard, and the analyzers that have no accumulator of it.
+
+The fingerprint of an analyzer: everything that decides its accumulators besides the source shard they are of.
+
+`plan_analysis`: which accumulators and results are there already, and which are to be made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.analysis.analyzer import Analyzer, BoundResult
+from beam_pipes.building.analysis.declared import bind_results, bound_results
+from beam_pipes.building.analysis.stored import Stored, find_stored
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.cache.storage import FileStatus, storage_for
+from beam_pipes.cache.writing import in_parallel
+from beam_pipes.errors import AnalysisError
+from beam_pipes.identity.canonical import canonical_text, digest_of
+from beam_pipes.identity.fingerprint import Fingerprint, fingerprint
+from beam_pipes.sources.source import SourcePlan, SourceShard
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalysisTask:
+    """`places` maps each analyzer, by its name, to where its accumulator of the shard is to be stored.
+
+    `of` maps them to the digest of the pipeline whose values they analyse: the same digest, the same pipeline.
+    """
+
+    shard: SourceShard
+    places: Mapping[str, str]
+    of: Mapping[str, str]
+
+    @property
+    def index(self) -> int:
+        return self.shard.index
+
+    def to_json(self) -> dict[str, Any]:
+        return {"shard": self.shard.to_json(), "places": dict(self.places), "of": dict(self.of)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> AnalysisTask:
+        return cls(shard=SourceShard.from_json(value["shard"]), places=value["places"], of=value["of"])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalysisReport:
+    """What a worker tells about a task that is done; it holds times, so it is never part of the cache."""
+
+    index: int
+    records: int
+    secs: float
+
+
+# Raised when accumulators come out differently although nothing of an analyzer changed.
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalyzerFingerprint:
+    """`digest` names the accumulators, `parts` tell what is in it; `of` is the digest of the analyzer's `of` alone.
+
+    Pipelines with equal digests give the same values: they run once for all analyzers that have one of them.
+    """
+
+    digest: str
+    of: str
+    parts: Mapping[str, str]
+
+
+def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, generation: int = 0) -> AnalyzerFingerprint:
+    """The fingerprint of an analyzer in a declaration; raises `AnalysisError` while a result that it holds is missing.
+
+    In it are the analyzer (class, version, options, code), `of` with all its stages, what the source does while it
+    reads, and, where `of` is there, the seed that its draws are keyed by. Not in it are `on_error`, which decides
+    whether a build goes on and not what is analysed, and the pipeline of the declaration.
+    """
+    own = fingerprint(analyzer)
+    parts = dict(own.parts)
+    source = declaration.source
+    read: dict[str, Fingerprint] = {name: fingerprint(stage) for name, stage in source.stages().items()}
+    options = {"source": canonical_text([source.fingerprint_class(), source.fingerprint_config()])}
+    if analyzer.of is not None:
+        options["seed"] = str(declaration.seed)
+        pipeline = fingerprint(analyzer.of)
+        parts |= {f"of.{key}": value for key, value in pipeline.parts.items()}
+    of = digest_of(
+        [options, {name: stage.digest for name, stage in read.items()}, analyzer.of is not None and pipeline.digest]
+    )
+    if analyzer.output is not None:
+        options["output"] = analyzer.output
+    for name, stage in read.items():
+        parts |= {f"source.{name}.{key}": value for key, value in stage.parts.items()}
+    if generation:
+        options["generation"] = str(generation)
+    return AnalyzerFingerprint(
+        digest=digest_of([VERSION, own.digest, of, analyzer.output, generation]), of=of, parts={**options, **parts}
+    )
+
+
+# Below the directory of the cache.
+DIRECTORY = "analysis"
+ACCUMULATORS = "accumulators"
+RESULTS = "results"
+
+# Digests are cut to so many hexadecimal digits in paths: 128 bits.
+_NAME_LENGTH = 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedAnalyzer:
+    """An analyzer whose fingerprint is known.
+
+    `accumulators` are those that are there, by the index of their source shard; `result` is None while it is to be
+    merged. `names` are the fingerprints of the source shards.
+    """
+
+    root: str
+    analyzer: Analyzer
+    fingerprint: AnalyzerFingerprint
+    shards: tuple[SourceShard, ...]
+    names: tuple[str, ...]
+    accumulators: Mapping[int, Stored]
+    result: Stored | None
+
+    @property
+    def result_place(self) -> str:
+        """Where the result of exactly these source shards lies."""
+        return result_place(self.root, self.fingerprint.digest, self.names)
+
+    @property
+    def missing(self) -> list[SourceShard]:
+        """The source shards that are to be analysed; none where the result is there."""
+        return [] if self.result is not None else [s for s in self.shards if s.index not in self.accumulators]
+
+    def place_of(self, shard: SourceShard) -> str:
+        """Where the accumulator of a source shard lies."""
+        return accumulator_place(self.root, self.fingerprint.digest, self.names[shard.index])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalysisPlan:
+    """What an analysis will do. `waiting` are the analyzers that hold a result that is not there: error by name.
+
+    The results that are there are bound to the handles of the declaration.
+    """
+
+    root: str
+    source: SourcePlan
+    analyzers: tuple[PlannedAnalyzer, ...]
+    waiting: Mapping[str, AnalysisError]
+
+    @property
+    def done(self) -> bool:
+        """Whether every result is there."""
+        return not self.waiting and all(planned.result is not None for planned in self.analyzers)
+
+    def tasks(self) -> list[AnalysisTask]:
+        """What is to be read: each source shard once, for all analyzers that lack it."""
+        found: dict[int, list[PlannedAnalyzer]] = {}
+        for planned in self.analyzers:
+            for shard in planned.missing:
+                found.setdefault(shard.index, []).append(planned)
+        return [
+            AnalysisTask(
+                shard=shard,
+                places={planned.analyzer.name: planned.place_of(shard) for planned in found[shard.index]},
+                of={planned.analyzer.name: planned.fingerprint.of for planned in found[shard.index]},
+            )
+            for shard in self.source.shards
+            if shard.index in found
+        ]
+
+    def results(self) -> dict[str, Stored]:
+        """Analyzer → its result, of those that are there."""
+        return {planned.analyzer.name: planned.result for planned in self.analyzers if planned.result is not None}
+
+    def digests(self) -> dict[str, str]:
+        """Analyzer → the digest of its result's content, of those that are there."""
+        return {name: result.facts["digest"] for name, result in self.results().items()}
+
+    def require_done(self) -> None:
+        """Raises `AnalysisError`, saying what is missing, where a result is."""
+        told = [
+            f"{planned.analyzer.name!r} ({len(planned.missing)} of {len(planned.shards)} source shards to be analysed)"
+            for planned in self.analyzers
+            if planned.result is None
+        ]
+        told += [f"{name!r} (it waits for another one's result)" for name in self.waiting]
+        if told:
+            raise AnalysisError(
+                f"what a build of {self.root!r} would write depends on results that are not there yet: "
+                f"{', '.join(told)}. Build it: a build runs its analyzers first.",
+                analyzers=tuple(planned.analyzer.name for planned in self.analyzers if planned.result is None),
+            )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row for each analyzer, in the order in which they run."""
+        rows: list[dict[str, Any]] = [
+            {
+                "name": planned.analyzer.name,
+                "fingerprint": planned.fingerprint.digest,
+                "done": planned.result is not None,
+                "num_shards": len(planned.shards),
+                "num_shards_missing": len(planned.missing),
+            }
+            for planned in self.analyzers
+        ]
+        return rows + [{"name": name, "done": False, "waits": True} for name in self.waiting]
+
+
+def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, generation: int = 0) -> AnalysisPlan:
+    """Plans the analyzers of a declaration over the source shards of its input, and binds the results that are there.
+
+    Writes nothing. Raises `DeclarationError` for configuration without a fingerprint.
+    """
+    bind_results(declaration, {})
+    names = tuple(shard.fingerprint() for shard in source.shards) if declaration.analyzers else ()
+    planned: list[PlannedAnalyzer] = []
+    waiting: dict[str, AnalysisError] = {}
+    left, before = list(declaration.analyzers), -1
+    while left and before != len(bound_results(declaration)):
+        before, waiting = len(bound_results(declaration)), {}
+        for analyzer in list(left):
+            try:
+                found = fingerprint_analyzer(declaration, analyzer, generation=generation)
+            except AnalysisError as error:
+                waiting[analyzer.name] = error
+                continue
+            left.remove(analyzer)
+            each = _planned(root, analyzer, found, source.shards, names)
+            planned.append(each)
+            if each.result is not None:
+                analyzer.result.bind(BoundResult(each.result.path, each.result.facts["digest"]), by_hand=False)
+    return AnalysisPlan(root=root, source=source, analyzers=tuple(planned), waiting=waiting)
+
+
+def accumulator_place(root: str, digest: str, name: str) -> str:
+    """Where the accumulator of the source shard with the fingerprint `name` lies, of the analyzer with `digest`."""
+    return f"{root}/{DIRECTORY}/{ACCUMULATORS}/{digest[:_NAME_LENGTH]}/{name[:_NAME_LENGTH]}"
+
+
+def result_place(root: str, digest: str, names: Sequence[str]) -> str:
+    """Where the result of an analyzer over the source shards with the fingerprints `names` lies."""
+    return f"{root}/{DIRECTORY}/{RESULTS}/{digest_of([digest, names])[:_NAME_LENGTH]}"
+
+
+def _planned(
+    root: str, analyzer: Analyzer, found: AnalyzerFingerprint, shards: tuple[SourceShard, ...], names: tuple[str, ...]
+) -> PlannedAnalyzer:
+    planned = PlannedAnalyzer(
+        root=root,
+        analyzer=analyzer,
+        fingerprint=found,
+        shards=shards,
+        names=names,
+        accumulators={},
+        result=find_stored(result_place(root, found.digest, names)),
+    )
+    return dataclasses.replace(planned, accumulators=dict(_accumulators(planned)))
+
+
+def _accumulators(planned: PlannedAnalyzer) -> Iterator[tuple[int, Stored]]:
+    """The accumulators that are there, by the index of their source shard."""
+    directory = accumulator_place(planned.root, planned.fingerprint.digest, "").rstrip("/")
+    by_place: dict[str, dict[str, FileStatus]] = {}
+    storage = storage_for(directory)
+    for file, status in storage.tree(directory).items():
+        place, _, name = file.partition("/")
+        by_place.setdefault(place, {})[name] = status
+    places = [planned.place_of(shard) for shard in planned.shards]
+    there = [
+        (shard.index, place, by_place[place.rpartition("/")[2]])
+        for shard, place in zip(planned.shards, places, strict=True)
+        if place.rpartition("/")[2] in by_place
+    ]
+    found = in_parallel(storage, lambda each: find_stored(each[1], each[2]), there)
+    for (index, _, _), stored in zip(there, found, strict=True):
+        if stored is not None:
+            yield index, stored

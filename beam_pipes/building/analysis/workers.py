@@ -1,0 +1,106 @@
+"""Worker processes that run analysis tasks: the same that build shards."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
+from typing import Any
+
+from beam_pipes.building.analysis.job import AnalysisJob
+from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
+from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.workers.fork_server import fork_server
+from beam_pipes.building.workers.pool import files_of
+from beam_pipes.building.workers.process import WorkerProcess, ended_by
+from beam_pipes.errors import WorkerDiedError
+
+TELL_EVERY_SECS = 0.2
+
+# (the task, the process that runs it, the number of records it has read since it was last told; None: it is done)
+Watch = Callable[[AnalysisTask, int, int | None], None]
+
+
+def run_in_processes(
+    handle: DeclarationHandle,
+    root: str,
+    tasks: Sequence[AnalysisTask],
+    *,
+    workers: int,
+    watch: Watch,
+    idle: Callable[[], None],
+) -> None:
+    """Runs all tasks on `workers` processes; `idle` is called again and again meanwhile.
+
+    Raises what a task raised, or `WorkerDiedError` naming the shard that a process died on.
+    """
+    handle.require_portable()
+    server = fork_server(__name__)
+    left = deque(sorted(tasks, key=lambda task: -task.shard.num_bytes))  # a large one at the end is waited for
+    processes: list[WorkerProcess] = []
+    running: dict[Any, tuple[WorkerProcess, AnalysisTask]] = {}
+
+    def begin(worker: WorkerProcess) -> None:
+        task = left.popleft()
+        running[worker.connection] = worker, task
+        watch(task, worker.process.pid, 0)
+        worker.send((_run_task, (handle, root, task)))
+
+    try:
+        for _ in range(min(workers, len(tasks))):
+            processes.append(WorkerProcess(server))
+            begin(processes[-1])
+        while running:
+            for ready in wait(list(running), timeout=TELL_EVERY_SECS):
+                worker, task = running[ready]
+                try:
+                    kind, value = worker.connection.recv()
+                except (EOFError, ConnectionResetError):
+                    raise _died(task, worker.wait()) from None
+                if kind == "error":
+                    raise value
+                watch(task, worker.process.pid, value if kind == "tell" else None)
+                if kind == "result":
+                    del running[ready]
+                    if left:
+                        begin(worker)
+            idle()
+    finally:
+        for worker in processes:
+            worker.close()
+        if server is not None:
+            server.close()
+
+
+# What the worker process keeps between its tasks: resolving a declaration imports the user's modules.
+_job: AnalysisJob | None = None
+
+
+def _run_task(send: Callable[[Any], None], handle: DeclarationHandle, root: str, task: AnalysisTask) -> AnalysisReport:
+    """In the worker: runs one task, telling its progress now and then."""
+    global _job
+    if _job is None:
+        _job = AnalysisJob(handle.get(), root)
+    told, last = 0, time.monotonic()
+
+    def tell(records: int) -> None:
+        nonlocal told, last
+        told += records
+        if time.monotonic() - last >= TELL_EVERY_SECS:
+            send(("tell", told))
+            told, last = 0, time.monotonic()
+
+    report = _job.run(task, tell=tell)
+    send(("tell", told))
+    return report
+
+
+def _died(task: AnalysisTask, code: int) -> WorkerDiedError:
+    return WorkerDiedError(
+        f"a worker died ({ended_by(code)}) while it analysed source shard {task.index} ({files_of(task)}) for "
+        f"{', '.join(map(repr, task.places))}. Finished accumulators are kept: run the build again to go on from "
+        "there; with --workers 1 it runs in a single process.",
+        shard=task.index,
+        exit_code=code,
+    )

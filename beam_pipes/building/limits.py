@@ -1,0 +1,197 @@
+"""How long a stage may work on one record, and how much memory that may take.
+
+A record that goes beyond is put into quarantine: the worker that hangs on it is killed, another one goes on with the
+source shard, and there the record fails in that stage without the stage being called (`quarantine.py`).
+
+Quarantine: the records that a worker had to be killed for, remembered so that they never run again.
+
+A *quarantined* record fails in its stage without the stage being called; what becomes of it (a dead letter, a drop, the
+end of the build) is what `on_error` says. Which records are in quarantine decides the bytes of their source shard, so
+it enters into the shard's fingerprint and into the snapshot's id; where none is, both are what they would be without
+any limits. The list lies in the cache's directory, one file for each source shard that has such records, so the next
+build does not hang on them again. It counts while the limit is the same: under another one they are tried again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.errors import (
+    DeclarationError,
+    RecordCrashError,
+    RecordMemoryError,
+    RecordQuarantinedError,
+    RecordTimeoutError,
+)
+from beam_pipes.identity.canonical import digest_of
+
+if TYPE_CHECKING:
+    from beam_pipes.building.declaration import Declaration
+
+
+# A process is looked at ten times within its timeout or more often, but every 2 ms at most.
+SHORTEST_TIMEOUT_SECS = 0.02
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordLimits:
+    """The limits of one stage; None is no limit."""
+
+    timeout_secs: float | None = None
+    memory_bytes: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.timeout_secs is not None or self.memory_bytes is not None
+
+
+def record_limits(declaration: Declaration) -> Mapping[str, RecordLimits]:
+    """The limits in force: unit → limits; empty where there are none. What a stage says goes before the declaration.
+
+    Raises `DeclarationError` for a limit that is none, or that this system cannot keep.
+    """
+    found = {}
+    for unit in declaration.graph.units:
+        where = f"stage {unit.name!r}"
+        limits = RecordLimits(
+            timeout_secs=_timeout(_first(unit.stage, declaration, "record_timeout_secs"), where),
+            memory_bytes=_memory(_first(unit.stage, declaration, "record_memory_bytes"), where),
+        )
+        if limits:
+            found[unit.name] = limits
+    return found
+
+
+def _first(stage: Any, declaration: Declaration, name: str) -> Any:
+    own = getattr(stage, name, None)
+    return getattr(declaration, name) if own is None else own
+
+
+def _timeout(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= SHORTEST_TIMEOUT_SECS:
+        raise DeclarationError(
+            f"{where}: record_timeout_secs should be a number of seconds, at least {SHORTEST_TIMEOUT_SECS}, or None, "
+            f"got {value!r}.",
+            found=value,
+        )
+    return None if math.isinf(value) else float(value)
+
+
+def _memory(value: Any, where: str) -> int | None:
+    if value is None:
+        return None
+    if value == math.inf:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DeclarationError(
+            f"{where}: record_memory_bytes should be a positive number of bytes, or None, got {value!r}.", found=value
+        )
+    if not os.path.exists("/proc/self/statm"):
+        raise DeclarationError(
+            f"{where}: record_memory_bytes needs the memory of processes under /proc, which this system does not have. "
+            "Leave it out here.",
+            found=value,
+        )
+    return value
+
+
+DIRECTORY = ".quarantine"
+
+Cause = Literal["timeout", "memory", "crash"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Quarantined:
+    """A record in quarantine: its ordinal in the source shard, the unit it hung in, and why.
+
+    `limit` is the limit that it went beyond, in seconds or bytes; for a crash it names the signal. No time that was
+    measured and no address is in it: the same record gives the same dead letter everywhere.
+    """
+
+    ordinal: int
+    unit: str
+    cause: Cause
+    limit: float | int | str
+
+    def error(self) -> RecordQuarantinedError:
+        """What the record fails with."""
+        if self.cause == "timeout":
+            return RecordTimeoutError(
+                f"transform had not returned after record_timeout_secs={self.limit:g}; its process was killed",
+                stage=self.unit,
+            )
+        if self.cause == "memory":
+            return RecordMemoryError(
+                f"transform took more than record_memory_bytes={self.limit}; its process was killed", stage=self.unit
+            )
+        return RecordCrashError(f"transform ended its process with {self.limit}", stage=self.unit)
+
+    def is_in_force(self, limits: Mapping[str, RecordLimits]) -> bool:
+        """Whether the record would be put into quarantine under these limits too: they are the same."""
+        own = limits.get(self.unit)
+        if own is None:
+            return False
+        if self.cause == "crash":
+            return True
+        return self.limit == (own.timeout_secs if self.cause == "timeout" else own.memory_bytes)
+
+    def to_json(self) -> list[Any]:
+        return [self.ordinal, self.unit, self.cause, self.limit]
+
+    @classmethod
+    def from_json(cls, value: Any) -> Quarantined:
+        """Raises `ValueError` or `TypeError` where `value` is not what `to_json` returns."""
+        ordinal, unit, cause, limit = value
+        kinds: Any = str if cause == "crash" else (int, float)
+        if cause not in ("timeout", "memory", "crash") or not isinstance(limit, kinds):
+            raise ValueError(f"not a record in quarantine: {value!r:.80}")
+        return cls(ordinal=int(ordinal), unit=str(unit), cause=cause, limit=limit)
+
+
+def quarantined_fingerprint(plain: str, records: Iterable[Quarantined]) -> str:
+    """The fingerprint of a source shard with records in quarantine; `plain` is its fingerprint without any."""
+    rows = [record.to_json() for record in sorted(records)]
+    return digest_of(["quarantine", plain, rows]) if rows else plain
+
+
+def quarantined_snapshot(plain: str, shards: Mapping[int, Iterable[Quarantined]]) -> str:
+    """The id of a snapshot of which some source shards have records in quarantine; `plain` is its id without any."""
+    rows = {str(index): [record.to_json() for record in sorted(records)] for index, records in shards.items()}
+    rows = {index: records for index, records in rows.items() if records}
+    return digest_of(["quarantine", plain, rows])[:16] if rows else plain
+
+
+def remember(root: str, plain: str, records: Iterable[Quarantined]) -> None:
+    """Stores the records of one source shard that are in quarantine; `plain` is its fingerprint without them."""
+    storage = storage_for(root)
+    storage.makedirs(f"{root}/{DIRECTORY}")
+    rows = [record.to_json() for record in sorted(records)]
+    storage.replace(f"{root}/{DIRECTORY}/{plain}.json", (json.dumps(rows) + "\n").encode())
+
+
+def remembered(
+    root: str, plain: Iterable[str], limits: Mapping[str, RecordLimits]
+) -> dict[str, tuple[Quarantined, ...]]:
+    """The records in quarantine that count under `limits`, by the plain fingerprint of their source shard.
+
+    What cannot be read is left out: at worst a record is tried once more.
+    """
+    storage = storage_for(root)
+    known = {name.removesuffix(".json") for name in storage.list(f"{root}/{DIRECTORY}")} if limits else set()
+    found = {}
+    for fingerprint in known.intersection(plain):
+        try:
+            rows = json.loads(storage.read_bytes(f"{root}/{DIRECTORY}/{fingerprint}.json"))
+            records = sorted(Quarantined.from_json(row) for row in rows)
+        except (OSError, ValueError, TypeError):
+            continue
+        if counted := tuple(record for record in records if record.is_in_force(limits)):
+            found[fingerprint] = counted
+    return found

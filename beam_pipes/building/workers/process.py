@@ -1,0 +1,381 @@
+"""A fresh interpreter as a child process, which finds what this one finds.
+
+What the system knows of another process, for whoever looks at it every few milliseconds: 3 µs a look.
+
+Errors that are no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit), raised by a user's code.
+
+Whoever let them through would end without a word: with `sys.exit(0)` even as if all had gone well.
+
+The cell: a page of memory in which a worker shows what it is at, and its supervisor looks.
+
+Shared memory and no message, because a worker that hangs sends none: a C call that never returns keeps every thread of
+the process waiting, and a signal handler of Python's too. Written with plain stores (about 0.1 µs a record).
+
+A worker process: an interpreter, fresh or forked from a fresh one, told over a socket which shard jobs to run.
+
+Not `multiprocessing`: its spawned children import the parent's `__main__`, which a script without a guard does not
+survive, and its forked children deadlock with tokenizers and frameworks that have threads. A worker here imports the
+declaration by its reference and nothing else, and needs no Beam.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import itertools
+import mmap
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from beam_pipes.errors import BuildError
+from beam_pipes.identity.source_code import where_raised
+
+if TYPE_CHECKING:
+    from beam_pipes.building.workers.fork_server import ForkedProcess, ForkServer
+
+
+def start_interpreter(code: str, *, files: Sequence[int], arguments: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """`python -c CODE FILES... ARGUMENTS...`, where FILES are descriptors that the child shares.
+
+    Not `-m`: the package may import a module before it would be run.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, files), *arguments],
+        pass_fds=files,
+        env={**os.environ, "PYTHONPATH": python_path()},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def python_path() -> str:
+    """This process's import path, for the environment of workers, so that they find what is found here."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessFigures:
+    """Memory and waiting time of a process (of its main thread); 0 where the system does not tell, or it is gone."""
+
+    def __init__(self, pid: int) -> None:
+        self._memory = _open(f"/proc/{pid}/statm")
+        self._schedule = _open(f"/proc/{pid}/task/{pid}/schedstat")
+        self._state = _open(f"/proc/{pid}/stat")
+
+    def memory_bytes(self) -> int:
+        """Its resident memory."""
+        return _field(self._memory, 1) * _PAGE_BYTES
+
+    def waiting_secs(self) -> float:
+        """For how long it could have run and was given no core, since it began: what is not its own fault."""
+        return _field(self._schedule, 1) * 1e-9
+
+    def is_stopped(self) -> bool:
+        """Whether it stands still after SIGSTOP."""
+        try:
+            return self._state is None or os.pread(self._state, 512, 0).rpartition(b")")[2].split()[0] in (b"T", b"Z")
+        except (OSError, IndexError):
+            return True
+
+    def close(self) -> None:
+        for file in (self._memory, self._schedule, self._state):
+            if file is not None:
+                os.close(file)
+        self._memory = self._schedule = self._state = None
+
+
+def _open(path: str) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return None
+
+
+def _field(file: int | None, position: int) -> int:
+    if file is not None:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            return int(os.pread(file, 256, 0).split()[position])
+    return 0
+
+
+def exit_as_error(error: BaseException) -> BuildError:
+    """A `BuildError` that says what was raised and where, to be raised instead."""
+    return BuildError(
+        f"expected the code that was called to return or to raise an Exception, but {where_raised(error)} raised "
+        f"{type(error).__name__}({error}), which would have ended the process before it was done. Do not call sys.exit "
+        "there: raise an Exception, such as ValueError, that says what is wrong."
+    )
+
+
+#: The most records of a batch of which the cell can name the ordinals.
+MOST_RECORDS = 256
+
+_UNIT, _RUN, _INDEX, _COUNT, _MEMORY = range(5)
+_ORDINALS = 8
+_BYTES = 8 * (_ORDINALS + MOST_RECORDS)
+
+
+class Glimpse(NamedTuple):
+    """What a supervisor saw: the position of the unit that runs, how many have been run before, the index of the record
+    (-1 for a whole batch), the records of the batch, and the memory that the worker had when the unit began.
+    """
+
+    unit: int
+    run: int
+    record: int
+    num_records: int
+    memory_bytes: int
+
+
+class WorkerCell:
+    """One end of the cell; `file` is what the other end is made of."""
+
+    def __init__(self, file: int) -> None:
+        self._map = mmap.mmap(file, _BYTES)
+        self._cells = memoryview(self._map).cast("q")
+        #: Where the index of the record being processed is put.
+        self.index_cell = self._cells[_INDEX : _INDEX + 1]
+        self._runs = 0
+
+    def enter(self, unit: int, ordinals: Sequence[int], memory_bytes: int) -> None:
+        """In the worker: the unit at this position begins with a batch of these records."""
+        cells = self._cells
+        cells[_UNIT] = -1  # nothing of what follows belongs to what stood here before
+        for position, ordinal in enumerate(ordinals):
+            cells[_ORDINALS + position] = ordinal
+        cells[_INDEX] = -1
+        cells[_COUNT] = len(ordinals)
+        cells[_MEMORY] = memory_bytes
+        self._runs += 1
+        cells[_RUN] = self._runs
+        cells[_UNIT] = unit
+
+    def leave(self) -> None:
+        """In the worker: no unit runs."""
+        self._cells[_UNIT] = -1
+
+    def look(self) -> Glimpse | None:
+        """In the supervisor: what the worker is at; None where that is no stage."""
+        cells = self._cells
+        seen = Glimpse(cells[_UNIT], cells[_RUN], cells[_INDEX], cells[_COUNT], cells[_MEMORY])
+        return seen if seen.unit >= 0 else None
+
+    def ordinals(self, num_records: int) -> list[int]:
+        """In the supervisor, of a worker that is dead: the source ordinals of the batch it was at."""
+        return self._cells[_ORDINALS : _ORDINALS + min(num_records, MOST_RECORDS)].tolist()
+
+    def close(self) -> None:
+        self.index_cell.release()
+        self._cells.release()
+        self._map.close()
+
+
+def new_cell() -> tuple[WorkerCell, int]:
+    """A cell, and a file descriptor for the other end; the file has no name."""
+    with tempfile.TemporaryFile() as file:
+        os.ftruncate(file.fileno(), _BYTES)
+        cell = WorkerCell(file.fileno())
+        cell.leave()
+        return cell, os.dup(file.fileno())
+
+
+# Where the interpreter writes where it is when the process gets the signal, also in the middle of a C call.
+_WHERE_SIGNAL = signal.SIGUSR1
+_WHERE_SECS = 0.5
+
+# From this file on down, a traceback tells nothing about a stage.
+_CALLER = "/beam_pipes/engine/execute.py"
+
+_START = "from beam_pipes.building.workers.process import main; main()"
+
+# How long a killed process is waited for.
+_KILLED_SECS = 60.0
+
+
+class WorkerProcess:
+    """The parent's end. Messages are pickled; `connection` can be waited for together with others.
+
+    With `server` the worker is forked from that, else it is an interpreter of its own.
+    """
+
+    def __init__(self, server: ForkServer | None = None) -> None:
+        self.cell, cell = new_cell()
+        self._where = tempfile.TemporaryFile()
+        ours, theirs = socket.socketpair()
+        # The child sees the end of this pipe when we die, however we die, and then ends itself.
+        lifeline_read, lifeline_write = os.pipe()
+        passed = (theirs.fileno(), lifeline_read, cell, self._where.fileno())
+        self.process: subprocess.Popen[bytes] | ForkedProcess
+        try:
+            self.process = server.start(passed) if server is not None else start_interpreter(_START, files=passed)
+        except BaseException:
+            ours.close()
+            os.close(lifeline_write)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline_read)
+            os.close(cell)
+        self._lifeline = lifeline_write
+        self.connection: Connection = Connection(ours.detach())
+
+    def send(self, message: Any) -> None:
+        """Sends one message; a worker that is gone is noticed when it is waited for."""
+        try:
+            self.connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def send_file(self, file: int) -> None:
+        """Sends a file descriptor; `receive_file` gets it in the worker."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            send_handle(self.connection, file, self.process.pid)
+
+    def stand_still(self, *, most_secs: float = 0.2) -> None:
+        """Stops the worker where it is; `go_on` is the opposite."""
+        self.process.send_signal(signal.SIGSTOP)
+        figures = ProcessFigures(self.process.pid)
+        deadline = time.monotonic() + most_secs
+        while not figures.is_stopped() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        figures.close()
+
+    def go_on(self) -> None:
+        """After `stand_still`."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def where(self) -> str:
+        """The calls that a worker that stands still was at in a stage, the last one first; empty where it cannot tell.
+
+        It goes on meanwhile, and the signal may end what it waits for: only for one that is about to be killed.
+        """
+        self._where.seek(0)
+        self._where.truncate()
+        self.process.send_signal(_WHERE_SIGNAL)
+        self.process.send_signal(signal.SIGCONT)
+        size, deadline = 0, time.monotonic() + _WHERE_SECS
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+            before, size = size, os.fstat(self._where.fileno()).st_size
+            if size and size == before:
+                break
+        self._where.seek(0)
+        threads = self._where.read().decode("utf-8", "replace").split("\n\n")
+        told = next((thread for thread in threads if _CALLER in thread), "").splitlines()[1:]
+        return "\n".join(itertools.takewhile(lambda line: _CALLER not in line, told))
+
+    def kill(self) -> None:
+        """Ends the worker at once, whatever it is doing."""
+        self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the worker: by closing its lifeline, and by SIGKILL where that is not enough."""
+        if self.connection.closed:
+            return
+        os.close(self._lifeline)
+        self.connection.close()
+        self.wait()
+        self._where.close()
+        self.cell.close()
+
+    def wait(self, *, timeout_secs: float = 5.0) -> int:
+        """The exit code of a worker that should be ending; one that does not is killed."""
+        try:
+            return self.process.wait(timeout_secs)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        try:
+            return self.process.wait(_KILLED_SECS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL  # it is on its way: the kernel waits for a disk that does not answer
+
+
+def ended_by(code: int) -> str:
+    """How a process of this exit code has ended, in words: `exit code 3`, `SIGSEGV`, `signal 40`."""
+    if code >= 0:
+        return f"exit code {code}"
+    known = {each.value: each.name for each in signal.Signals}
+    return known.get(-code, f"signal {-code}")  # most of those of real time have no name
+
+
+def portable(error: BaseException) -> Exception:
+    """`error` where it survives pickling, else a `BuildError` with its words; one too for what is no `Exception`,
+    which would end the parent."""
+    if not isinstance(error, Exception):
+        return exit_as_error(error)
+    try:
+        return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
+    except Exception:
+        return BuildError(f"{type(error).__name__}: {error}")
+
+
+def receive_file() -> int:
+    """In the worker: a file descriptor that `send_file` has sent behind the call that is running."""
+    assert _connection is not None
+    return recv_handle(_connection)
+
+
+def worker_cell() -> WorkerCell:
+    """In the worker: the cell that the parent looks at."""
+    assert _cell is not None
+    return _cell
+
+
+_connection: Connection | None = None
+_cell: WorkerCell | None = None
+
+
+def _serve(connection: Connection) -> None:
+    """Runs calls: each message is (function, arguments); generators send what they yield, then their result."""
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            result = "result", function(connection.send, *arguments)
+        except BaseException as error:
+            result = "error", portable(error)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()  # what a stage has printed: the process does not end in an orderly way
+        try:
+            connection.send(result)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # nobody is interested any more: the build has ended for another reason
+
+
+def _follow(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os._exit(1)
+
+
+def main() -> None:
+    """The child's end in an interpreter of its own."""
+    serve(*map(int, sys.argv[1:]))
+
+
+def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
+    """The child's end: does what it is told until nobody is there any more."""
+    global _connection, _cell
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    for file in (connection, lifeline, cell, where):
+        os.set_inheritable(file, False)  # a program that a stage starts may live longer than the worker
+    threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
+    # All threads: the signal may reach one that is none of Python's.
+    faulthandler.register(_WHERE_SIGNAL, file=where, all_threads=True)
+    _cell = WorkerCell(cell)
+    os.close(cell)
+    _connection = Connection(connection)
+    _serve(_connection)

@@ -1,0 +1,351 @@
+"""Objects below a prefix, in as many requests at once as there are directories.
+
+A page holds a thousand names, and the next one cannot be asked for before this one is there: what fits into a page is
+one request, and a prefix that does not is listed directory by directory, each on a thread of its own.
+
+An object as a file: one generation of it, read in ranges, ahead of use where the reading goes on in order.
+
+Resumable uploads: a file in chunks, going on after a broken connection from what the service has.
+
+The object appears when the last byte has arrived and the checksum that was announced at the start holds; until then,
+and if nobody ever finishes, nothing of it can be seen. (cloud.google.com/storage/docs/performing-resumable-uploads)
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import IO, Any, NamedTuple
+
+import google_crc32c
+
+from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, status_of
+from beam_pipes.errors import CorruptCacheError, StorageUnavailableError
+
+
+class Page(NamedTuple):
+    """What one request gave: objects, names of directories (with a final `/`), and the token of the next page."""
+
+    objects: list[Any]
+    directories: list[str]
+    next_token: str | None
+
+
+# (prefix, delimiter, token) → a page.
+GetPage = Callable[[str, "str | None", "str | None"], Page]
+
+
+def list_directory(get_page: GetPage, prefix: str) -> tuple[list[Any], list[str]]:
+    """The objects directly below a prefix, and its directories."""
+    objects: list[Any] = []
+    directories: list[str] = []
+    token = None
+    while True:
+        page = get_page(prefix, "/", token)
+        objects += page.objects
+        directories += page.directories
+        token = page.next_token
+        if token is None:
+            return objects, directories
+
+
+def list_tree(get_page: GetPage, prefix: str, *, num_threads: int) -> Iterable[Any]:
+    """All objects below a prefix, in no particular order."""
+    found, directories = _list_part(get_page, prefix)
+    if not directories:
+        return found
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="beam_pipes-list") as pool:
+        running = {pool.submit(_list_part, get_page, directory) for directory in directories}
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in done:
+                    objects, directories = each.result()
+                    found += objects
+                    running |= {pool.submit(_list_part, get_page, directory) for directory in directories}
+        finally:
+            for each in running:
+                each.cancel()
+    return found
+
+
+def _list_part(get_page: GetPage, prefix: str) -> tuple[list[Any], list[str]]:
+    page = get_page(prefix, None, None)
+    if page.next_token is None:
+        return page.objects, []
+    return list_directory(get_page, prefix)
+
+
+# What the first read after a jump fetches at least; each further read in order fetches twice as much, up to a chunk.
+FIRST_RANGE_BYTES = 256 << 10
+_PIECE_BYTES = 256 << 10
+
+
+def get_range(
+    session: Session, url: str, *, generation: int, start: int, size: int, total_secs: float
+) -> tuple[bytes, Any]:
+    """The bytes of one range, exactly `size` of them, and the headers; one attempt.
+
+    Raises `HttpError` for an answer that is no success, `Incomplete` for one that breaks off or takes longer than
+    `total_secs`: a server that sends a byte now and then would hold a reader for ever.
+    """
+    deadline = time.monotonic() + total_secs
+    headers = {"Range": f"bytes={start}-{start + size - 1}", "Accept-Encoding": "identity"}
+    answer = session.http.request(
+        "GET", f"{url}?alt=media&generation={generation}", headers=headers, timeout=session.timeout, stream=True
+    )
+    with answer:
+        if answer.status_code not in (200, 206):
+            raise HttpError(answer)
+        pieces: list[bytes] = []
+        left = size
+        skip = start if answer.status_code == 200 else 0  # the range was ignored
+        while left > 0 and (piece := answer.raw.read1(_PIECE_BYTES)):
+            if time.monotonic() > deadline:
+                raise Incomplete(f"{size} bytes did not arrive within {total_secs:g} s")
+            if skip:
+                dropped = min(skip, len(piece))
+                skip, piece = skip - dropped, piece[dropped:]
+            pieces.append(piece[:left])
+            left -= len(pieces[-1])
+        if left:
+            raise Incomplete(f"the answer broke off {left} bytes before its end, of {size}")
+        return b"".join(pieces), answer.headers
+
+
+class GcsReader(io.RawIOBase):
+    """Reads one generation of an object; what is written meanwhile is not seen. Memory: two chunks.
+
+    `fetch(start, size)` gets a range. A reader that has read everything in order has checked the object's crc32c.
+    Raises `CorruptCacheError` where it does not hold.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[int, int], bytes],
+        *,
+        path: str,
+        size: int,
+        crc32c: int | None,
+        content_digest: str,
+        chunk_bytes: int,
+    ) -> None:
+        self.name = path
+        self.size = size
+        self.content_digest = content_digest
+        self._fetch = fetch
+        self._crc32c = crc32c
+        self._chunk_bytes = chunk_bytes
+        self._pool: ThreadPoolExecutor | None = None
+        self._position = 0
+        self._window = b""
+        self._window_start = 0
+        self._range_bytes = FIRST_RANGE_BYTES
+        self._ahead: tuple[int, Future[bytes]] | None = None
+        self._checked = 0  # bytes from the start that have gone into the checksum
+        self._crc = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        at = self._position - self._window_start
+        if not 0 <= at < len(self._window):
+            if self._position >= self.size or not len(view):
+                return 0
+            self._move(len(view))
+            at = 0
+        piece = self._window[at : at + len(view)]
+        view[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def readall(self) -> bytes:
+        return self.read(self.size - self._position) if self._position < self.size else b""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At least one byte unless at the end, and all of `size` where they are there."""
+        if size is None or size < 0:
+            size = max(0, self.size - self._position)
+        pieces: list[bytes] = []
+        left = size
+        while left > 0:
+            at = self._position - self._window_start
+            if not 0 <= at < len(self._window):
+                if self._position >= self.size:
+                    break
+                self._move(left)
+                at = 0
+            piece = self._window[at : at + left]
+            self._position += len(piece)
+            left -= len(piece)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _move(self, wanted: int) -> None:
+        """Makes the window begin at the present position."""
+        start = self._position
+        in_order = start == self._window_start + len(self._window) and (start > 0 or not self._window)
+        self._range_bytes = min(2 * self._range_bytes, self._chunk_bytes) if in_order else FIRST_RANGE_BYTES
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == start:
+            data = ahead[1].result()
+        else:
+            if ahead is not None:
+                ahead[1].cancel()
+            size = min(self.size - start, max(self._range_bytes, min(wanted, self._chunk_bytes)))
+            data = self._fetch(start, size)
+        self._window, self._window_start = data, start
+        self._check(start, data)
+        following = start + len(data)
+        # Whoever jumps about (a table of contents at the end) gains nothing from what lies behind.
+        if in_order and following < self.size:
+            size = min(self.size - following, self._range_bytes)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="beam_pipes-ahead")
+            self._ahead = following, self._pool.submit(self._fetch, following, size)
+
+    def _check(self, start: int, data: bytes) -> None:
+        if start != self._checked:
+            return
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._checked += len(data)
+        if self._checked == self.size and self._crc32c is not None and self._crc != self._crc32c:
+            raise CorruptCacheError(
+                f"{self.name}: expected {self.size} bytes with checksum {self._crc32c:#010x}, as the service says, "
+                f"found {self._crc:#010x}. They changed on their way here; read again.",
+                path=self.name,
+                expected=self._crc32c,
+                found=self._crc,
+            )
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+        self._ahead = None
+        self._window = b""
+        super().close()
+
+
+# A session is lost with the server that keeps it: seldom, so a few of them are enough.
+MOST_SESSIONS = 10
+
+_RESUME = 308
+
+
+class _SessionLost(Exception):
+    """The service no longer knows the upload."""
+
+
+class ResumableUpload:
+    """One upload of `size` bytes of `file` to the object `blob`, whose `crc32c` is set."""
+
+    def __init__(
+        self, session: Session, blob: Any, file: IO[bytes], size: int, *, options: GcsOptions, retrying: Any, path: str
+    ) -> None:
+        self._session = session
+        self._blob = blob
+        self._file = file
+        self._size = size
+        self._options = options
+        self._retrying = retrying
+        self._path = path
+        self._url = ""
+        self._sent = 0
+        self._unsure = False
+
+    def run(self, *, is_whole: Callable[[dict[str, Any]], bool]) -> None:
+        """Uploads all of it; `is_whole` looks at the properties of what was stored, and what is not is sent anew.
+
+        Raises as `retrying` does; the deadline is for each chunk.
+        """
+
+        def begin() -> str:
+            url = self._blob.create_resumable_upload_session(
+                size=self._size,
+                content_type="application/octet-stream",
+                client=self._session.client,
+                timeout=self._session.timeout,
+                checksum=None,  # announced with the object's own properties
+                retry=None,
+            )
+            return str(url)
+
+        for _ in range(MOST_SESSIONS):
+            self._url = self._retrying(begin, self._path, "write")
+            self._sent, self._unsure = 0, False
+            try:
+                while True:
+                    made = self._retrying(self._step, self._path, "write")
+                    if made is not None and is_whole(made):
+                        return
+                    if made is not None:
+                        raise _SessionLost
+            except _SessionLost:
+                continue
+        raise StorageUnavailableError(
+            f"{self._path}: cannot write: the service lost the upload {MOST_SESSIONS} times, or stored other bytes "
+            "than it was sent. Try again later.",
+            path=self._path,
+        )
+
+    def _step(self) -> dict[str, Any] | None:
+        """Sends the next chunk; the object's properties where it was the last, None where there is more."""
+        if self._unsure:
+            answer = self._put(b"", f"bytes */{self._size}")
+            made = self._understood(answer)
+            self._unsure = False
+            if made is not None:
+                return made
+        self._file.seek(self._sent)
+        chunk = self._file.read(min(self._options.chunk_bytes, self._size - self._sent))
+        last = self._sent + len(chunk) - 1
+        self._unsure = True  # until the answer is here, nobody knows what has arrived
+        answer = self._put(chunk, f"bytes {self._sent}-{last}/{self._size}" if chunk else f"bytes */{self._size}")
+        made = self._understood(answer)
+        self._unsure = False
+        return made
+
+    def _put(self, data: bytes, content_range: str) -> Any:
+        return self._session.http.request(
+            "PUT",
+            self._url,
+            data=data,
+            headers={"Content-Range": content_range, "Content-Type": "application/octet-stream"},
+            timeout=self._session.timeout,
+            allow_redirects=False,  # 308 is no redirect here
+        )
+
+    def _understood(self, answer: Any) -> dict[str, Any] | None:
+        code = int(answer.status_code)
+        if code in (200, 201):
+            return dict(answer.json())
+        if code == _RESUME:
+            received = answer.headers.get("Range", "")
+            before, self._sent = self._sent, int(received.rpartition("-")[2]) + 1 if received else 0
+            if not 0 <= self._sent <= self._size:
+                raise _SessionLost
+            if not self._unsure and self._sent == before:
+                raise Incomplete(f"the service took nothing of the chunk at byte {before}")
+            return None
+        # 400: also what a service says that was sent other bytes than were announced; a new session tells which it was.
+        if code in (400, 404, 410, 499):
+            raise _SessionLost
+        error = HttpError(answer)
+        assert status_of(error) == code
+        raise error

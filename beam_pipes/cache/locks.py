@@ -1,0 +1,205 @@
+"""Kill points: labelled steps of a build at which a test can have the process killed, as losing power would.
+
+`BEAM_PIPES_KILL_AT=shard/renamed` kills the process (SIGKILL) when it reaches that step, `shard/renamed#3` when it does
+so for the third time. With the variable unset a step costs one comparison.
+
+Who holds a lock: a process, named so that others can say who it is, and on its own machine whether it lives.
+
+The build lock on a file system: a lock of the kernel, which ends with the process that holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from beam_pipes.errors import CacheBusyError
+
+VARIABLE = "BEAM_PIPES_KILL_AT"
+
+#: Every step, in the order of a build, and what has just happened there.
+LABELS = {
+    "lock/opened": "the lock file exists, nobody holds it",
+    "lock/taken": "the lock is held, its holder is not named yet",
+    "lock/named": "the lock names its holder",
+    "digests/written": "the digests of input files lie under a temporary name",
+    "digests/renamed": "the digests of input files are in place",
+    "prepare/swept": "leftovers of dead builds are removed",
+    "prepare/recorded": "the parts of the fingerprint lie beside the snapshot",
+    "reuse/index-linked": "the index of a reused shard is linked into the new snapshot",
+    "reuse/linked": "a reused shard is linked into the new snapshot, its completion is not written",
+    "shard/written": "all records of a shard lie under a temporary name",
+    "shard/index-renamed": "the index of a shard is in place, the shard is not",
+    "shard/renamed": "a shard and its index are in place",
+    "shard/dead-letters-renamed": "the dead letters of a shard are in place, its completion is not written",
+    "storage/staged": "a file lies durable under its temporary name",
+    "storage/renamed": "a file has its final name, the directory is not durable",
+    "storage/new-linked": "a file that must not replace another is in place, its temporary name remains",
+    "storage/link-staged": "a link to a file of another snapshot has a temporary name",
+    "shard/completed": "the completion of a shard is in place",
+    "publish/described": "schema and statistics of the snapshot are in place",
+    "publish/snapshot-manifest-written": "the snapshot has its manifest, readers see the previous one",
+    "publish/current-manifest-replaced": "readers see the new snapshot",
+    "build/recorded": "the record of the run is written",
+    "lock/unlinked": "the lock file is removed, the lock is still held",
+}
+
+#: Steps that builds on an object store have besides: there the lock, staged files and links are other ones.
+OBJECT_STORE_LABELS = {
+    "lease/taken": "the build lock is held",
+    "gcs/put": "a small object is in place",
+    "gcs/uploaded": "a large object is in place",
+    "gcs/copied": "an object of another snapshot is copied into this one",
+    "lease/released": "the build lock is given back",
+}
+
+#: Steps that builds of declarations with analyzers have besides, before `prepare/swept`.
+ANALYSIS_LABELS = {
+    "analysis/content-stored": "an accumulator or a result is in place, its record is not written",
+    "analysis/recorded": "the record of an accumulator or a result is in place",
+}
+
+_label = ""
+_visits_left = 0
+
+
+def arm(where: str) -> None:
+    """Sets the step at which this process is killed: a label, or `label#n` for its n-th visit; empty for none."""
+    global _label, _visits_left
+    _label, _, visit = where.partition("#")
+    _visits_left = int(visit or 1)
+
+
+def reached(label: str) -> None:
+    """Marks a step; kills the process where it is the one that was asked for."""
+    global _visits_left
+    if label == _label:
+        _visits_left -= 1
+        if _visits_left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get(VARIABLE, ""))
+
+
+def this_process() -> dict[str, Any]:
+    """This process, for a lock file: pid, host, since when; and what tells it from a later one of the same pid."""
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "machine": _machine(),
+        "started": _started(os.getpid()),
+    }
+
+
+def in_words(who: Any) -> str:
+    """`process 4711 on build-3, since 2026-01-31 12:00:00`."""
+    try:
+        return f"process {who['pid']} on {who['host']}, since {who['since']}"
+    except (KeyError, TypeError):
+        return "it has just started"
+
+
+def is_dead(who: Any) -> bool:
+    """Whether a process is surely gone: it ran on this very machine, and is there no more. False where unknown."""
+    if not isinstance(who, Mapping):
+        return False
+    machine, pid = _machine(), who.get("pid")
+    if not machine or who.get("machine") != machine or not isinstance(pid, int):
+        return False
+    return _started(pid) != who.get("started")
+
+
+def _machine() -> str:
+    """This boot of this machine, and the numbering of processes that we see; empty where that is not known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since the machine did; empty where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+class KernelLock:
+    """A lock that cannot be lost while its process lives."""
+
+    def check(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def held_lock(path: str, where: str) -> Iterator[KernelLock]:
+    """Holds the lock file; `where` is what it guards, for messages. Raises `CacheBusyError`, naming who holds it."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        reached("lock/opened")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            raise CacheBusyError(
+                f"another build is writing to {where!r} ({holder}). Wait for it, stop it, or build to another "
+                "directory.",
+                path=where,
+            ) from None
+        # The holder before us may have unlinked the file between our open and our lock: then it guards nothing.
+        try:
+            same = os.fstat(descriptor).st_ino == os.stat(file).st_ino
+        except FileNotFoundError:
+            same = False
+        if same:
+            break
+        os.close(descriptor)
+    try:
+        reached("lock/taken")
+        with contextlib.suppress(OSError):  # the name is a courtesy: what a full disk stops should be the build itself
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(this_process()).encode(), 0)
+        reached("lock/named")
+        yield KernelLock()
+    finally:
+        file.unlink(missing_ok=True)
+        reached("lock/unlinked")
+        os.close(descriptor)
+
+
+def holder_of(path: str) -> str | None:
+    """Who holds a lock file, in words; None where nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_holder(descriptor: int) -> str:
+    try:
+        return in_words(json.loads(os.pread(descriptor, 4096, 0)))
+    except ValueError:
+        return in_words(None)

@@ -1,0 +1,205 @@
+"""Which record is being processed: what randomness and identity inside a stage are keyed by.
+
+The engine sets the context of the current thread before it calls a stage; the stage asks for it only when it draws.
+
+`Failure`: a record that failed in a stage that allows it, in words that travel and that are the same everywhere.
+
+What travels between units: consecutive records of one source shard, with their live intermediate values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.graph import Ref
+from beam_pipes.errors import DeclarationError
+
+
+class RecordContext:
+    """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit.
+
+    `stage` is the object whose `transform` is running. `index` is None while a whole batch is transformed at once:
+    then there is no single record, and drawing is refused. `direct` marks a call that no engine makes.
+    """
+
+    __slots__ = ("direct", "epoch", "index", "item", "record_id_of", "seed", "stage", "unit")
+
+    def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: Any = None, direct: bool = False) -> None:
+        self.seed = seed
+        self.unit = unit
+        self.epoch = epoch
+        self.stage = stage
+        self.direct = direct
+        self.record_id_of: Callable[[int], str] = str
+        self.index: int | None = 0
+        self.item = 0
+
+    @property
+    def record_id(self) -> str:
+        """The id of the record being processed, such as `books/emma.txt@1024`: the same however the job is cut."""
+        if self.index is None:
+            raise DeclarationError(
+                f"stage {self.unit!r} draws in transform_batch, where no single record keys the draw. Draw in "
+                "transform, and leave transform_batch out.",
+                stage=self.unit,
+            )
+        return self.record_id_of(self.index)
+
+    def key(self, *, size: int = 16) -> bytes:
+        """`size` bytes that depend on (seed, unit, record, item, epoch) and nothing else."""
+        text = f"{self.seed}\0{self.unit}\0{self.record_id}\0{self.item}\0{self.epoch}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+class ShownContext(RecordContext):
+    """A context whose `index` stands in memory that another process may look at; -1 there for None."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, context: RecordContext, cell: memoryview) -> None:
+        self._cell = cell
+        super().__init__(seed=context.seed, unit=context.unit, epoch=context.epoch, stage=context.stage)
+
+    @property
+    def index(self) -> int | None:
+        index = self._cell[0]
+        return None if index < 0 else index
+
+    @index.setter
+    def index(self, index: int | None) -> None:
+        self._cell[0] = -1 if index is None else index
+
+
+class _Current(threading.local):
+    context: RecordContext | None = None
+
+
+_current = _Current()
+
+
+def current_context() -> RecordContext | None:
+    """The context of the call of `transform` that is running in this thread, or None outside of one."""
+    return _current.context
+
+
+def set_context(context: RecordContext | None) -> RecordContext | None:
+    """Makes `context` the current one of this thread and returns the one before it."""
+    previous = _current.context
+    _current.context = context
+    return previous
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong with a record, where.
+
+    Words, not the exception: many exceptions cannot be pickled, and none keeps its traceback when it is. `dropped`
+    is `on_error="drop"`: counted with a reason, not kept as a dead letter. `item` says which of the inputs failed that
+    the record has in this stage, from 0.
+    """
+
+    stage: str
+    error_type: str
+    message: str
+    traceback: str
+    dropped: bool
+    item: int = 0
+
+    @classmethod
+    def of(cls, error: BaseException, *, stage: str, dropped: bool, item: int = 0) -> Failure:
+        """The failure that `error` is."""
+        return cls(
+            stage=stage,
+            error_type=type(error).__name__,
+            message=str(error),
+            traceback=portable_traceback(error),
+            dropped=dropped,
+            item=item,
+        )
+
+    @property
+    def reason(self) -> str:
+        """Under what it is counted where it is dropped: `error/ValueError`."""
+        return f"error/{self.error_type}"
+
+
+def portable_traceback(error: BaseException) -> str:
+    """The traceback from the last frame of this package on, files named without their directories.
+
+    `File "stages.py", line 12, in transform` …: the same on every machine and runner.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [i for i, frame in enumerate(frames) if "/beam_pipes/" in frame.filename.replace("\\", "/")]
+    lines = []
+    for frame in frames[ours[-1] + 1 if ours else 0 :]:
+        file = frame.filename.replace("\\", "/").rpartition("/")[2]
+        lines.append(f'  File "{file}", line {frame.lineno}, in {frame.name}\n    {frame.line}')
+    return "\n".join([*lines, f"{type(error).__name__}: {error}"])
+
+
+B = TypeVar("B", bound="Batch")
+
+# For each record, the list of values that one output of one unit gave.
+Column = list[Sequence[Any]]
+
+
+class Records(Protocol):
+    """The records of a batch as a source gives them (`sources.RecordBatch`)."""
+
+    values: list[Any]
+
+    def record_id(self, index: int, /) -> str: ...
+
+
+class Batch:
+    """Records of one source shard, in order, and the columns computed for them so far."""
+
+    __slots__ = ("account", "columns", "drops", "failures", "records", "size")
+
+    def __init__(self, records: Records, account: Account | None = None) -> None:
+        self.records = records
+        self.size = len(records.values)
+        self.columns: dict[Ref, Column] = {Ref("", None): [(value,) for value in records.values]}
+        self.failures: dict[int, Failure] = {}
+        # Of each record, the inputs of units that gave nothing: (unit, reason), in the order of units.
+        self.drops: dict[int, list[tuple[str, str]]] = {}
+        self.account = Account() if account is None else account
+
+    def copy(self: B) -> B:
+        """The same batch, to be worked on while this one stays as it is; values are shared.
+
+        A runner that retries a bundle in the same process hands out the very objects that it handed out before.
+        """
+        made = type(self).__new__(type(self))
+        made.records, made.size = self.records, self.size
+        made.columns = {ref: list(column) for ref, column in self.columns.items()}
+        made.failures = dict(self.failures)
+        made.drops = {index: list(drops) for index, drops in self.drops.items()}
+        made.account = Account()
+        made.account.merge_from(self.account)
+        return made
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.records, self.size, self.columns, self.failures, self.drops, self.account)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.records, self.size, self.columns, self.failures, self.drops, self.account = state
+
+
+class OneRecord:
+    """A single value as the records of a batch; its id is computed only when something draws."""
+
+    __slots__ = ("_record_id", "values")
+
+    def __init__(self, value: Any, record_id: Callable[[], str]) -> None:
+        self.values = [value]
+        self._record_id = record_id
+
+    def record_id(self, index: int) -> str:
+        return self._record_id()

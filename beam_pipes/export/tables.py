@@ -1,0 +1,230 @@
+"""The rows of a split that are not taken down.
+
+Parquet: one file a split, a column a feature; records that are no examples are one column `record` of bytes.
+
+Croissant: JSON-LD about the Parquet files of an export, for catalogues and for loaders that know nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.split import Split
+from beam_pipes.extras import require
+
+
+def kept_rows(split: Split) -> Iterator[int]:
+    """Their indices, ascending."""
+    removed = iter(split.removed_rows.tolist())
+    gone = next(removed, None)
+    for row in range(len(split)):
+        if row == gone:
+            gone = next(removed, None)
+        else:
+            yield row
+
+
+def num_kept(split: Split) -> int:
+    """How many there are."""
+    return len(split) - len(np.unique(split.removed_rows))
+
+
+def examples_of(split: Split) -> Iterator[dict[str, Any]]:
+    """The decoded examples, in order."""
+    for row in kept_rows(split):
+        yield split[row]
+
+
+RECORD = "record"
+
+# Rows of a row group: what is held in memory at a time.
+_ROWS = 1024
+
+
+def write_parquet(cache: Cache, directory: str) -> None:
+    """Writes `SPLIT.parquet` for each split. bfloat16 becomes float32, which holds it exactly; all else is kept."""
+    pyarrow = require("pyarrow", purpose="export to Parquet")
+    parquet = require("pyarrow.parquet", purpose="export to Parquet")
+    for name in cache.splits:
+        split = cache[name]
+        spec = split.spec if split.kind == "example" else None
+        schema = arrow_schema(spec)
+        with parquet.ParquetWriter(os.path.join(directory, f"{name}.parquet"), schema) as writer:
+            for rows in _groups(_rows(split)):
+                columns = [
+                    pyarrow.array([_plain(row[field.name], spec) for row in rows], type=field.type) for field in schema
+                ]
+                writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+
+
+def arrow_schema(spec: ExampleSpec | None) -> Any:
+    """The Arrow schema of a spec: `int32[None, 3]` → `list<list<int32>>`; without a spec, one binary column."""
+    pyarrow = require("pyarrow", purpose="export to Parquet")
+    if spec is None:
+        return pyarrow.schema([pyarrow.field(RECORD, pyarrow.binary(), nullable=False)])
+    return pyarrow.schema(
+        [pyarrow.field(name, _type(pyarrow, feature), nullable=False) for name, feature in spec.items()]
+    )
+
+
+def _type(pyarrow: Any, feature: FeatureSpec) -> Any:
+    if feature.dtype == dtypes.STR:
+        found = pyarrow.string()
+    elif feature.dtype == dtypes.BYTES:
+        found = pyarrow.binary()
+    elif feature.dtype == dtypes.BFLOAT16:
+        found = pyarrow.float32()
+    else:
+        found = pyarrow.from_numpy_dtype(feature.numpy_dtype)
+    for _ in feature.shape:
+        found = pyarrow.list_(found)
+    return found
+
+
+def _rows(split: Split) -> Iterator[dict[str, Any]]:
+    if split.kind == "example":
+        return examples_of(split)
+    return ({RECORD: split.record_bytes(row)} for row in kept_rows(split))
+
+
+def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    iterator = iter(rows)
+    while group := list(itertools.islice(iterator, _ROWS)):
+        yield group
+
+
+def _plain(value: Any, spec: ExampleSpec | None) -> Any:
+    """What Arrow takes: arrays of one dimension as they are, others as nested lists."""
+    if spec is None or isinstance(value, (bytes, str)):
+        return value
+    array = np.asarray(value)
+    if array.dtype.name == dtypes.BFLOAT16:
+        array = array.astype(np.float32)
+    if array.ndim == 1 and array.dtype.kind != "O":
+        return array
+    return array.tolist() if array.dtype != np.float16 else _halves(array)
+
+
+def _halves(array: Any) -> Any:
+    """Nested lists whose leaves stay NumPy's half floats, which Arrow wants for its own."""
+    return [_halves(each) for each in array] if array.ndim else array[()]
+
+
+FILE_NAME = "croissant.json"
+
+# https://docs.mlcommons.org/croissant/docs/croissant-spec.html, appendix "JSON-LD context", version 1.0.
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+
+
+def write_croissant(cache: Cache, directory: str) -> None:
+    """Writes the Parquet files, and `croissant.json`: a record set a split, a field a feature, a checksum a file."""
+    write_parquet(cache, directory)
+    text = strict_json(croissant_of(cache, directory), indent=2, ensure_ascii=False) + "\n"
+    with open(os.path.join(directory, FILE_NAME), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def croissant_of(cache: Cache, directory: str) -> dict[str, Any]:
+    """The description of the Parquet files of `cache` that lie in `directory`, conforming to Croissant 1.0."""
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": cache.manifest.name,
+        "description": f"Snapshot {cache.manifest.snapshot} of the cache {cache.manifest.name}.",
+        "version": "1.0.0",
+        "distribution": [_file(split, directory) for split in cache.splits],
+        "recordSet": [_record_set(cache, split) for split in cache.splits],
+    }
+
+
+def _file(split: str, directory: str) -> dict[str, Any]:
+    path = os.path.join(directory, f"{split}.parquet")
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return {
+        "@type": "cr:FileObject",
+        "@id": f"{split}.parquet",
+        "name": f"{split}.parquet",
+        "contentUrl": f"{split}.parquet",
+        "contentSize": f"{os.path.getsize(path)} B",
+        "encodingFormat": "application/x-parquet",
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _record_set(cache: Cache, split: str) -> dict[str, Any]:
+    spec = cache.manifest.splits[split].spec
+    features = {RECORD: FeatureSpec("bytes")} if spec is None else dict(spec.items())
+    return {
+        "@type": "cr:RecordSet",
+        "@id": split,
+        "name": split,
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{split}/{name}",
+                "name": name,
+                "description": f"{feature.dtype} of shape {list(feature.shape)}",
+                "dataType": _data_type(feature),
+                **({"repeated": True} if feature.shape else {}),
+                "source": {"fileObject": {"@id": f"{split}.parquet"}, "extract": {"column": name}},
+            }
+            for name, feature in features.items()
+        ],
+    }
+
+
+def _data_type(feature: FeatureSpec) -> str:
+    if feature.is_text:
+        return "sc:Text"
+    if feature.dtype == dtypes.BOOL:
+        return "sc:Boolean"
+    return "sc:Integer" if feature.dtype in dtypes.INTEGERS else "sc:Float"

@@ -1,0 +1,139 @@
+"""The operators that the graph itself needs: expressions over data nodes, constants, moves between places, branches.
+
+A batch that the user has at hand, in debug mode: a list of arrays of any library.
+
+A constant as a data node: every sample is the same.
+
+Moves between host and device: `node.gpu()`, `node.cpu()`.
+
+The end of a condition: the samples of both branches in their old order.
+
+A value that only one branch of a condition has: what an early return leaves until the other way returns too.
+
+`node.shape()`: the shape of every sample.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Constant, Operator
+from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.types import TensorList
+
+
+class BatchConstant(Operator):
+    """One array for each sample of this batch."""
+
+    op_name = "batch_constant"
+    samples = Constant("any", doc="arrays, one for each sample")
+
+    def column(self) -> TensorList:
+        """The samples."""
+        return TensorList([_to_numpy(sample) for sample in self.samples])
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        arrays = [_to_numpy(sample) for sample in self.samples]
+        dtypes, ranks = {array.dtype for array in arrays}, {array.ndim for array in arrays}
+        return TensorSpec.of_rank(dtypes.pop() if len(dtypes) == 1 else None, ranks.pop() if len(ranks) == 1 else None)
+
+
+def _to_numpy(value: Any) -> Any:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+class ConstantSample(Operator):
+    """The same value for every sample."""
+
+    op_name = "constant"
+    value = Constant("any", doc="an array or a number")
+    layout = Constant("str", default="", doc="names of the axes")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        value = np.asarray(self.value)
+        return TensorSpec.of(value.dtype, value.shape, self.layout)
+
+    def run_batch(self, samples: Samples) -> TensorList:
+        value: Any = np.asarray(self.value)
+        return TensorList(np.broadcast_to(value, (len(samples), *value.shape)))
+
+
+class _Copy(Operator):
+    inputs = ("data",)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0]
+
+    def run_arrays(self, xp: Any, data: Any) -> Any:
+        return data
+
+    def run(self, sample: Any, data: Any) -> Any:
+        return data
+
+
+class ToDevice(_Copy):
+    """The same samples on the device."""
+
+    op_name = "to_device"
+    devices = ("mixed",)
+
+
+class ToHost(_Copy):
+    """The same samples, back on the host: an output of the graph."""
+
+    op_name = "to_host"
+    devices = ("gpu",)
+
+
+class Merge(Operator):
+    """For each sample what the branch gave that was run for it. The engine runs it: it reads out of branches."""
+
+    op_name = "merge"
+    inputs = ("predicate", "then", "orelse")
+    devices = ("cpu", "gpu")
+    reads_branches = True
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        _, then, orelse = inputs
+        shape = None
+        if then.shape is not None and orelse.shape is not None:
+            shape = tuple(a if a == b else None for a, b in zip(then.shape, orelse.shape, strict=True))
+        layout = then.layout if then.layout == orelse.layout else ""
+        return TensorSpec(then.dtype if then.dtype is not None else orelse.dtype, shape, layout)
+
+
+class Partial(Operator):
+    """The samples of one branch. The engine runs it: it reads out of a branch."""
+
+    op_name = "partial"
+    inputs = ("predicate", "value")
+    devices = ("cpu", "gpu")
+    reads_branches = True
+    branch = Constant("bool", doc="the branch that has a value")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[1]
+
+
+class ShapeOf(Operator):
+    """int64, (rank,): the shape of every sample."""
+
+    op_name = "shapes"
+    inputs = ("data",)
+    devices = ("cpu", "gpu")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec.of("int64", (inputs[0].ndim,))
+
+    def run_batch(self, samples: Samples, data: TensorList) -> TensorList:
+        if data.is_stacked:
+            shape = np.array(data.as_array().shape[1:], np.int64)
+            return TensorList(np.broadcast_to(shape, (len(data), len(shape))))
+        return TensorList([np.array(sample.shape, np.int64) for sample in data])
+
+    def run_arrays(self, xp: Any, data: Any) -> Any:
+        shape = np.array(data.shape[1:], np.int64)
+        return xp.asarray(np.tile(shape, (data.shape[0], 1)))

@@ -1,0 +1,164 @@
+"""Batches of spectrograms.
+
+Batches of token ids.
+
+Batches of waveforms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from beam_pipes.map_style.batching import pad_into_batch
+
+
+def batch_spec(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = 0.0,
+    time_major: bool = False,
+    dtype: DTypeLike = np.float32,
+    *,
+    length: int | None = None,
+    return_lengths: bool = False,
+) -> Any:
+    """Pads spectrograms with `pad_value` to the most frames and stacks them.
+
+    Args:
+      minibatch: arrays of shape (F, T_i) or (C, F, T_i); with `time_major` (T_i, F) or (T_i, C, F).
+      pad_value: written behind shorter spectrograms, 0.0 by default. It has to be a value of `dtype`; for
+        log magnitudes the value of silence is log(1e-5) = -11.5, not 0.
+      time_major: time is the first axis of an example instead of the last.
+      dtype: float32 by default.
+      length: pad to this many frames instead of the longest, for a static shape.
+      return_lengths: return `(spectrograms, lengths)`, lengths in frames, int64 of shape (B,).
+
+    Returns an array of shape (B, F, T) or (B, C, F, T); with `time_major` (B, T, F) or (B, T, C, F). Raises
+    `DatasetError` for an empty minibatch or unequal bands.
+    """
+    return pad_into_batch(
+        "batch_spec",
+        minibatch,
+        axis=0 if time_major else -1,
+        pad_value=pad_value,
+        dtype=dtype,
+        length=length,
+        lengths=return_lengths,
+        ranks=(2, 3),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpecBatcher:
+    """`batch_spec` with its options held, for places that take a callable."""
+
+    pad_value: float = 0.0
+    time_major: bool = False
+    dtype: DTypeLike = np.float32
+    length: int | None = None
+    return_lengths: bool = False
+
+    def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
+        return batch_spec(
+            minibatch,
+            self.pad_value,
+            self.time_major,
+            self.dtype,
+            length=self.length,
+            return_lengths=self.return_lengths,
+        )
+
+
+def batch_text_id(
+    minibatch: Sequence[ArrayLike],
+    pad_id: int = 0,
+    dtype: DTypeLike = np.int64,
+    *,
+    length: int | None = None,
+    return_lengths: bool = False,
+) -> Any:
+    """Pads sequences of ids to the longest and stacks them.
+
+        batch_text_id([[5, 6, 7], [8]])                → [[5, 6, 7], [8, 0, 0]]
+        batch_text_id([[5], []], return_lengths=True)  → ([[5], [0]], [1, 0])
+
+    Args:
+      minibatch: 1-D integer arrays of shape (T_i,).
+      pad_id: written behind shorter sequences, 0 by default; it has to be a value of `dtype`.
+      dtype: int64 by default; an id outside its range is an error, with the index of its example.
+      length: pad to this length instead of the longest, for a static shape.
+      return_lengths: return `(ids, lengths)`, lengths int64 of shape (B,).
+
+    Returns ids of shape (B, T). Raises `DatasetError` for an empty minibatch or an example that is not 1-D.
+    """
+    return pad_into_batch(
+        "batch_text_id",
+        minibatch,
+        axis=0,
+        pad_value=pad_id,
+        dtype=dtype,
+        length=length,
+        lengths=return_lengths,
+        ranks=(1,),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextIDBatcher:
+    """`batch_text_id` with its options held, for places that take a callable."""
+
+    pad_id: int = 0
+    dtype: DTypeLike = np.int64
+    length: int | None = None
+    return_lengths: bool = False
+
+    def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
+        return batch_text_id(minibatch, self.pad_id, self.dtype, length=self.length, return_lengths=self.return_lengths)
+
+
+def batch_wav(
+    minibatch: Sequence[ArrayLike],
+    pad_value: float = 0.0,
+    dtype: DTypeLike = np.float32,
+    *,
+    length: int | None = None,
+    return_lengths: bool = False,
+) -> Any:
+    """Pads waveforms with `pad_value` to the longest and stacks them.
+
+    Args:
+      minibatch: arrays of shape (T_i,), or (C, T_i) with the same number of channels C.
+      pad_value: written behind shorter waveforms; 0.0, silence, by default. It has to be a value of `dtype`.
+      dtype: float32 by default. int16 samples become floats of the same value: they are not scaled.
+      length: pad to this many samples instead of the longest, for a static shape.
+      return_lengths: return `(waves, lengths)`, lengths in samples, int64 of shape (B,).
+
+    Returns an array of shape (B, T) or (B, C, T). Raises `DatasetError` for an empty minibatch or unequal channels.
+    """
+    return pad_into_batch(
+        "batch_wav",
+        minibatch,
+        axis=-1,
+        pad_value=pad_value,
+        dtype=dtype,
+        length=length,
+        lengths=return_lengths,
+        ranks=(1, 2),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WavBatcher:
+    """`batch_wav` with its options held, for places that take a callable."""
+
+    pad_value: float = 0.0
+    dtype: DTypeLike = np.float32
+    length: int | None = None
+    return_lengths: bool = False
+
+    def __call__(self, minibatch: Sequence[ArrayLike]) -> Any:
+        return batch_wav(minibatch, self.pad_value, self.dtype, length=self.length, return_lengths=self.return_lengths)

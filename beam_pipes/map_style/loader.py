@@ -1,0 +1,363 @@
+"""The loader over map-style datasets. (`beam_pipes.DataLoader` is another one: over streams, caches and devices.)
+
+The state of a `DataLoader`: where it stands, and what order that place belongs to.
+
+Batches of a map-style dataset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError
+from beam_pipes.loader.iterator import SharedIterator
+from beam_pipes.loader.world import known_world
+from beam_pipes.map_style.batch_samplers import SAMPLERS, BatchSampler, DistributedSampler, describe_sampler
+from beam_pipes.map_style.batching import default_collate
+from beam_pipes.map_style.dataset import MapStyle, check_dataset, describe
+from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check_count
+from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
+
+VERSION = 1
+
+
+@dataclasses.dataclass
+class Place:
+    """`position` batches of `epoch` have been handed out."""
+
+    epoch: int
+    position: int
+
+
+def dump_state(place: Place, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the state as JSON values: `order` is what the sequence of batches depends on."""
+    return {"version": VERSION, "epoch": place.epoch, "position": place.position, "order": dict(order)}
+
+
+def load_state(state: Mapping[str, Any], order: Mapping[str, Any]) -> Place:
+    """Returns the place in `state`, or raises `StateMismatchError` naming each difference from `order`."""
+    missing = [key for key in ("version", "epoch", "position", "order") if key not in state]
+    if missing:
+        raise StateMismatchError(f"a DataLoader state needs {', '.join(missing)}; got {sorted(state)}")
+    if state["version"] != VERSION:
+        raise StateMismatchError(
+            f"the state has version {state['version']!r}, this library reads version {VERSION}; start the epoch anew"
+        )
+    saved, ours = dict(_leaves(state["order"])), dict(_leaves(order))
+    differences = [
+        f"{name} was {saved.get(name)!r}, is {ours.get(name)!r}"
+        for name in dict.fromkeys([*saved, *ours])
+        if saved.get(name) != ours.get(name)
+    ]
+    if differences:
+        raise StateMismatchError(
+            f"the state belongs to another order of batches: {'; '.join(differences)}. Build the loader as it was, or "
+            "start anew with set_epoch"
+        )
+    return Place(int(state["epoch"]), int(state["position"]))
+
+
+def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+WORKER_TYPES = ("process", "thread")
+
+
+class DataLoader:
+    """Iterates over a dataset in batches, as often as you like, each time the next epoch.
+
+        loader = DataLoader(dataset, batch_size=32, shuffle=True, drop_last=True, collate_fn=collector)
+        for epoch in range(10):
+            for batch in loader: ...
+
+    Batches come in an order that depends on the sampler's seed and the epoch only: not on workers, nor on timing.
+    An exception in the dataset, in a transform or in `collate_fn` surfaces as `ExampleError` with the index and the
+    cause, also where it is an `IndexError` or a `StopIteration`.
+
+    Args:
+      dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used where there is one.
+      batch_size: examples a batch, 1 by default as in the reference.
+      shuffle: another permutation each epoch; in order by default.
+      drop_last: leave out the last batch where it is shorter.
+      sampler: an iterable of indices instead of `shuffle`.
+      batch_sampler: an iterable of lists of indices instead of `batch_size`, `shuffle`, `drop_last` and `sampler`.
+      collate_fn: list of examples → batch; `default_collate` by default. It is called in the thread that iterates,
+        one batch after the other, so it may keep state and need not be picklable.
+      num_workers: how many batches' examples are read at the same time ahead of use; 0, the default, reads them when
+        they are asked for.
+      worker_type: "thread" (default): nothing is copied or pickled; right where the time goes into files, NumPy or
+        decoders, which release the GIL. "process": for transforms that are slow Python; they are spawned, so the
+        dataset has to be picklable and the script guarded by `if __name__ == "__main__":`; examples are copied
+        through a pipe.
+      prefetch: batches under way per worker, 2 by default: one in work, one waiting.
+      timeout: seconds to wait for a batch of a worker process before an error; 0, the default, waits on, and says every
+        five minutes on standard error which examples it waits for.
+      return_list: hand out the fields of a batch as a list: a tuple becomes a list, a dict the list of its values, an
+        array a list of one. By default a batch is what `collate_fn` returned.
+      seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
+
+    Where `torch.distributed` or `jax.distributed` runs several processes, the samplers of this library would give all
+    of them the same batches: that is a `DatasetError`, unless a `DistributedSampler` deals them out. Samplers of other
+    classes, torch's among them, are taken at their word.
+
+    Worker processes are kept between epochs, and end with `close()`, with the `with` block, or with the loader.
+    """
+
+    def __init__(
+        self,
+        dataset: MapStyle,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        *,
+        drop_last: bool = False,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        worker_type: str = "thread",
+        prefetch: int = 2,
+        timeout: float = 0,
+        return_list: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        check_dataset(dataset, "DataLoader")
+        self.dataset = dataset
+        self.batch_sampler = (
+            _batch_sampler(dataset, batch_size, shuffle, drop_last, sampler, seed)
+            if batch_sampler is None
+            else _checked_batch_sampler(batch_sampler, batch_size, shuffle, drop_last, sampler, seed)
+        )
+        self._check_world()
+        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        self.num_workers = check_count(num_workers, "num_workers", "DataLoader", at_least=0)
+        self.prefetch = check_count(prefetch, "prefetch", "DataLoader")
+        if worker_type not in WORKER_TYPES:
+            raise DatasetError(f"DataLoader needs worker_type to be one of: process, thread; got {worker_type!r}")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+            raise DatasetError(f"DataLoader needs timeout to be a number of seconds of at least 0, got {timeout!r}")
+        if timeout and (worker_type == "thread" or not num_workers):
+            raise DatasetError("DataLoader can keep a timeout with worker processes only: a thread cannot be stopped")
+        self.worker_type = worker_type
+        self.timeout = timeout or None
+        self.return_list = return_list
+        self._place = Place(getattr(self.batch_sampler, "epoch", 0), 0)
+        self._begun = False  # whether an iterator already goes on from self._place
+        self._seen_epochs = self._sampler_epochs()
+        self._idle_pools: list[WorkerPool] = []
+        self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch; of the current one where they vary."""
+        return len(self.batch_sampler)  # type: ignore[arg-type]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is under way, or the next one before the first `iter`."""
+        return self._place.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next `iter` start `epoch`; one that a loaded state stands in the middle of is continued.
+
+        `sampler.set_epoch(epoch)` does the same, with an epoch that is not the sampler's already.
+        """
+        check_count(epoch, "epoch", "DataLoader", at_least=0)
+        self._seen_epochs = self._sampler_epochs()
+        if self._begun or self._place.epoch != epoch:
+            self._place, self._begun = Place(epoch, 0), False
+
+    def __iter__(self) -> Iterator[Any]:
+        self._check_world()
+        for epoch, seen in zip(self._sampler_epochs(), self._seen_epochs, strict=True):
+            if epoch != seen:
+                self.set_epoch(epoch)
+        if self._begun:
+            self._place = Place(self._place.epoch + 1, 0)
+        self._begun = True
+        place = self._place
+        if hasattr(self.batch_sampler, "set_epoch"):
+            self.batch_sampler.set_epoch(place.epoch)
+        self._seen_epochs = self._sampler_epochs()
+        batches = map(_checked_batch, iter(self.batch_sampler))
+        return SharedIterator(self._iterate(place, itertools.islice(batches, place.position, None)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where the newest iterator stands, as a small dict of JSON values, the same on every rank.
+
+        Inside the loop it counts the batch at hand as done. Behind the loop it is the start of the next epoch.
+        """
+        return dump_state(self._place, self._order())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Makes the next `iter` go on behind the last batch of `state`, without reading what was before it.
+
+        Exact with samplers that are a function of their epoch, as all of ours are. Workers, their type and `prefetch`
+        may differ. Raises `StateMismatchError` where the order of batches would.
+        """
+        self._place, self._begun = load_state(state, self._order()), False
+        self._seen_epochs = self._sampler_epochs()
+
+    def close(self) -> None:
+        """Ends the worker processes; a later `iter` starts new ones."""
+        _close_pools(self._idle_pools)
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has worker processes of its own, and goes on where the newest iterator stands.
+        left = {"_idle_pools", "_finalizer"}
+        state = {name: value for name, value in self.__dict__.items() if name not in left}
+        return {**state, "_place": dataclasses.replace(self._place), "_begun": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._idle_pools = []
+        self._finalizer = weakref.finalize(self, _close_pools, self._idle_pools)
+
+    def _check_world(self) -> None:
+        world = known_world()
+        if world is None or world.count == 1 or _is_dealt_out(self.batch_sampler):
+            return
+        raise DatasetError(
+            f"this is {world}, and the samplers of this DataLoader give each of them the same batches. Pass "
+            "sampler=DistributedSampler(dataset, shuffle=…, last='drop'), or "
+            "batch_sampler=DistributedSampler(batch_sampler, last='drop'), for the share of this process; "
+            "with num_trainers=1, rank=0 it gives all of it to every process."
+        )
+
+    def _sampler_epochs(self) -> list[Any]:
+        """The epochs of the batch sampler, and of the sampler that it groups: where they change, someone set them."""
+        return [
+            getattr(sampler, "epoch", None)
+            for sampler in (self.batch_sampler, getattr(self.batch_sampler, "sampler", None))
+        ]
+
+    def _order(self) -> dict[str, Any]:
+        return {"num_examples": len(self.dataset), **describe_sampler(self.batch_sampler)}
+
+    def _iterate(self, place: Place, batches: Iterator[list[int]]) -> Generator[Any, None, None]:
+        loaded = self._load(place.epoch, batches)
+        try:
+            for indices, examples in loaded:
+                batch = self._collate(place, indices, examples)
+                place.position += 1
+                yield batch
+            place.epoch, place.position = place.epoch + 1, 0
+            self._begun = self._begun and self._place is not place
+        finally:
+            loaded.close()
+
+    def _load(self, epoch: int, batches: Iterator[list[int]]) -> Any:
+        if not self.num_workers:
+            return ((indices, load_examples(self.dataset, indices, epoch)) for indices in batches)
+        if self.worker_type == "thread":
+            return load_on_threads(self.dataset, batches, epoch, num_workers=self.num_workers, prefetch=self.prefetch)
+        return self._load_in_processes(epoch, batches)
+
+    def _load_in_processes(self, epoch: int, batches: Iterator[list[int]]) -> Iterator[Loaded]:
+        pool = self._idle_pools.pop() if self._idle_pools else WorkerPool(self.dataset, self.num_workers)
+        try:
+            yield from pool.load(batches, epoch, prefetch=self.prefetch, timeout=self.timeout)
+        except BaseException:
+            # Stopped half-way: requests are under way whose answers nobody will read.
+            pool.close()
+            raise
+        self._idle_pools.append(pool)
+
+    def _collate(self, place: Place, indices: list[int], examples: list[Any]) -> Any:
+        try:
+            batch = self.collate_fn(examples)
+        except Exception as error:
+            raise ExampleError(
+                f"collate_fn {describe(self.collate_fn)} failed on batch {place.position} of epoch {place.epoch}, "
+                f"examples {short(indices)}: {type(error).__name__}: {error}",
+                batch=place.position,
+                epoch=place.epoch,
+                indices=indices,
+            ) from error
+        if not self.return_list:
+            return batch
+        if isinstance(batch, Mapping):
+            return list(batch.values())
+        return list(batch) if isinstance(batch, (tuple, list)) else [batch]
+
+
+def _close_pools(pools: list[WorkerPool]) -> None:
+    while pools:
+        pools.pop().close()
+
+
+def _batch_sampler(
+    dataset: MapStyle,
+    batch_size: int,
+    shuffle: bool,
+    drop_last: bool,
+    sampler: Iterable[int] | None,
+    seed: int | None,
+) -> BatchSampler:
+    check_count(batch_size, "batch_size", "DataLoader")
+    if sampler is None:
+        drawn = RandomSampler(len(dataset), seed=seed or 0) if shuffle else SequentialSampler(len(dataset))
+        return BatchSampler(drawn, batch_size, drop_last)
+    if shuffle or seed is not None:
+        raise DatasetError("DataLoader takes no shuffle or seed with a sampler: the order is the sampler's")
+    return BatchSampler(sampler, batch_size, drop_last)
+
+
+def _checked_batch_sampler(
+    batch_sampler: Iterable[list[int]],
+    batch_size: int,
+    shuffle: bool,
+    drop_last: bool,
+    sampler: Iterable[int] | None,
+    seed: int | None,
+) -> Iterable[list[int]]:
+    given = {
+        "batch_size": batch_size != 1,
+        "shuffle": shuffle,
+        "drop_last": drop_last,
+        "sampler": sampler is not None,
+        "seed": seed is not None,
+    }
+    extra = [name for name, is_given in given.items() if is_given]
+    if extra:
+        raise DatasetError(f"DataLoader takes no {', '.join(extra)} with a batch_sampler, which decides them itself")
+    if not hasattr(batch_sampler, "__iter__") or not hasattr(batch_sampler, "__len__"):
+        raise DatasetError(
+            "DataLoader needs a batch_sampler that can be iterated again and has a length, "
+            f"got {type(batch_sampler).__name__}"
+        )
+    return batch_sampler
+
+
+def _is_dealt_out(sampler: Any) -> bool:
+    """Whether each process gets a share of its own; of samplers that are not ours that is taken for granted."""
+    if type(sampler) is BatchSampler:
+        return _is_dealt_out(sampler.sampler)
+    return type(sampler) is DistributedSampler or type(sampler) not in SAMPLERS.values()
+
+
+def _checked_batch(batch: Any) -> list[int]:
+    try:
+        return [operator.index(index) for index in batch]
+    except TypeError as error:
+        raise DatasetError(
+            f"DataLoader needs a batch_sampler that gives lists of indices, got {batch!r}; "
+            "one that gives single indices is a sampler="
+        ) from error

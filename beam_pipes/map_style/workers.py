@@ -1,0 +1,419 @@
+"""Reading the examples of one batch; whatever goes wrong names the example.
+
+Work that Ctrl-C may not cut in two, as starting a process and noting that it runs.
+
+Objects through a pipe: large arrays travel beside the pickle, without a copy of their own on either side.
+
+What a worker process does: unpickle the dataset, then answer requests for examples until the pipe ends.
+
+Loading ahead in worker processes, started with `spawn`.
+
+A forked child inherits locks held by threads that it does not have: tokenizers, TensorFlow and JAX deadlock there.
+Each worker is joined to the loader by one pipe and ends when that pipe does, so none outlives its loader or the
+process of its loader, even one that is killed.
+
+Loading ahead on threads of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import ExampleError, LoaderWorkerError
+from beam_pipes.loader.prefetch import LOOK_SECS, Waiting
+from beam_pipes.map_style.dataset import MapStyle, reading_epoch
+
+
+def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[Any]:
+    """Returns the examples at `indices`, in one call where the dataset has `__getitems__(indices)` as torch's may.
+
+    Any exception becomes an `ExampleError` with the `index` (or the `indices`) and the original as its cause.
+    """
+    with reading_epoch(epoch):
+        return _load_all(dataset, indices)
+
+
+def _load_all(dataset: MapStyle, indices: list[int]) -> list[Any]:
+    together = getattr(dataset, "__getitems__", None)
+    if together is None:
+        return [_load(dataset, index) for index in indices]
+    try:
+        examples = list(together(indices))
+    except Exception as error:
+        raise ExampleError(
+            f"loading examples {short(indices)} failed: {type(error).__name__}: {error}", indices=indices
+        ) from error
+    if len(examples) != len(indices):
+        raise ExampleError(
+            f"{type(dataset).__name__}.__getitems__ should give one example for each of {len(indices)} indices, "
+            f"got {len(examples)} for {short(indices)}",
+            indices=indices,
+        )
+    return examples
+
+
+def short(indices: list[int]) -> str:
+    """Shows indices, the first eight of many."""
+    if len(indices) <= 8:
+        return str(indices)
+    return f"[{', '.join(map(str, indices[:8]))}, … {len(indices) - 8} more]"
+
+
+def _load(dataset: MapStyle, index: int) -> Any:
+    try:
+        return dataset[index]
+    except Exception as error:
+        raise ExampleError(f"loading example {index} failed: {type(error).__name__}: {error}", index=index) from error
+
+
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C inside the block is answered behind it; blocks may be nested.
+
+    Python runs its handler in the main thread whichever thread a signal reaches, so a mask of that thread alone would
+    not hold it back where a library has threads. Nothing is done in other threads: no `KeyboardInterrupt` is raised
+    there. Nor where the handler is not Python's, which could not be put back.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def children_deaf_to_interrupts() -> Iterator[None]:
+    """A process that is started inside the block does not hear Ctrl-C before it unblocks it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# Smaller arrays stay inside the pickle: a message of its own costs two system calls.
+BESIDE_BYTES = 64 * 1024
+
+
+def encode(value: Any) -> list[Any]:
+    """Returns the messages that stand for `value`; raises what pickling raises, before anything is sent."""
+    beside: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < BESIDE_BYTES:
+            return True
+        beside.append(raw)
+        return False
+
+    body = pickle.dumps(value, protocol=5, buffer_callback=keep)
+    return [pickle.dumps([raw.nbytes for raw in beside]), body, *beside]
+
+
+def send(connection: Connection, messages: list[Any]) -> None:
+    """Sends what `encode` returned."""
+    for message in messages:
+        connection.send_bytes(message)
+
+
+def receive(connection: Connection) -> Any:
+    """Receives one value; its arrays are writable and own their memory. Raises `EOFError` at the end of the pipe."""
+    sizes = pickle.loads(connection.recv_bytes())
+    body = connection.recv_bytes()
+    beside = [np.empty(size, dtype=np.uint8) for size in sizes]
+    for buffer in beside:
+        connection.recv_bytes_into(buffer)
+    return pickle.loads(body, buffers=beside)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """An exception on its way to the parent: its words, its cause if that can travel, and the traceback as text."""
+
+    message: str
+    attributes: dict[str, Any]
+    cause: BaseException | None
+    trace: str
+
+
+def serve(connection: Connection) -> None:
+    """Runs in the worker process; the first message is the pickled dataset, later ones are (epoch, indices)."""
+    # Ctrl-C reaches the whole group: only the parent acts on it, and closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back since before this process began
+    try:
+        packed = connection.recv_bytes()
+    except (EOFError, OSError):
+        return  # the loader was gone before this process was up
+    requests: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
+    # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
+    threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
+    dataset, broken = _unpack(packed)
+    while True:
+        epoch, indices = requests.get()
+        outcome = broken if broken is not None else _outcome(dataset, indices, epoch)
+        try:
+            messages = encode(outcome)
+        except Exception as error:
+            words = f"examples {short(indices)} cannot be sent from a worker process: {type(error).__name__}: {error}"
+            messages = encode(_failure(ExampleError(words, indices=indices), error))
+        try:
+            send(connection, messages)
+        except ConnectionError:
+            return  # nobody waits for it any more
+
+
+def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int, list[int]]]) -> None:
+    try:
+        while True:
+            requests.put(receive(connection))
+    except (EOFError, OSError):
+        # The loader was closed, or its process is gone, however it ended: leave, even from the middle of user code.
+        os._exit(0)
+
+
+def _unpack(packed: bytes) -> tuple[Any, Failure | None]:
+    try:
+        return pickle.loads(packed), None
+    except Exception as error:
+        words = f"the dataset cannot be unpickled in a worker process: {type(error).__name__}: {error}"
+        return None, _failure(ExampleError(words), error)
+
+
+def _outcome(dataset: Any, indices: list[int], epoch: int) -> list[Any] | Failure:
+    try:
+        return load_examples(dataset, indices, epoch)
+    except ExampleError as error:
+        return _failure(error, error.__cause__)
+
+
+def _failure(error: ExampleError, cause: BaseException | None) -> Failure:
+    trace = "".join(traceback.format_exception(cause)) if cause is not None else ""
+    return Failure(error.message, error.attributes, cause if _travels(cause) else None, trace)
+
+
+def _travels(cause: BaseException | None) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(cause))) is type(cause)
+    except Exception:
+        return False  # an exception class may refuse to be pickled, or to be built again, in any way it likes
+
+
+JOIN_SECS = 5.0
+
+
+class RemoteTraceback(Exception):
+    """Holds the traceback of a worker process as text, so that it is printed with the error it caused."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+class WorkerPool:
+    """Worker processes that each hold the dataset, and answer requests in the order they came.
+
+    A pool serves one `load` at a time, and is closed where that stops half-way: no answer is ever left in a pipe.
+    """
+
+    def __init__(self, dataset: MapStyle, num_workers: int) -> None:
+        self._workers: list[tuple[SpawnProcess, Connection]] = []
+        try:
+            packed = pickle.dumps(dataset, protocol=5)
+        except Exception as error:
+            raise LoaderWorkerError(
+                f"the dataset ({type(dataset).__name__}) cannot be sent to worker processes: "
+                f"{type(error).__name__}: {error}. Define its classes and functions at the top of a module, or use "
+                "worker_type='thread'"
+            ) from error
+        try:
+            for number in range(num_workers):
+                with interrupts_held_back():
+                    self._start(number)
+            for _, connection in self._workers:
+                with contextlib.suppress(ConnectionError):
+                    connection.send_bytes(packed)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The process ids of the workers."""
+        return [process.pid for process, _ in self._workers]
+
+    def load(
+        self, batches: Iterator[list[int]], epoch: int, *, prefetch: int, timeout: float | None
+    ) -> Iterator[Loaded]:
+        """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
+        turns = itertools.cycle(range(len(self._workers)))
+        pending: deque[tuple[int, list[int]]] = deque()
+        for indices in itertools.islice(batches, len(self._workers) * prefetch):
+            pending.append(self._request(next(turns), epoch, indices))
+        while pending:
+            number, indices = pending.popleft()
+            examples = self._answer(number, indices, timeout)
+            for following in itertools.islice(batches, 1):
+                pending.append(self._request(next(turns), epoch, following))
+            yield indices, examples
+
+    def close(self) -> None:
+        """Ends every worker: by closing its pipe, by force where that does not help within seconds."""
+        with interrupts_held_back():
+            for _, connection in self._workers:
+                connection.close()
+            deadline = time.monotonic() + JOIN_SECS
+            for process, _ in self._workers:
+                process.join(max(0.0, deadline - time.monotonic()))
+                if process.is_alive():
+                    process.kill()
+                    process.join(JOIN_SECS)
+                if not process.is_alive():  # SIGKILL waits for the kernel, as for a disk that does not answer
+                    process.close()
+            self._workers.clear()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_workers"):  # an interrupt may have come before anyone held the pool, or it held anything
+            self.close()
+
+    def _start(self, number: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs,), name=f"transforms-loader-{number}", daemon=True)
+        resource_tracker.ensure_running()  # a start that finds it gone unblocks Ctrl-C again
+        try:
+            with children_deaf_to_interrupts():
+                process.start()
+        finally:
+            theirs.close()
+        self._workers.append((process, ours))
+
+    def _request(self, number: int, epoch: int, indices: list[int]) -> tuple[int, list[int]]:
+        connection = self._workers[number][1]
+        with contextlib.suppress(ConnectionError):  # a worker that died is reported where its answer is missed
+            send(connection, encode((epoch, indices)))
+        return number, indices
+
+    def _answer(self, number: int, indices: list[int], timeout: float | None) -> list[Any]:
+        process, connection = self._workers[number]
+        if timeout is None:
+            waiting = Waiting(
+                lambda: (
+                    f"worker process {number} (pid {process.pid}) is at examples {short(indices)}; "
+                    "DataLoader(timeout=…) makes an error of it"
+                )
+            )
+            while not wait([connection, process.sentinel], LOOK_SECS):
+                waiting.look()
+        elif not wait([connection, process.sentinel], timeout):
+            raise LoaderWorkerError(
+                f"worker process {number} (pid {process.pid}) gave no batch within timeout={timeout} s; it is at "
+                f"examples {short(indices)}",
+                indices=indices,
+            )
+        try:
+            outcome: list[Any] | Failure = receive(connection)
+        except (EOFError, OSError) as error:
+            raise self._died(number, indices) from error
+        if isinstance(outcome, Failure):
+            raise _rebuilt(outcome, number)
+        return outcome
+
+    def _died(self, number: int, indices: list[int]) -> LoaderWorkerError:
+        process = self._workers[number][0]
+        process.join(JOIN_SECS)
+        return LoaderWorkerError(
+            f"worker process {number} (pid {process.pid}) ended with exit code {process.exitcode} while loading "
+            f"examples {short(indices)}. A negative code is a signal (-9: killed, often for memory). A script that "
+            "loads with processes has to start under `if __name__ == '__main__':`",
+            worker=number,
+            exit_code=process.exitcode,
+            indices=indices,
+        )
+
+
+def _rebuilt(failure: Failure, number: int) -> ExampleError:
+    """Makes the exception of a worker one of ours, with the cause and the remote traceback behind it."""
+    remote = RemoteTraceback(f"in worker process {number}:\n{failure.trace}")
+    error = ExampleError(failure.message, **failure.attributes)
+    error.__cause__ = failure.cause or remote
+    if failure.cause is not None:
+        failure.cause.__cause__ = remote
+    return error
+
+
+Loaded = tuple[list[int], list[Any]]
+
+
+def load_on_threads(
+    dataset: MapStyle, batches: Iterator[list[int]], epoch: int, *, num_workers: int, prefetch: int
+) -> Iterator[Loaded]:
+    """Yields `(indices, examples)` of each batch in order, with `num_workers * prefetch` batches under way.
+
+    The threads live as long as this iterator: closing it lets each finish the example it is at, and joins them.
+    """
+    stopped = threading.Event()
+
+    def load(indices: list[int]) -> list[Any]:
+        if not hasattr(dataset, "__getitems__"):
+            # One by one, so that a closed iterator waits for an example and not for a batch.
+            return [
+                example
+                for index in indices
+                if not stopped.is_set()
+                for example in load_examples(dataset, [index], epoch)
+            ]
+        return load_examples(dataset, indices, epoch)
+
+    pending: deque[tuple[list[int], Future[list[Any]]]] = deque()
+    executor = ThreadPoolExecutor(num_workers, thread_name_prefix="transforms-loader")
+    try:
+        for indices in itertools.islice(batches, num_workers * prefetch):
+            pending.append((indices, executor.submit(load, indices)))
+        while pending:
+            indices, future = pending.popleft()
+            _await(future, indices, "a thread of the loader is at examples {}")
+            examples = future.result()
+            for following in itertools.islice(batches, 1):
+                pending.append((following, executor.submit(load, following)))
+            yield indices, examples
+    finally:
+        stopped.set()
+        executor.shutdown(wait=False, cancel_futures=True)
+        for indices, future in pending:
+            _await(future, indices, "a thread of the loader that was closed is still at one of the examples {}")
+        executor.shutdown(wait=True)
+
+
+def _await(future: Future[list[Any]], indices: list[int], where: str) -> None:
+    """Waits until a batch is there, and says which examples it is at where that takes long."""
+    if future.done():
+        return
+    waiting = Waiting(lambda: where.format(short(indices)))
+    while not wait_for_futures([future], LOOK_SECS).done:
+        waiting.look()

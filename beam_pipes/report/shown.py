@@ -1,0 +1,136 @@
+"""A value as a short text, for people.
+
+Pages from the templates that lie beside this file; everything that comes from data is escaped.
+
+A histogram as bars: heights and labels, few enough to be seen.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import importlib.resources
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.engine.statistics import Histogram
+from beam_pipes.extras import require
+
+MAX_CHARACTERS = 600
+
+
+def shown_value(value: Any, *, max_characters: int = MAX_CHARACTERS) -> str:
+    """`np.array([1, 2], np.int32)` → `int32[2] [1 2]`; texts as they are, bytes as a literal; cut off where long.
+
+    Control characters become escapes, so that no terminal or page takes them for more than text.
+    """
+    if isinstance(value, np.ndarray) and value.ndim:
+        text = np.array2string(value, threshold=24, edgeitems=12, max_line_width=10**6)
+        text = f"{value.dtype}{list(value.shape)} " + " ".join(text.split())
+    elif isinstance(value, str):
+        text = value[: max_characters + 1]
+    elif isinstance(value, (bytes, bytearray)):
+        text = repr(bytes(value[: max_characters + 1]))
+    elif isinstance(value, Mapping):
+        text = ", ".join(f"{key}: {shown_value(each, max_characters=120)}" for key, each in value.items())
+    else:
+        text = repr(value) if not isinstance(value, np.generic) else f"{value.item()!r}"
+    cut = text if len(text) <= max_characters else text[: max_characters - 1] + "…"
+    return "".join(_visible(character) for character in cut)
+
+
+def shown_bytes(data: bytes, *, max_characters: int = MAX_CHARACTERS) -> str:
+    """Bytes as the UTF-8 text that they are, else as a literal: `b"caf\\xc3\\xa9"` → `café`, `b"\\xff"` → `b'\\xff'`.
+
+    What holds a NUL counts as no text.
+    """
+    head = data[: 4 * max_characters + 4]
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(head, final=len(head) == len(data))
+    except UnicodeDecodeError:
+        text = "\0"
+    return shown_value(data if "\0" in text else text, max_characters=max_characters)
+
+
+def _visible(character: str) -> str:
+    if character == "\n" or unicodedata.category(character)[0] != "C":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def render(name: str, facts: Mapping[str, Any]) -> str:
+    """`render("report.html.j2", {...})` → the page. A name that the template uses and `facts` lacks is an error.
+
+    Raises `MissingExtraError` without jinja2 (extra `cli`).
+    """
+    jinja2 = require("jinja2", purpose="report.html")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text_of),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return str(environment.get_template(name).render(facts)).lstrip()
+
+
+def _text_of(name: str) -> str:
+    return importlib.resources.files("beam_pipes.report").joinpath(name).read_text(encoding="utf-8")
+
+
+MAX_BARS = 40
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One range: its label, count, and share of the tallest bar (0 to 1)."""
+
+    label: str
+    count: int
+    share: float
+
+
+def bars_of(histogram: Histogram) -> list[Bar]:
+    """The bars of a statistic: from the first range that counts something to the last; neighbours merged beyond 40."""
+    ranges = [(low, high, count) for (low, high), count in zip(_bounds(histogram), histogram.counters, strict=True)]
+    filled = [position for position, (_, _, count) in enumerate(ranges) if count]
+    ranges = ranges[filled[0] : filled[-1] + 1] if filled else []
+    per_bar = -(-len(ranges) // MAX_BARS) or 1
+    merged = [ranges[at : at + per_bar] for at in range(0, len(ranges), per_bar)]
+    labelled = [(f"[{part[0][0]},{part[-1][1]})", sum(count for _, _, count in part)) for part in merged]
+    if histogram.nan_count:
+        labelled.append(("nan", histogram.nan_count))
+    return _scaled(labelled)
+
+
+def bars_of_values(values: npt.NDArray[Any], *, bars: int = 24) -> list[Bar]:
+    """The bars of integers, in ranges of equal width: `[1, 1, 2]` → `[1,2)`: 2, `[2,3)`: 1."""
+    if not len(values):
+        return []
+    low, high = int(values.min()), int(values.max())
+    width = max(1, -(-(high - low + 1) // bars))
+    edges = np.arange(low, high + width + 1, width)
+    counts, _ = np.histogram(values, edges)
+    pairs = zip(edges.tolist(), edges[1:].tolist(), counts.tolist(), strict=False)
+    return _scaled([(f"[{start},{end})", count) for start, end, count in pairs])
+
+
+def _bounds(histogram: Histogram) -> list[tuple[str, str]]:
+    edges = ["-inf", *map(_number, histogram.buckets)]
+    return list(zip(edges, [*edges[1:], "inf"], strict=True))
+
+
+def _number(bucket: float) -> str:
+    """In few digits, where these are the number: of 0.1234567 and 0.1234568 six digits would make one bound."""
+    short = f"{bucket:g}"
+    return short if isinstance(bucket, float) and float(short) == bucket else str(bucket)
+
+
+def _scaled(labelled: list[tuple[str, int]]) -> list[Bar]:
+    tallest = max((count for _, count in labelled), default=0) or 1
+    return [Bar(label=label, count=count, share=max(count, 0) / tallest) for label, count in labelled]

@@ -1,0 +1,217 @@
+"""Tasks and mixtures made of others: with another vocabulary, with less data, without what lacks a split.
+
+The same mixture without the tasks that lack a split.
+
+The same task with another vocabulary.
+
+Making a task or mixture anew with something changed in every task.
+
+The same task with less data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.mixture import Mixture, Rate
+from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry, maybe_get_mixture_or_task
+from beam_pipes.tasks.sources.data_source import DataSource
+from beam_pipes.tasks.steps import CacheDatasetPlaceholder
+from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
+
+
+def mixture_with_missing_task_splits_removed(
+    mixture_name: str, split: str, new_mixture_name: str, *, add_to_seqio_registry: bool = True
+) -> Mixture:
+    """A mixture of those tasks of another one that have the split, at the same rates: functions stay functions.
+
+    Raises:
+        TaskError: none has it.
+    """
+    original = MixtureRegistry.get(mixture_name)
+
+    # The number of examples of a task may change with its cache: what asks for it, asks whenever rates are needed.
+    def rate(task: Task) -> Rate:
+        return original.get_rate if original.has_rate_functions else original.get_rate(task)
+
+    kept = [(task, rate(task)) for task in original.tasks if split in task.splits]
+    if not kept:
+        raise TaskError(f"no task of mixture '{mixture_name}' has a '{split}' split", mixture=mixture_name, split=split)
+    mixture = Mixture(new_mixture_name, kept, sample_fn=original.sample_fn, exhaustion=original.exhaustion)
+    if add_to_seqio_registry:
+        MixtureRegistry.add_provider(new_mixture_name, mixture)
+    return mixture
+
+
+def mixture_or_task_with_new_vocab(
+    mixture_or_task: Any,
+    new_mixture_or_task_name: str,
+    *,
+    new_vocab: Vocabulary | None = None,
+    new_output_features: Mapping[str, Feature] | None = None,
+    add_to_seqio_registry: bool = True,
+    add_cache_placeholder: bool = False,
+    validate_features: bool = True,
+) -> Task | Mixture:
+    """A task or mixture like another one, with another vocabulary for all features, or with other features.
+
+    Args:
+        mixture_or_task: a name or an object.
+        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, and
+            mixtures inside it `{new name}.{mixture}`. Rates that are functions are called with the new tasks.
+        new_vocab: the vocabulary of every feature.
+        new_output_features: the features, instead.
+        add_to_seqio_registry: register what is made.
+        add_cache_placeholder: put a `CacheDatasetPlaceholder` first, if there is none.
+        validate_features: new features must have the names, dtypes and ranks of the old ones, or be fewer.
+
+    Raises:
+        TaskError: both or none of vocabulary and features are given, or the features do not fit.
+    """
+    if (new_vocab is None) == (new_output_features is None):
+        raise TaskError("exactly one of `new_vocab` and `new_output_features` must be specified.")
+
+    def change(task: Task, name: str) -> Task:
+        if new_vocab is not None:
+            features: Mapping[str, Feature] = {
+                key: dataclasses.replace(feature, vocabulary=new_vocab) for key, feature in task.output_features.items()
+            }
+        else:
+            features = dict(new_output_features or {})
+            if validate_features:
+                _check(task.output_features, features)
+        steps = list(task.preprocessors)
+        if add_cache_placeholder and not task.supports_caching:
+            steps.insert(0, CacheDatasetPlaceholder())
+        return task.replace(name=name, output_features=features, preprocessors=steps)
+
+    return rebuilt(mixture_or_task, new_mixture_or_task_name, change, register=add_to_seqio_registry)
+
+
+def _check(old: Mapping[str, Feature], new: Mapping[str, Feature]) -> None:
+    unknown = set(new) - set(old)
+    if unknown:
+        raise TaskError(
+            f"new_output_features: {dict(new)} doesn't match original output_features: {dict(old)} "
+            f"(new: {sorted(unknown)})"
+        )
+    for name, feature in new.items():
+        if (feature.rank, feature.dtype) != (old[name].rank, old[name].dtype):
+            raise TaskError(
+                f"new_output_features: {dict(new)} incompatible with original output_features: {dict(old)} "
+                f"(dtype or rank of '{name}')",
+                feature=name,
+            )
+
+
+def rebuilt(
+    mixture_or_task: Any, new_name: str, change: Callable[[Task, str], Task], *, register: bool
+) -> Task | Mixture:
+    """`change(task, name)` of the task, or of every task of the mixture as `{new_name}.{task}`.
+
+    A mixture keeps its rates as they were declared: one that is a function is called with the new task. A mixture
+    inside is made anew as `{new_name}.{mixture}`.
+    """
+    original = maybe_get_mixture_or_task(mixture_or_task)
+    tasks: dict[str, Task] = {}
+    mixtures: dict[str, Mixture] = {}
+
+    def remake(entry: Task | Mixture, name: str) -> Task | Mixture:
+        if isinstance(entry, Task):
+            if name not in tasks:
+                tasks[name] = change(entry, name)
+                if register:
+                    TaskRegistry.add_provider(name, tasks[name])
+            return tasks[name]
+        if name not in mixtures:
+            entries = [(remake(inner, f"{new_name}.{inner.name}"), rate) for inner, rate in entry.entries]
+            mixtures[name] = entry.with_entries(name, entries)
+            if register:
+                MixtureRegistry.add_provider(name, mixtures[name])
+        return mixtures[name]
+
+    return remake(original, new_name)
+
+
+class TruncatedDatasetProvider(DataSource):
+    """The first examples of a source, split by split. Read as one shard.
+
+    Args:
+        child: the source.
+        split_sizes: split → number of examples; splits that are not named are whole.
+        shuffle_buffer_size: size of the buffer that shuffles the examples that are left.
+    """
+
+    def __init__(self, child: Any, split_sizes: Mapping[str, int], shuffle_buffer_size: int | None = None) -> None:
+        self.child = child
+        self.split_sizes = dict(split_sizes)
+        self.shuffle_buffer_size = shuffle_buffer_size
+        super().__init__(splits=(), caching_permitted=child.caching_permitted)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self.child.splits  # type: ignore[no-any-return]
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"TruncatedDatasetProvider({self.child!r}, {self.split_sizes})"
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return [split]
+
+    def get_dataset(  # type: ignore[override]
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        *,
+        sequence_length: Mapping[str, Any] | None = None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+    ) -> Any:
+        if shard_info is not None and shard_info.num_shards > 1:
+            raise TaskError("`TruncatedDatasetProvider` does not support low-level sharding.")
+        if split not in self.split_sizes:
+            return self.child.get_dataset(split=split, shuffle=shuffle, seed=seed)
+        # The same examples whatever the seed: those that come first.
+        dataset = self.child.get_dataset(split=split, shuffle=False).take(self.split_sizes[split]).cache()
+        return dataset.shuffle(self.shuffle_buffer_size, seed=seed) if shuffle and self.shuffle_buffer_size else dataset
+
+    def num_input_examples(self, split: str) -> int | None:
+        count = self.child.num_input_examples(split)
+        if split not in self.split_sizes:
+            return count  # type: ignore[no-any-return]
+        return self.split_sizes[split] if count is None else min(count, self.split_sizes[split])
+
+
+def mixture_or_task_with_truncated_data(
+    mixture_or_task: Any,
+    new_mixture_or_task_name: str,
+    *,
+    split_sizes: Mapping[str, int],
+    add_to_seqio_registry: bool = True,
+) -> Task | Mixture:
+    """A task or mixture like another one, with the first examples of each task only.
+
+    Args:
+        mixture_or_task: a name or an object.
+        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, and
+            mixtures inside it `{new name}.{mixture}`. Rates that are functions are called with the new tasks.
+        split_sizes: split → examples of each task.
+        add_to_seqio_registry: register what is made.
+    """
+
+    def change(task: Task, name: str) -> Task:
+        source = TruncatedDatasetProvider(task.source, split_sizes, task.shuffle_buffer_size)
+        return task.replace(name=name, source=source)
+
+    return rebuilt(mixture_or_task, new_mixture_or_task_name, change, register=add_to_seqio_registry)

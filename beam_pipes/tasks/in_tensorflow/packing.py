@@ -1,0 +1,205 @@
+"""Packing on the fly: several short examples in one row, told apart by segment ids. Needs TensorFlow.
+
+A *row* is a fixed-length array a feature. The packer fills one row at a time, in stream order, and starts
+another when the
+next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long,
+and the last
+row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole split.
+
+Decoder inputs from decoder targets: shifted right by one, starting anew at every packed sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_python.array_ops import ops_of
+from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.provider import DType
+
+
+def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_custom_ops: bool = False) -> Any:
+    """Packs examples into rows of `feature_lengths`, and says for each position which example it belongs to.
+
+    ```
+    {"inputs": [7, 8], "targets": [3, 9]}, {"inputs": [4], "targets": []}     with {"inputs": 4, "targets": 3}
+        → {"inputs":  [7, 8, 4, 0], "inputs_segment_ids":  [1, 1, 2, 0], "inputs_positions":  [0, 1, 0, 0],
+           "targets": [3, 9, 0],    "targets_segment_ids": [1, 1, 0],    "targets_positions": [0, 1, 0]}
+    ```
+
+    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in
+    every feature,
+    also when one of them is empty. Features may be of any type and rank (further axes are kept); those without
+    a length are left
+    out. One window of examples is held in memory.
+
+    Args:
+        dataset: examples; features are sequences along their first axis.
+        feature_lengths: length of a row, a feature.
+        use_custom_ops: taken for compatibility; the standard operations do what it asked for.
+
+    Raises:
+        TaskError: a feature is not in the dataset, or is a scalar.
+    """
+    tf = tensorflow("trim_and_pack_dataset")
+    spec = dataset.element_spec
+    for name in feature_lengths:
+        if name not in spec:
+            raise TaskError(f"Feature '{name}' not found in dataset. Available keys are {list(spec)}", feature=name)
+        if spec[name].shape.rank == 0:
+            raise TaskError(
+                f"Features to be packed must be one-dimensional or more. '{name}' is a scalar; leave it out of the "
+                f"lengths, or give it an axis",
+                feature=name,
+            )
+    names = list(feature_lengths)
+    window = max(int(length) for length in feature_lengths.values())
+
+    def trim(example: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        trimmed = {name: _dense(tf, example[name])[: feature_lengths[name]] for name in names}
+        return trimmed, {name: tf.shape(trimmed[name], out_type=tf.int64)[0] for name in names}
+
+    def pack(padded: Mapping[str, Any], lengths: Mapping[str, Any]) -> dict[str, Any]:
+        counts = tf.stack([lengths[name] for name in names])
+        row_starts = _next_fit(tf, counts, tf.constant([feature_lengths[name] for name in names], tf.int64))
+        packed = {}
+        for name in names:
+            packed.update(_rows(tf, name, padded[name], lengths[name], row_starts, feature_lengths[name]))
+        return packed
+
+    trimmed = dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE)
+    return trimmed.padded_batch(window).map(pack, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+
+def packing_density(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Share of positions that hold data, a packed feature: `{"inputs": 0.83, "targets": 0.71}`.
+
+    Reads `*_segment_ids` of packed rows (of `trim_and_pack_dataset` or a feature converter), batched or not.
+    """
+    used: dict[str, int] = {}
+    total: dict[str, int] = {}
+    for row in rows:
+        for key, ids in row.items():
+            if key.endswith("_segment_ids"):
+                name = key[: -len("_segment_ids")]
+                ids = np.asarray(ids)
+                used[name] = used.get(name, 0) + int(np.count_nonzero(ids))
+                total[name] = total.get(name, 0) + ids.size
+    return {name: used[name] / total[name] for name in used if total[name]}
+
+
+def _dense(tf: Any, value: Any) -> Any:
+    return value.to_tensor() if isinstance(value, tf.RaggedTensor) else value
+
+
+def _next_fit(tf: Any, counts: Any, limits: Any) -> Any:
+    """Index of the first example of each row, then the number of examples. `counts` is [features, examples]."""
+    ends = tf.concat([tf.zeros_like(counts[:, :1]), tf.cumsum(counts, axis=1)], axis=1)
+    num_examples = tf.shape(counts)[1]
+
+    def next_row(start: Any, starts: Any, row: Any) -> tuple[Any, Any, Any]:
+        # One step a row: in each feature, the last example whose end still fits behind the row's start.
+        fits = tf.searchsorted(ends, (ends[:, start] + limits)[:, None], side="right")
+        end = tf.reduce_min(fits) - 1
+        return end, starts.write(row, end), row + 1
+
+    starts = tf.TensorArray(tf.int32, size=1, dynamic_size=True, element_shape=[]).write(0, 0)
+    _, starts, _ = tf.while_loop(
+        lambda start, starts, row: start < num_examples, next_row, (0, starts, 1), parallel_iterations=1
+    )
+    return starts.stack()
+
+
+def _rows(tf: Any, name: str, padded: Any, lengths: Any, row_starts: Any, limit: int) -> dict[str, Any]:
+    values = tf.boolean_mask(padded, tf.sequence_mask(lengths, tf.shape(padded)[1]))
+    ends = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+    tokens_before = tf.gather(ends, row_starts)
+    splits = tf.cast(tokens_before, tf.int64)
+    example = tf.range(tf.size(lengths))
+    row = tf.searchsorted(row_starts, example, side="right") - 1
+    segment = example - tf.gather(row_starts, row) + 1
+    position = tf.range(tf.size(values) if values.shape.rank == 1 else tf.shape(values)[0])
+    first = tf.repeat(tf.cast(ends[:-1], tf.int32), lengths)
+
+    def to_rows(flat: Any) -> Any:
+        rows = tf.RaggedTensor.from_row_splits(flat, splits, validate=False).to_tensor(
+            shape=[None, limit, *[None] * (flat.shape.rank - 1)]
+        )
+        return tf.ensure_shape(rows, [None, limit, *flat.shape[1:]])
+
+    return {
+        name: to_rows(values),
+        f"{name}_segment_ids": to_rows(tf.repeat(segment, lengths)),
+        f"{name}_positions": to_rows(position - first),
+    }
+
+
+def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
+    """Moves every value one step along `axis`; `bos_id` enters, the last value leaves.
+
+    `[3, 9, 1]` → `[0, 3, 9]`. Takes NumPy arrays, lists and TensorFlow tensors of any numeric dtype, and returns
+    the same kind. `axis=-1` shifts each row of a batch.
+    """
+    ops = ops_of(tensor)
+    tensor = ops.asarray(tensor)
+    _check_numeric(ops.dtype_of(tensor))
+    return ops.shift_right(tensor, bos_id, axis=axis)
+
+
+def make_autoregressive_inputs(
+    targets: Any,
+    sequence_id: Any = None,
+    output_dtype: Any = None,
+    bos_id: int = 0,
+    *,
+    axis: int = 0,
+) -> Any:
+    """The tokens a decoder reads while it is trained to produce `targets`.
+
+    One sequence: `[3, 9, 1, 0]` → `[bos, 3, 9, 1]`. Packed, with `sequence_id` `[1, 1, 2, 2, 0]`:
+    `[3, 1, 4, 1, 0]` → `[bos, 3, bos, 4, bos]`: each sequence, and the padding behind the last, starts with
+    `bos_id` and never sees its neighbour.
+
+    `sequence_id`: integers, one a step along `axis`; targets of a higher rank (`(steps, features)`) are welcome.
+    `output_dtype`: the dtype of the result, by default that of `targets`.
+
+    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are no numbers.
+    """
+    ops = ops_of(targets, sequence_id)
+    targets = ops.asarray(targets)
+    inputs = shift_right_by_one(targets, bos_id, axis=axis)
+    if sequence_id is not None:
+        sequence_id = ops.asarray(sequence_id)
+        found = ops.dtype_of(sequence_id)
+        if not found.startswith(("int", "uint")):
+            raise TaskError(
+                "The sequence_id should be integer-valued tensors for a packed dataset. "
+                f"Got: {found}; cast it to int32.",
+                dtype=found,
+            )
+        begins = ops.not_equal(sequence_id, ops.shift_right(sequence_id, 0, axis=axis))
+        inputs = ops.fill_where(inputs, ops.expand_to_rank_of(begins, inputs), bos_id)
+    return inputs if output_dtype is None else ops.cast(inputs, DType(output_dtype))
+
+
+autoregressive_inputs = make_autoregressive_inputs
+
+
+def non_padding_position(tensor: Any, dtype: Any = "int32", pad_id: int = 0) -> Any:
+    """1 where `tensor` differs from `pad_id`, 0 elsewhere: `[3, 9, 0]` → `[1, 1, 0]`.
+
+    For custom converters whose ids exclude `pad_id`. The converters here do not use it: an id 0 inside a sequence
+    is data, so they ask the lengths.
+    """
+    ops = ops_of(tensor)
+    tensor = ops.asarray(tensor)
+    return 1 - ops.cast(ops.equal(tensor, ops.fill_like(tensor, pad_id)), DType(dtype))
+
+
+def _check_numeric(dtype: str) -> None:
+    if not dtype.startswith(("int", "uint", "float", "bfloat", "double", "half")):
+        raise TaskError(f"Only numeric types are supported. Got: {dtype}", dtype=dtype)

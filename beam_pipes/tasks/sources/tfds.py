@@ -1,0 +1,291 @@
+"""Data sets of TensorFlow Datasets.
+
+TensorFlow Datasets, loaded when they are first needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.provider import ShardInfo
+from beam_pipes.tasks.sources.data_source import DataSource
+
+
+class TfdsDataSource(DataSource):
+    """A data set of TensorFlow Datasets, by name and version: `TfdsDataSource("wmt19_translate/de-en:1.0.0")`.
+
+    Needs `tensorflow_datasets`, and the data prepared in `tfds_data_dir`.
+
+    Args:
+        tfds_name: `name/config:version`.
+        tfds_data_dir: directory of the data; None for TFDS's own.
+        splits: names of splits to offer, or a mapping: split → TFDS split (`{"validation": "train[90%:]"}`) or
+            → `TfdsSplit`. None offers what the data set has.
+        caching_permitted: a task over this source may be cached.
+        decoders: how features are decoded, as TFDS takes them.
+        tfds_builder_kwargs: further arguments of the builder.
+        read_only: read prepared files only.
+
+    Raises:
+        TaskError: the name has no version.
+    """
+
+    def __init__(
+        self,
+        tfds_name: str | None = None,
+        tfds_data_dir: str | None = None,
+        splits: Iterable[str] | Mapping[str, Any] | None = None,
+        caching_permitted: bool = True,
+        decoders: Any = None,
+        tfds_builder_kwargs: Mapping[str, Any] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self._named_splits = None if splits is None else tuple(splits)
+        self._tfds_dataset = LazyTfdsLoader(
+            tfds_name,
+            data_dir=tfds_data_dir,
+            split_map=splits if isinstance(splits, Mapping) else None,
+            decoders=decoders,
+            builder_kwargs=tfds_builder_kwargs,
+            read_only=read_only,
+        )
+        super().__init__(splits=(), caching_permitted=caching_permitted)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        if self._named_splits is not None:
+            return self._named_splits
+        return tuple(self._tfds_dataset.info.splits)
+
+    @property
+    def tfds_dataset(self) -> LazyTfdsLoader:
+        return self._tfds_dataset
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"TfdsDataSource(tfds_name={self._tfds_dataset.name}, splits={self._named_splits})"
+
+    def get_dataset(  # type: ignore[override]
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        *,
+        sequence_length: Mapping[str, Any] | None = None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+    ) -> Any:
+        self._check_split(split)
+        return self._tfds_dataset.load(split, shuffle_files=shuffle, seed=seed, shard_info=shard_info)
+
+    def num_input_examples(self, split: str) -> int | None:
+        return self._tfds_dataset.size(split) if split in self.splits else None
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return self._tfds_dataset.files(split)
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        return {"tfds": self._tfds_dataset.config()}
+
+    def shard_identity(self, split: str, shard: str) -> list[str]:
+        """What identifies the data of a shard: data set, version, the split as TFDS has it, the file."""
+        return [*self._tfds_dataset.identity(split), shard]
+
+
+_data_dir_override: str | None = None
+_read_config_override: Any = None
+
+
+def set_tfds_data_dir_override(tfds_data_dir: str | None) -> None:
+    """Reads every TFDS data set from this directory, whatever its source says; None ends it."""
+    global _data_dir_override
+    _data_dir_override = tfds_data_dir
+
+
+def set_tfds_read_config_override(tfds_read_config: Any) -> None:
+    """Uses this `tfds.ReadConfig` as the base of all reading; None ends it."""
+    global _read_config_override
+    _read_config_override = tfds_read_config
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSplit:
+    """A split that names its own data set.
+
+    Attributes:
+        dataset: `name/config:version`; None with a `data_dir` that holds the data set itself.
+        split: TFDS split, such as `train[:90%]`; None for all splits.
+        data_dir: directory of the data.
+    """
+
+    dataset: str | None
+    split: str | None
+    data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dataset is not None:
+            check_tfds_name(self.dataset)
+
+
+def check_tfds_name(name: str) -> None:
+    """Raises `TaskError` unless the name has a version: what a task is made of must not change by itself."""
+    if ":" not in name:
+        raise TaskError(
+            f"TFDS name must contain a version number, got: {name} (write, for example, '{name}:1.0.0')", name=name
+        )
+
+
+class LazyTfdsLoader:
+    """A TFDS data set by name and version. The builder is made on first use.
+
+    Args:
+        name: `name/config:version`; None where splits are `TfdsSplit`, or `data_dir` holds the data set itself.
+        data_dir: directory of the data.
+        split_map: split → TFDS split (`{"validation": "train[90%:]"}`), or → `TfdsSplit`.
+        decoders: how features are decoded, as TFDS takes them.
+        builder_kwargs: further arguments of the builder.
+        read_only: never look for the code of the data set, only for its files.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        data_dir: str | None = None,
+        split_map: Mapping[str, Any] | None = None,
+        decoders: Any = None,
+        builder_kwargs: Mapping[str, Any] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        if name is not None:
+            check_tfds_name(name)
+        self._name = name
+        self._data_dir = data_dir
+        self._split_map = dict(split_map) if split_map is not None else None
+        self._own_splits = bool(self._split_map) and all(
+            isinstance(value, TfdsSplit) for value in (self._split_map or {}).values()
+        )
+        if self._own_splits and (name is not None or data_dir is not None):
+            raise TaskError(
+                "If split values are instances of `TfdsSplit`, `name` and `data_dir` must be `None`.", name=name
+            )
+        self._decoders = decoders
+        self._builder_kwargs = dict(builder_kwargs or {})
+        self._read_only = read_only
+        self._builders: dict[tuple[str | None, str | None], Any] = {}
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def data_dir(self) -> str | None:
+        return _data_dir_override or self._data_dir
+
+    def override_data_dir(self, data_dir: str) -> None:
+        self._data_dir = data_dir
+
+    def set_decoders(self, decoders: Any) -> None:
+        self._decoders = decoders
+
+    @property
+    def tfds_splits(self) -> Mapping[str, TfdsSplit] | None:
+        """The splits that name their own data set; None where there is one for all."""
+        return self._split_map if self._own_splits else None
+
+    def __repr__(self) -> str:
+        return f"LazyTfdsLoader(name={self._name}, data_dir={self._data_dir}, split_map={self._split_map})"
+
+    def get_split_params(self, split: str | None = None) -> tuple[str | None, str | None]:
+        """Data set and directory of a split."""
+        if not self._own_splits:
+            return self._name, self.data_dir
+        if split is None or self._split_map is None or split not in self._split_map:
+            raise TaskError(
+                "`LazyTfdsLoader` refers to multiple datasets, pass `split` value corresponding to one of them to "
+                "`get_split_params()`.",
+                split=split,
+            )
+        own = self._split_map[split]
+        return own.dataset, _data_dir_override or own.data_dir
+
+    def resolved_tfds_name(self, split: str | None = None) -> str | None:
+        """`name/config:version` of what is read."""
+        builder = self._builder(split)
+        return f"{builder.info.full_name.rpartition('/')[0]}:{builder.info.version}"
+
+    def is_memoized(self, split: str | None = None) -> bool:
+        return self.get_split_params(split) in self._builders
+
+    @property
+    def builder(self) -> Any:
+        return self._builder()
+
+    @property
+    def info(self) -> Any:
+        return self.builder.info
+
+    def _builder(self, split: str | None = None) -> Any:
+        key = self.get_split_params(split)
+        if key not in self._builders:
+            tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
+            name, data_dir = key
+            if name is None:
+                if data_dir is None:
+                    raise TaskError("a TFDS source needs a name with a version, or the directory of a data set")
+                self._builders[key] = tfds.builder_from_directory(data_dir)
+            else:
+                options = {**self._builder_kwargs, **({"try_gcs": False} if self._read_only else {})}
+                self._builders[key] = tfds.builder(name, data_dir=data_dir, **options)
+        return self._builders[key]
+
+    def _tfds_split(self, split: str | None) -> str | None:
+        if self._split_map is None or split is None:
+            return split
+        mapped = self._split_map[split]
+        return mapped.split if isinstance(mapped, TfdsSplit) else mapped
+
+    def _split_info(self, split: str) -> Any:
+        return self._builder(split).info.splits[self._tfds_split(split)]
+
+    def config(self) -> dict[str, Any]:
+        """What decides how examples are read."""
+        return {"decoders": self._decoders, "builder_kwargs": self._builder_kwargs}
+
+    def identity(self, split: str) -> list[str]:
+        """`["mnist:3.0.1", "train[:80%]"]`: data set with its version, and the split as TFDS has it."""
+        return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
+
+    def files(self, split: str) -> list[str]:
+        """Names of the files of a split."""
+        return sorted(self._split_info(split).filenames)
+
+    def size(self, split: str) -> int | None:
+        """Number of examples of a split; None where TFDS does not know it."""
+        count = self._split_info(split).num_examples
+        return int(count) if count else None
+
+    def load(
+        self, split: str | None, shuffle_files: bool, seed: int | None = None, shard_info: ShardInfo | None = None
+    ) -> Any:
+        """The examples of a split, or of one host's share of its files, as a `tf.data.Dataset`."""
+        tf = tensorflow("TfdsDataSource")
+        tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
+        config = dataclasses.replace(_read_config_override or tfds.ReadConfig())
+        config.shuffle_seed = seed
+        config.skip_prefetch = True
+        if shard_info is not None:
+            config.input_context = tf.distribute.InputContext(
+                num_input_pipelines=shard_info.num_shards, input_pipeline_id=shard_info.index
+            )
+        return self._builder(split).as_dataset(
+            split=self._tfds_split(split), shuffle_files=shuffle_files, decoders=self._decoders, read_config=config
+        )

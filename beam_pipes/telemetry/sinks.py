@@ -1,0 +1,147 @@
+"""Totals of a loader as Prometheus metrics: counters, from which Prometheus makes rates over any window.
+
+Metrics of a loader as TensorBoard scalars, without TensorFlow or TensorBoard.
+
+An event file is a TFRecord file of `Event` protos, of which a scalar needs six fields; TensorBoard shows them as it
+shows those of `tf.summary`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from beam_pipes.cache.framing import RecordWriter
+from beam_pipes.cache.storage import is_remote
+from beam_pipes.cache.wire import delimited, varint
+from beam_pipes.errors import LoaderError
+from beam_pipes.extras import require
+from beam_pipes.telemetry.telemetry import Telemetry
+
+_PREFIX = "beam_pipes_data"
+
+
+class PrometheusCollector:
+    """A collector of prometheus_client: `prometheus_client.REGISTRY.register(PrometheusCollector(telemetry))`.
+
+    `beam_pipes_data_wait_seconds_total`, `…_busy_seconds_total`, `…_batches_total`, `…_rows_total`, `…_tokens_total`,
+    `…_queued_batches_total` and, by `source`, `…_source_rows_total`, each with the label `loader`. They are read when
+    somebody scrapes; a training loop pays nothing for it.
+
+        rate(beam_pipes_data_wait_seconds_total[1m])   →  the part of the time that is waited
+        rate(beam_pipes_data_tokens_total[1m])         →  tokens a second
+
+    `loader` tells several loaders of one process apart. Raises `MissingExtraError` without prometheus_client.
+    """
+
+    def __init__(self, telemetry: Telemetry, *, loader: str = "train") -> None:
+        self._core = require("prometheus_client.core", purpose="PrometheusCollector")
+        self._telemetry = telemetry
+        self._loader = loader
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics of this moment, as prometheus_client asks for them."""
+        totals = self._telemetry.totals()
+        numbers = {
+            "wait_seconds": ("Seconds that the training loop waited for batches", totals.wait_secs),
+            "busy_seconds": ("Seconds that the training loop spent between batches", totals.busy_secs),
+            "batches": ("Batches handed out", totals.batches),
+            "rows": ("Rows handed out on this host", totals.rows),
+            "tokens": ("Tokens handed out on this host, without padding", totals.tokens),
+            "queued_batches": (
+                "Batches that were ready, summed over the moments when one was asked for",
+                totals.queued,
+            ),
+        }
+        for name, (words, number) in numbers.items():
+            if number is not None:
+                counter = self._core.CounterMetricFamily(f"{_PREFIX}_{name}", words, labels=["loader"])
+                counter.add_metric([self._loader], number)
+                yield counter
+        if totals.rows_by_source is not None:
+            by_source = self._core.CounterMetricFamily(
+                f"{_PREFIX}_source_rows",
+                "Rows of each source of a mixture, over all hosts",
+                labels=["loader", "source"],
+            )
+            for source, rows in totals.rows_by_source.items():
+                by_source.add_metric([self._loader, source], rows)
+            yield by_source
+
+
+# Field numbers and types of tensorflow.Event, Summary and Summary.Value, as bytes of the wire form.
+_WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY = 0x09, 0x10, 0x1A, 0x2A
+_VALUE = 0x0A
+_TAG, _SIMPLE_VALUE = 0x0A, 0x15
+
+
+class TensorBoardWriter:
+    """Writes what a loader's telemetry says to an event file in `directory`; each `write` tells of its window.
+
+        with TensorBoardWriter(telemetry, "runs/first") as writer:
+            for step, batch in enumerate(telemetry):
+                train(batch)
+                if step % 100 == 0:
+                    writer.write(step)
+
+    The scalars bear the names of `Telemetry.metrics`. Every `write` reaches the file. `directory` is made where it is
+    not there; it may hold event files of others, whose names differ. Raises `LoaderError` for one on an object store,
+    where files do not grow.
+
+    Who has a `SummaryWriter` already needs no other: `writer.add_scalar(name, value, step)` for each of
+    `telemetry.metrics()`.
+    """
+
+    def __init__(self, telemetry: Telemetry, directory: str | os.PathLike[str]) -> None:
+        path = os.fspath(directory)
+        if is_remote(path):
+            raise LoaderError(
+                f"an event file grows while it is written, and files at {path!r} do not. Write to a local directory, "
+                "and copy it when the run ends.",
+                path=path,
+            )
+        os.makedirs(path, exist_ok=True)
+        self._telemetry = telemetry
+        self._since = telemetry.totals()
+        now = time.time()
+        self.path = os.path.join(path, f"events.out.tfevents.{now:.6f}.{socket.gethostname()}.{os.getpid()}.data")
+        self._records = RecordWriter(self.path)
+        self._records.write(_wall_time(now) + delimited(_FILE_VERSION, b"brain.Event:2"))
+        self._records.flush()
+
+    def write(self, step: int) -> dict[str, float]:
+        """Writes, and returns, the metrics since the last `write`; nothing where no batch has come since."""
+        now = self._telemetry.totals()
+        metrics = now.since(self._since).metrics()
+        if metrics:
+            self._since = now
+            values = b"".join(delimited(_VALUE, _scalar(tag, number)) for tag, number in metrics.items())
+            stamp = _wall_time(time.time()) + bytes([_STEP]) + varint(step)
+            self._records.write(stamp + delimited(_SUMMARY, values))
+            self._records.flush()
+        return metrics
+
+    def close(self) -> None:
+        """Closes the file; a second call does nothing."""
+        self._records.close()
+
+    def __enter__(self) -> TensorBoardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _wall_time(secs: float) -> bytes:
+    return bytes([_WALL_TIME]) + struct.pack("<d", secs)
+
+
+def _scalar(tag: str, number: float) -> bytes:
+    return delimited(_TAG, tag.encode()) + bytes([_SIMPLE_VALUE]) + struct.pack("<f", number)

@@ -1,0 +1,231 @@
+"""The options of `build` and `plan` that say who runs a build, and the options object that comes of them.
+
+What the commands that take tasks have in common: how tasks are named, and what is said of them.
+
+The loader that `who` and `when` ask, from a saved state or from options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.cache import Cache
+from beam_pipes.errors import CacheNotFoundError, DeclarationError, LoaderError
+from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan
+from beam_pipes.loader.batches import Batch
+from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
+from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks, task_declaration
+from beam_pipes.runners.commands.stats import console
+from beam_pipes.runners.dataflow import DataflowOptions
+from beam_pipes.runners.flink import FlinkOptions
+from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
+from beam_pipes.runners.servers import PrismOptions
+from beam_pipes.tasks.caches.offline import import_modules
+from beam_pipes.tasks.caches.task_cache import get_task_dir_from_name
+
+# Name on the command line → the options of those that are given a job over Beam's Job API.
+PORTABLE: Mapping[str, type[PortableOptions]] = {
+    "portable": PortableOptions,
+    "prism": PrismOptions,
+    "flink": FlinkOptions,
+}
+RUNNERS = ("local", "direct", "dataflow", *PORTABLE)
+
+JobEndpoint = Annotated[str | None, typer.Option(help="HOST:PORT of a job server that runs [portable, flink]")]
+EnvironmentType = Annotated[
+    str | None, typer.Option(help=f"where its workers come from: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
+]
+EnvironmentConfig = Annotated[
+    str | None, typer.Option(help="HOST:PORT of the pool (EXTERNAL), image (DOCKER) or JSON (PROCESS)")
+]
+Parallelism = Annotated[int | None, typer.Option(help="worker processes of each machine; for Flink, slots")]
+SharedFiles = Annotated[
+    bool, typer.Option("--shared-files", help="workers elsewhere see this machine's files under the same paths")
+]
+PrismLocation = Annotated[str | None, typer.Option(help="the program prism [found beside Python or on PATH]")]
+FlinkJobServerJar = Annotated[
+    str | None, typer.Option(help="Beam's job server for Flink, to be started: a jar, or a directory of jars")
+]
+FlinkMaster = Annotated[str | None, typer.Option(help="HOST:PORT of the cluster [the job server's own]")]
+
+
+def options_for(
+    runner: str,
+    *,
+    workers: int | None,
+    beam_args: Sequence[str],
+    job_endpoint: str | None = None,
+    environment_type: str | None = None,
+    environment_config: str | None = None,
+    parallelism: int | None = None,
+    shared_files: bool = False,
+    prism_location: str | None = None,
+    flink_master: str | None = None,
+    flink_job_server_jar: str | None = None,
+) -> LocalOptions | BeamOptions:
+    """The options object of a runner, by its name on the command line. Raises `DeclarationError`."""
+    if runner not in RUNNERS:
+        raise DeclarationError(f"unknown runner {runner!r}; choose one of: {', '.join(RUNNERS)}.")
+    named = {
+        "job_endpoint": job_endpoint,
+        "environment_type": environment_type,
+        "environment_config": environment_config,
+        "parallelism": parallelism,
+        "shared_files": shared_files or None,
+        "prism_location": prism_location,
+        "flink_master": flink_master,
+        "flink_job_server_jar": flink_job_server_jar,
+    }
+    given = [f"--{name}={value}" for name, value in named.items() if value is not None]
+    _require_own(runner, [name for name, value in named.items() if value is not None])
+    if runner == "local":
+        if beam_args:
+            raise DeclarationError(
+                f"options after -- go to Beam, which the local runner does not use: {' '.join(beam_args)}. "
+                "Choose --runner direct, or leave them out."
+            )
+        return LocalOptions(workers=workers)
+    if workers is not None:
+        raise DeclarationError(f"--workers belongs to --runner local; {runner!r} takes Beam's options after --.")
+    if runner == "dataflow":
+        return DataflowOptions.from_args(beam_args)
+    if runner in PORTABLE:
+        return PORTABLE[runner].from_args([*given, *beam_args])
+    return BeamOptions(runner="DirectRunner", beam_args=tuple(beam_args))
+
+
+def _require_own(runner: str, names: Sequence[str]) -> None:
+    """Raises `DeclarationError` for an option that is another runner's."""
+    for name in names:
+        owners = [
+            other
+            for other, options in PORTABLE.items()
+            if any(field.init and field.name == name for field in dataclasses.fields(options))
+        ]
+        if runner not in owners:
+            raise DeclarationError(
+                f"--{name.replace('_', '-')} belongs to --runner {', '.join(owners)}; {runner!r} does not take it."
+            )
+
+
+TASKS_HELP = "regular expression: the registered tasks whose whole names match (may be repeated)"
+MODULES_HELP = "module that registers tasks (may be repeated)"
+
+
+def require_one_of(declaration: str | None, tasks: Sequence[str]) -> None:
+    """Raises `DeclarationError` unless either a declaration or tasks are named."""
+    if (declaration is None) == (not tasks):
+        raise DeclarationError(
+            "name what to build: either package.module:name of a Declaration, or --tasks REGEX with --module-import."
+        )
+
+
+def declarations_of(
+    tasks: Sequence[str], excluded: Sequence[str], modules: Sequence[str], to: str, *, base_seed: int, encoding: str
+) -> Iterator[tuple[Declaration, str]]:
+    """The declaration and the directory of each task that matches and can be cached; the others are named."""
+    import_modules(modules)
+    for task in matching_tasks(tasks, excluded):
+        path = os.path.join(to, get_task_dir_from_name(task.name))
+        if not task.supports_caching:
+            show_outcome(TaskCache(task=task.name, path=path, outcome="skipped", reason="no CacheDatasetPlaceholder"))
+            continue
+        declaration = task_declaration(
+            task.name,
+            modules_to_import=modules,
+            base_seed=base_seed,
+            encoding="raw" if encoding == "raw" else "list",
+        )
+        yield declaration, path
+
+
+def show_outcome(cached: TaskCache) -> None:
+    """One line for one task."""
+    line = str(cached)
+    if cached.result is not None and not cached.result.up_to_date:
+        account = cached.result.account
+        reused = f", {cached.result.reused_shards} of them reused" if cached.result.reused_shards else ""
+        counts = ", ".join(f"{split} {count:,}" for split, count in account.outputs.items())
+        line += (
+            f": {account.read:,} read, {counts} written, {account.dropped:,} dropped, {account.dead:,} dead letters; "
+            f"{cached.result.num_shards} source shards{reused}; {cached.result.secs:.1f} s"
+        )
+    console.print(line, markup=False)
+
+
+Paths = Annotated[list[str], typer.Argument(help="directory of the cache; several for a mixture, in its order")]
+State = Annotated[Path | None, typer.Option("--state", help="file with the state of the loader, as JSON")]
+BatchSize = Annotated[int, typer.Option("--batch-size", help="rows of a global batch")]
+HostCount = Annotated[int, typer.Option("--host-count", help="hosts that share a global batch")]
+Last = Annotated[str, typer.Option("--last", help="what the run does with the last rows: drop, pad, partial")]
+Plan = Annotated[list[Path] | None, typer.Option("--plan", help="file of a packing plan; one for each source")]
+SplitName = Annotated[str | None, typer.Option("--split", help="split of each cache [the only one] (without --state)")]
+Seed = Annotated[int, typer.Option("--seed", help="seed of the order (without --state)")]
+ShuffleName = Annotated[str, typer.Option("--shuffle", help="global, stored or blocks/<window> (without --state)")]
+Rate = Annotated[list[float] | None, typer.Option("--rate", help="rate of each source of a mixture (without --state)")]
+Exhausted = Annotated[str, typer.Option("--exhausted", help="repeat, stop or drop, of a mixture (without --state)")]
+
+
+def make_loader(
+    paths: list[str],
+    *,
+    state: Path | None,
+    batch_size: int,
+    host_count: int,
+    last: str,
+    plan: list[Path] | None,
+    split: str | None,
+    seed: int,
+    shuffle: str,
+    rate: list[float] | None,
+    exhausted: str,
+    workers: int = 0,
+    transform: Callable[[Batch], Batch] | None = None,
+) -> Loader:
+    """A loader over the caches; nothing of their records is read."""
+    plans = plan or []
+    if state is not None:
+        if not state.is_file():
+            raise LoaderError(f"expected the state of a loader at {str(state)!r}, and there is no such file.")
+        saved = LoaderState.from_json(state.read_bytes())
+        return loader_from_state(saved, paths, batch_size=batch_size, host_count=host_count, last=last, plans=plans)
+    if plans and len(plans) != len(paths):
+        raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
+    sources = []
+    for index, path in enumerate(paths):
+        found = _split_of(Cache.open(path), split)
+        sources.append(PackingPlan.load(plans[index], found) if plans else found)
+    if len(sources) == 1 and not rate:
+        source = sources[0]
+    else:
+        if len(rate or ()) != len(sources):
+            raise LoaderError(f"a mixture of {len(sources)} caches needs as many --rate, got {len(rate or ())}.")
+        source = Mixture(list(zip(sources, rate or (), strict=True)), exhausted=exhausted)
+    return Loader(
+        source,
+        batch_size=batch_size,
+        seed=seed,
+        epochs=None,
+        shuffle=shuffle_of_label(shuffle),
+        host_index=0,
+        host_count=host_count,
+        last=last,
+        workers=workers,
+        transform=transform,
+    )
+
+
+def _split_of(cache: Cache, split: str | None) -> object:
+    if split is not None:
+        return cache[split]
+    if len(cache.splits) != 1:
+        raise CacheNotFoundError(f"{cache.path} has the splits {', '.join(cache.splits)}: choose one with --split.")
+    return cache[cache.splits[0]]

@@ -1,0 +1,188 @@
+"""Sampling and splitting by key: what belongs together, such as the records of a user, has one fate.
+
+| word | meaning |
+| --- | --- |
+| key | what names the group of a record: a field, its file, its cluster of duplicates, or what a function gives |
+| draw | a number from 0 to 1 that follows from (seed, stage's name, key), and from nothing else |
+
+`SampleByKey` keeps a sample of keys, with all the records of each; `SplitByKey` sends all records of a key to the same
+split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from beam_pipes.analysis import Result
+from beam_pipes.engine.graph import brief
+from beam_pipes.engine.records import current_context
+from beam_pipes.errors import DeclarationError
+from beam_pipes.transforms.dedup.row_file import record_place
+from beam_pipes.typed import Pipeline, RandomPartition
+
+__all__ = ["SOURCE_FILE", "GroupKey", "SampleByKey", "SplitByKey"]
+
+
+class SourceFile:
+    """Stands for the file that a record was read from, as a key: the lines of a document stay together."""
+
+    def __repr__(self) -> str:
+        return "SOURCE_FILE"
+
+
+SOURCE_FILE = SourceFile()
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterKey:
+    """Gives the name of the cluster of duplicates that the current record belongs to, see `Duplicates.cluster_key`."""
+
+    result: Result
+
+    def __call__(self, record: Any) -> str:
+        context = current_context()
+        assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+        name: str = self.result.value().cluster_key(context.record_id)
+        return name
+
+
+KeyOf = str | SourceFile | Result | Callable[[Any], str | bytes | int]
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupKey:
+    """Gives the key of a record: `GroupKey("user", stage="SplitByKey")({"user": 7, "text": "to be"})` → `7`.
+
+    `of` is the name of a field (of a mapping) or attribute (of a protocol buffer), `SOURCE_FILE`, the result of an
+    analyzer that finds duplicates (then the key is the name of the cluster: the id of the member whose id has the
+    smallest hash), or a function of the record. Keys are str, bytes or int; `7`, `"7"` and `b"7"` are the same key.
+
+    Raises `DeclarationError` where a record does not have the field.
+    """
+
+    of: KeyOf
+    stage: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.of, (str, SourceFile, Result)) and not callable(self.of):
+            raise DeclarationError(
+                f"{self.stage}: key should be the name of a field, SOURCE_FILE, near.result or a function of the "
+                f"record, got {brief(self.of)}. Example: key='user'.",
+                stage=self.stage,
+            )
+        if isinstance(self.of, Result):
+            object.__setattr__(self, "of", ClusterKey(self.of))
+
+    def __call__(self, record: Any) -> Any:
+        if isinstance(self.of, SourceFile):
+            context = current_context()
+            assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+            return record_place(context.record_id).file
+        if callable(self.of):
+            return self.of(record)
+        assert isinstance(self.of, str)  # a result has become a ClusterKey
+        if isinstance(record, Mapping):
+            if self.of in record:
+                return record[self.of]
+            there = f"the fields {sorted(map(str, record))}"
+        else:
+            if hasattr(record, self.of):
+                return getattr(record, self.of)
+            there = brief(record)
+        raise DeclarationError(
+            f"{self.stage}: a record should have the field {self.of!r}, which is its key, got {there}. Drop such "
+            "records before, or give a function: key=lambda record: ...",
+            stage=self.stage,
+            key=self.of,
+        )
+
+
+class SampleByKey(Pipeline):
+    """Lets through the records of a fraction of all keys, and drops the others as `not sampled`.
+
+        SampleByKey(0.1, key="user")     a tenth of the users, and everything of theirs
+
+    The choice is a function of (seed, name, key), as that of `SplitByKey` is, and independent of it. A larger fraction
+    keeps the sample and adds to it; so does more data.
+
+    Args:
+        fraction: of keys, from 0 to 1.
+        key: the name of a field; `SOURCE_FILE`; the result of an analyzer of `beam_pipes.transforms.dedup`, whose
+            clusters then stay together; or a function of the record that gives a str, bytes or an int.
+        type_: the class of records. Default: dict, an example.
+        seed: another seed, another sample.
+        name: the stage's name.
+
+    Raises `DeclarationError` where the fraction lies outside of 0 and 1, or a record has no key.
+    """
+
+    def __init__(
+        self, fraction: float, *, key: KeyOf, type_: type = dict, seed: int = 0, name: str = "SampleByKey"
+    ) -> None:
+        if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+            raise DeclarationError(
+                f"{name}: a fraction of keys lies between 0 and 1, got {fraction!r}. Example: 0.1 for a tenth.",
+                stage=name,
+            )
+        super().__init__(input_type=type_, output_type=type_, name=name)
+        self.fraction = fraction
+        self.partition = RandomPartition(
+            type_, ["sampled", "rest"], [fraction], seed=seed, key=GroupKey(key, stage=name), name=name
+        )
+
+    def transform(self, input_object: Any) -> list[Any]:
+        sampled: list[Any] = self.partition.transform(input_object)["sampled"]
+        return sampled or self.drop("not sampled")
+
+
+class SplitByKey(RandomPartition):
+    """Sends each record to one of the named outputs, by its key: no user is in two splits.
+
+        split = SplitByKey({"train": 0.98, "valid": 0.02}, key="user")
+        DAGPipeline({split: Input(dict), Output(): split})
+
+        {"user": "ann", "text": "to be"}   → train
+        {"user": "bob", "text": "or not"}  → valid
+        {"user": "ann", "text": "to see"}  → train
+
+    The choice is a function of (seed, name, key). It is the same on every runner, and keys stay where they are when
+    data is added. A record keeps its key, unless the key is the result of an analyzer of duplicates and its cluster
+    gets or loses members: n members that get m more are named anew, and drawn anew, with a probability of m / (n + m),
+    all of them together. Clusters whose members stay the same stay where they are.
+
+    Where fractions change, only the keys move for which there is no room any more: the outputs divide the numbers from
+    0 to 1 among them in their order, and a key has its number. Datasets that are split with the same name, seed and
+    fractions agree on every key.
+
+    Fractions are of keys, not of records: where a few users have most of the records, splits may be far from them.
+
+    Args:
+        fractions: output → fraction; they add up to 1.
+        key: the name of a field; `SOURCE_FILE`; the result of an analyzer of `beam_pipes.transforms.dedup`, whose
+            clusters then stay together; or a function of the record that gives a str, bytes or an int.
+        type_: the class of records. Default: dict, an example.
+        seed: another seed, another choice.
+        name: the stage's name; two splits of one graph choose independently because they have different names.
+
+    Raises `DeclarationError` where fractions do not add up, or a record has no key.
+    """
+
+    def __init__(
+        self,
+        fractions: Mapping[str, float],
+        *,
+        key: KeyOf,
+        type_: type = dict,
+        seed: int = 0,
+        name: str = "SplitByKey",
+    ) -> None:
+        if not isinstance(fractions, Mapping):
+            raise DeclarationError(
+                f"{name}: fractions are output → fraction, got {brief(fractions)}. Example: "
+                "{'train': 0.98, 'valid': 0.02}.",
+                stage=name,
+            )
+        names, parts = list(fractions), list(fractions.values())
+        super().__init__(type_, names, parts, seed=seed, key=GroupKey(key, stage=name), name=name)

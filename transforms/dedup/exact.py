@@ -1,0 +1,229 @@
+"""`ExactDuplicates`: the records whose content has been there before.
+
+The digest of a record's content: equal content, equal digest; anything else differs.
+
+Normalizers: what two texts may differ in and still count as the same content.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import struct
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.engine.graph import brief
+from beam_pipes.errors import DeclarationError
+from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
+from beam_pipes.transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
+from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
+
+Array = np.ndarray[Any, Any]
+
+DIGESTS = Column("digests", "<u8", 2)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ExactDuplicates(Analyzer):
+    """Finds the records whose content equals that of a record before them, in the order of the source.
+
+        exact = ExactDuplicates("exact", of=Text(), normalize=squeeze_whitespace)
+
+        a.txt@0   "to be"       stays
+        a.txt@6   "or not"      stays
+        b.txt@0   "to  be"      is a duplicate of a.txt@0
+
+    The result is a `Duplicates`; `DropDuplicates` holds `exact.result` and removes what is in it.
+
+    Args:
+        of: what of a record is compared, one value a record: text, bytes, or data as `content_digest` takes it. A
+            record for which it gives nothing is not compared, and stays. Default: the record as it is.
+        normalize: what the content is turned into before it is compared: a function, or several, the first one first;
+            `plain_text` folds case and whitespace. It decides what is a duplicate and changes no record. Default: as
+            is, because only the user knows which differences do not matter.
+
+    Only digests leave the source shard: 24 bytes a record in its accumulator. Merging sorts them in partitions of a
+    million, on disk where there are more: it takes 80 MB of memory, and 50 bytes for each record that is removed.
+
+    Raises `DeclarationError` where a record gives two values, or one that has no digest.
+    """
+
+    normalize: Normalizer | Sequence[Normalizer] | None = None
+
+    def accumulator(self) -> Accumulator:
+        return _Digests(self)
+
+    def merge(self, accumulators: Sequence[str], target: str) -> None:
+        merge_exact(accumulators, target)
+
+    def read(self, path: str) -> Duplicates:
+        return Duplicates(path)
+
+
+class _Digests(Accumulator):
+    def __init__(self, analyzer: ExactDuplicates) -> None:
+        self._normalize = analyzer.normalize
+        self._rows = RowWriter(DIGESTS, owner=analyzer.name)
+
+    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+        if self._normalize is not None:
+            values = [normalized(value, self._normalize) for value in values]
+        digests = np.frombuffer(b"".join(map(content_digest, values)), "<u8").reshape(-1, 2)
+        self._rows.add(record_ids, {DIGESTS.name: digests})
+
+    def save(self, path: str) -> None:
+        self._rows.save(path)
+
+
+def merge_exact(accumulators: Sequence[str], target: str, *, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
+    """Writes the duplicates among the digests of all source shards, in their order; the first of equal ones stays."""
+    places = Places(accumulators)
+    removed, kept = _equal(places, os.path.dirname(target), rows_in_memory)
+    similarities = np.ones(len(removed), np.float32)
+    write_duplicates(target, kind="exact", removed=removed, kept=kept, similarities=similarities, places=places)
+
+
+def _equal(places: Places, directory: str, rows_in_memory: int) -> tuple[Array, Array]:
+    """The ordinals of records whose digest was there before, and of the first record with that digest."""
+    removed = [np.empty(0, np.int64)]
+    kept = [np.empty(0, np.int64)]
+    with KeyGroups(num_rows=places.num_rows, words=2, directory=directory, rows_in_memory=rows_in_memory) as groups:
+        for ordinals, digests in places.blocks(DIGESTS.name):
+            groups.add(digests, ordinals)
+        for keys, ordinals in groups.partitions():
+            starts = group_starts(keys)
+            is_first = np.zeros(len(keys), bool)
+            is_first[starts[:-1]] = True
+            firsts = np.repeat(ordinals[starts[:-1]], np.diff(starts))
+            removed.append(ordinals[~is_first])
+            kept.append(firsts[~is_first])
+    return np.concatenate(removed), np.concatenate(kept)
+
+
+DIGEST_BYTES = 16
+
+
+def content_digest(value: Any) -> bytes:
+    """16 bytes (BLAKE2b) that name the content of `value`.
+
+    Of 10^9 records that all differ, two get the same digest with a probability of 10^-21: as good as never.
+
+    Known are None, booleans, numbers, str, bytes, lists, tuples, mappings (their order does not count), NumPy arrays
+    (dtype, shape and values count) and protocol buffers. A NumPy scalar is the number it holds. Texts and bytes are
+    never the same content.
+
+        content_digest("to be") == content_digest("to be")
+        content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
+        content_digest("1") != content_digest(1)
+
+    Raises `DeclarationError` for values of any other class.
+
+    Source: BLAKE2, RFC 7693.
+    """
+    # `person` keeps kinds apart without copying the text to put a letter before it.
+    if isinstance(value, str):
+        return hashlib.blake2b(
+            value.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES, person=b"text"
+        ).digest()
+    if isinstance(value, bytes):
+        return hashlib.blake2b(value, digest_size=DIGEST_BYTES, person=b"bytes").digest()
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES, person=b"value")
+    _feed(value, digest.update)
+    return digest.digest()
+
+
+def _feed(value: Any, update: Any) -> None:
+    """Gives `update` bytes that no other value gives: each part begins with its kind and its size."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None:
+        update(b"N")
+    elif isinstance(value, bool):
+        update(b"T" if value else b"F")
+    elif isinstance(value, str):
+        _feed_sized(b"s", value.encode("utf-8", "surrogatepass"), update)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        _feed_sized(b"b", bytes(value), update)
+    elif isinstance(value, int):
+        update(b"i%d;" % value)
+    elif isinstance(value, float):
+        update(b"f" + struct.pack("<d", value))
+    elif isinstance(value, (list, tuple)):
+        update(b"l%d;" % len(value))
+        for each in value:
+            _feed(each, update)
+    elif isinstance(value, Mapping):
+        update(b"m%d;" % len(value))
+        items = {content_digest(key): item for key, item in value.items()}
+        for key in sorted(items):
+            update(key)
+            _feed(items[key], update)
+    elif isinstance(value, np.ndarray):
+        _feed_array(value, update)
+    elif isinstance(value, Message):
+        _feed_sized(b"p", value.DESCRIPTOR.full_name.encode(), update)
+        _feed_sized(b"b", value.SerializeToString(deterministic=True), update)
+    else:
+        raise DeclarationError(
+            "content should be text, bytes, numbers, arrays, protocol buffers, or lists and mappings of these, got "
+            f"{brief(value)}. Give the analyzer of=..., a pipeline that ends in the content to compare.",
+            found=type(value),
+        )
+
+
+def _feed_sized(kind: bytes, data: bytes, update: Any) -> None:
+    update(kind + b"%d;" % len(data))
+    update(data)
+
+
+def _feed_array(array: np.ndarray[Any, Any], update: Any) -> None:
+    update(b"a%d;" % array.ndim + b"".join(b"%d;" % size for size in array.shape))
+    if array.dtype.hasobject or array.dtype.kind in "SUV":
+        update(b"O")
+        for each in array.ravel().tolist():
+            _feed(each, update)
+        return
+    little = array.dtype.newbyteorder("<")
+    update(little.str.encode())
+    update(np.ascontiguousarray(array, dtype=little).tobytes())
+
+
+Normalizer = Callable[[Any], Any]
+
+
+def lower(text: str) -> str:
+    """Folds case, as Unicode does for comparison without case: `"Straße TO"` → `"strasse to"`."""
+    return text.casefold()
+
+
+def squeeze_whitespace(text: str) -> str:
+    """Turns every run of whitespace into one space and strips both ends: `" to \\n be"` → `"to be"`."""
+    return " ".join(text.split())
+
+
+def compose(text: str) -> str:
+    """Composes letters and their marks (Unicode NFC): `"e"` and an acute accent → `"é"`."""
+    return unicodedata.normalize("NFC", text)
+
+
+def plain_text(text: str) -> str:
+    """All three: `"  TO\\tbe "` → `"to be"`. Composed last, because folding case may decompose."""
+    return compose(squeeze_whitespace(lower(text)))
+
+
+def normalized(value: Any, normalizers: Normalizer | Sequence[Normalizer] | None) -> Any:
+    """`value` after one normalizer, or several, the first one first; None leaves it as it is."""
+    if normalizers is None:
+        return value
+    if callable(normalizers):
+        return normalizers(value)
+    for each in normalizers:
+        value = each(value)
+    return value

@@ -1,0 +1,199 @@
+"""`NearDuplicates`: the texts that are nearly the same as a text before them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.analysis import Accumulator, Analyzer
+from beam_pipes.engine.graph import brief
+from beam_pipes.errors import DeclarationError
+from beam_pipes.transforms.dedup.comparison import ROWS_AT_ONCE, Clusters, Comparison, Signatures, pair_parts
+from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
+from beam_pipes.transforms.dedup.exact import Normalizer, normalized, plain_text
+from beam_pipes.transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
+from beam_pipes.transforms.dedup.likeness import (
+    Shingles,
+    band_digests,
+    estimated_jaccard,
+    least_agreeing,
+    min_hash,
+    shingle_hashes,
+)
+from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class NearDuplicates(Analyzer):
+    """Finds the texts that are nearly the same as a text before them, in the order of the source.
+
+        near = NearDuplicates("near", of=Text(), threshold=0.8)
+
+    How alike two texts are is the Jaccard similarity of their sets of shingles: what they share, as a part of what
+    they have together. It is estimated from MinHash signatures of `bands` × `rows` numbers. Texts that share all
+    numbers of a band are compared; where the estimate reaches the threshold they are joined to a cluster. Of each
+    cluster the first text stays. `found_probability` is the curve of what is found:
+
+    | true similarity | 0.6 | 0.7 | 0.75 | 0.8 | 0.85 | 0.9 | 0.95 | 1 |
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+    | found (16 bands of 8 rows, threshold 0.8) | 0.000 | 0.005 | 0.089 | 0.496 | 0.934 | 1.000 | 1.000 | 1 |
+
+    So equal texts are always found; and the threshold is where half is found: set it a little below the similarity
+    that must not stay. A cluster is a chain: its ends may be less alike than the threshold, and
+    `Duplicate.similarity` tells how alike a removed text is to the one that stays.
+
+    Args:
+        of: the text of a record (str), one a record. A record for which it gives nothing is not compared, and stays.
+        threshold: the least estimated similarity of two texts that count as the same.
+        shingles: the pieces by which texts are compared. Default: five words.
+        bands, rows: more bands find more pairs, more rows compare fewer pairs in vain; their product is the size of a
+            signature and decides the error of the estimate. Default: 16 × 8, for thresholds of 0.7 to 0.9.
+        normalize: what the text is turned into before it is compared: a function, or several, the first one first.
+            Default: `plain_text`, so that case and whitespace do not count. None compares the text as it is, whitespace
+            apart.
+        seed: another seed, other hash functions.
+        max_compared: a band that very many different texts share, such as boilerplate in short texts, would cost a
+            comparison of each with each. So many texts of a group, the first ones, are compared with all behind them;
+            `Duplicates.facts["cut_groups"]` counts the groups of which that was not all.
+
+    Only signatures leave the source shard: 656 bytes a record in its accumulator with the defaults. Merging takes 80
+    MB of memory, 5 bytes a record, and 50 for each record that is removed.
+
+    Raises `DeclarationError` for options out of range, or where a record gives no text, or two.
+
+    Sources: A. Broder, "On the resemblance and containment of documents" (1997); P. Indyk and R. Motwani, "Approximate
+    nearest neighbors" (1998), for bands.
+    """
+
+    threshold: float = 0.8
+    shingles: Shingles = Shingles("words", 5)
+    bands: int = 16
+    rows: int = 8
+    normalize: Normalizer | Sequence[Normalizer] | None = plain_text
+    seed: int = 0
+    max_compared: int = 1000
+
+    input_type = str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold <= 1:
+            raise DeclarationError(
+                f"analyzer {self.name!r}: threshold is a similarity above 0 and up to 1, got {self.threshold!r}."
+            )
+        for option in ("bands", "rows", "max_compared"):
+            count = getattr(self, option)
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                raise DeclarationError(f"analyzer {self.name!r}: {option} is a count of at least 1, got {count!r}.")
+        if not isinstance(self.shingles, Shingles):
+            raise DeclarationError(
+                f"analyzer {self.name!r}: shingles should be Shingles('words', 5) or the like, got {self.shingles!r}."
+            )
+
+    def accumulator(self) -> Accumulator:
+        return _Signatures(self)
+
+    def merge(self, accumulators: Sequence[str], target: str) -> None:
+        merge_near(
+            accumulators,
+            target,
+            threshold=self.threshold,
+            bands=self.bands,
+            rows=self.rows,
+            max_compared=self.max_compared,
+        )
+
+    def read(self, path: str) -> Duplicates:
+        return Duplicates(path)
+
+
+class _Signatures(Accumulator):
+    def __init__(self, analyzer: NearDuplicates) -> None:
+        self._analyzer = analyzer
+        self._rows = RowWriter(
+            Column("bands", "<u8", 1 + analyzer.bands, by_value=True),
+            Column("signatures", "<u4", analyzer.bands * analyzer.rows),
+            owner=analyzer.name,
+        )
+
+    def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:
+        signatures = signatures_of(self._analyzer, values)
+        bands = band_digests(signatures, bands=self._analyzer.bands, rows=self._analyzer.rows)
+        self._rows.add(record_ids, {"signatures": signatures, "bands": bands})
+
+    def save(self, path: str) -> None:
+        self._rows.save(path)
+
+
+def signatures_of(analyzer: NearDuplicates, texts: Sequence[str]) -> Array:
+    """The MinHash signatures of texts, (texts, bands × rows) uint32, as the analyzer compares them."""
+    normal = [normalized(text, analyzer.normalize) for text in texts]
+    for text in normal:
+        if not isinstance(text, str):
+            raise DeclarationError(
+                f"analyzer {analyzer.name!r} compares text (str), got {brief(text)}. Let `of` and `normalize` give a "
+                "str.",
+                analyzer=analyzer.name,
+            )
+    hashed = shingle_hashes(normal, analyzer.shingles)
+    return min_hash(len(normal), hashed, count=analyzer.bands * analyzer.rows, seed=analyzer.seed)
+
+
+def merge_near(
+    accumulators: Sequence[str],
+    target: str,
+    *,
+    threshold: float,
+    bands: int,
+    rows: int,
+    max_compared: int,
+    rows_in_memory: int = ROWS_IN_MEMORY,
+) -> None:
+    """Writes the near duplicates among the signatures of all source shards; the first text of a cluster stays.
+
+    Band by band, the digests are sorted so that those who share a band are neighbours. Two that are in one cluster
+    already are not compared again, which changes no cluster: clusters are what is connected by similar pairs.
+    """
+    places = Places(accumulators)
+    clusters = Clusters(places.num_rows)
+    # A text with the very signature of one before it has all the same pairs: only the first goes through the bands.
+    repeated = np.zeros(places.num_rows, bool)
+    cut_groups = 0
+    with Signatures(places, count=bands * rows) as signatures:
+        compare = Comparison(
+            signatures,
+            clusters,
+            least=least_agreeing(threshold, bands * rows),
+            rows_at_once=min(rows_in_memory, ROWS_AT_ONCE),
+        )
+        for band in range(bands + 1):
+            with KeyGroups(
+                num_rows=places.num_rows, words=1, directory=os.path.dirname(target), rows_in_memory=rows_in_memory
+            ) as groups:
+                for ordinals, digests in places.blocks("bands", value=band):
+                    alone = ~repeated[ordinals]
+                    groups.add(digests[alone, None], ordinals[alone])
+                for keys, ordinals in groups.partitions():
+                    if band == 0:
+                        repeated[compare.identical(ordinals, group_starts(keys))] = True
+                    else:
+                        cut_groups += compare.groups(ordinals, group_starts(keys), max_compared=max_compared)
+        removed, kept = clusters.members()
+        similarities = np.empty(len(removed), np.float32)
+        for part in pair_parts(len(removed)):
+            similarities[part] = estimated_jaccard(signatures.of(removed[part]), signatures.of(kept[part]))
+    write_duplicates(
+        target,
+        kind="near",
+        removed=removed,
+        kept=kept,
+        similarities=similarities,
+        places=places,
+        facts={"cut_groups": cut_groups},
+    )

@@ -1,0 +1,274 @@
+"""Axes of samples: by number, negative ones from the end, or by their names in a layout.
+
+Converting values to another dtype the way DALI does: rounded, and held within the range.
+
+`fn.cast`: another dtype.
+
+`fn.reshape`: the same elements in another shape.
+
+`fn.reinterpret`: the same bytes as another dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Argument, Constant, Device, Operator
+
+
+def known_axes(
+    operator: Operator, spec: TensorSpec, axes: Sequence[int] | None, axis_names: str | None
+) -> tuple[int, ...] | None:
+    """The axes meant, counted from 0; None where all are, or where it takes the sample to know.
+
+    Raises `InferenceError` where the layout lacks a name, or the rank an axis.
+    """
+    if axis_names is not None:
+        if not spec.layout:
+            raise operator.refuse(f"axis_names={axis_names!r} needs samples with a layout, got {spec}")
+        return axes_in(operator, spec.layout, axis_names)
+    if axes is None:
+        return None
+    if spec.ndim is None:
+        return tuple(int(axis) for axis in axes)
+    return positive_axes(operator, axes, spec.ndim)
+
+
+def axes_in(operator: Operator, layout: str, names: str) -> tuple[int, ...]:
+    """`axes_in(…, "HWC", "WH")` → (1, 0)."""
+    for name in names:
+        if name not in layout:
+            raise operator.refuse(f"the layout {layout!r} has no axis {name!r}")
+    return tuple(layout.index(name) for name in names)
+
+
+def positive_axes(operator: Operator, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Axes counted from 0; raises `InferenceError` for one that there is not, or that is named twice."""
+    found = []
+    for axis in axes:
+        if not -ndim <= axis < ndim:
+            raise operator.refuse(f"axis {axis} is out of range for samples of rank {ndim}")
+        found.append(int(axis) % ndim)
+    if len(set(found)) != len(found):
+        raise operator.refuse(f"the axes {list(map(int, axes))} name one of them twice")
+    return tuple(found)
+
+
+def dtype_of(array: Any) -> np.dtype[Any]:
+    """The NumPy dtype of an array of NumPy, JAX or torch."""
+    return np.dtype(str(array.dtype).rpartition(".")[2])
+
+
+def cast_to(xp: Any, array: Any, dtype: np.dtype[Any]) -> Any:
+    """`astype` in any namespace: fractions are cut off, integers wrap around."""
+    return array.astype(dtype, copy=False) if xp is np else xp.astype(array, getattr(xp, dtype.name))
+
+
+def placed_like(xp: Any, array: np.ndarray[Any, Any], like: Any) -> Any:
+    """A NumPy array as one of the namespace, on the device of `like`."""
+    return xp.asarray(array, device=like.device) if hasattr(like, "detach") else xp.asarray(array)
+
+
+def saturated(xp: Any, values: Any, dtype: np.dtype[Any]) -> Any:
+    """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
+
+    Fractions are rounded, halves away from zero; what lies outside of the dtype is held at its bounds; NaN is zero as
+    an integer. As bool, whatever is not zero is true.
+    """
+    found = dtype_of(values)
+    if found == dtype:
+        return values
+    if dtype == np.bool_:
+        return values != 0
+    if dtype.kind == "f" or found == np.bool_:
+        return cast_to(xp, values, dtype)
+    bounds = np.iinfo(dtype)
+    if found.kind in "iu":
+        own = np.iinfo(found)
+        low, high = max(bounds.min, own.min), min(bounds.max, own.max)
+        return cast_to(xp, xp.clip(values, low, high), dtype)
+    if xp is np and dtype.itemsize <= 2 and found.itemsize >= 4:
+        # Few passes over memory; the float just below a half is the one value that the sum rounds up.
+        held = np.clip(np.nan_to_num(values, nan=0.0), bounds.min, bounds.max)
+        half = np.copysign(held.dtype.type(0.5), held) if bounds.min < 0 else held.dtype.type(0.5)
+        return (held + half).astype(dtype)
+    if found.itemsize == 2:
+        values = cast_to(xp, values, np.dtype("float32"))
+    values = xp.clip(xp.where(xp.isnan(values), xp.zeros_like(values), values), float(bounds.min), float(bounds.max))
+    whole = xp.trunc(values)
+    whole = whole + xp.where(xp.abs(values - whole) >= 0.5, xp.sign(values), xp.zeros_like(values))
+    over, under = whole >= float(bounds.max), whole <= float(bounds.min)
+    inside = cast_to(xp, xp.where(over | under, xp.zeros_like(whole), whole), dtype)
+    full = getattr(xp, dtype.name)
+    made = xp.where(over, xp.full_like(inside, bounds.max, dtype=full), inside)
+    return xp.where(under, xp.full_like(inside, bounds.min, dtype=full), made)
+
+
+def value_range(dtype: np.dtype[Any]) -> float:
+    """The largest value of an integer dtype, 1 for floats and bool: what `1.0` means in it."""
+    return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
+
+
+class Cast(Operator):
+    """Converts samples to another dtype: fractions are rounded, and what does not fit is held at the dtype's bounds.
+
+    `cast([-3, 0.5, 2.4, 300], dtype=types.UINT8)` → `[0, 1, 2, 255]`
+    """
+
+    inputs = ("data",)
+    devices = ("cpu", "gpu")
+    version = "2"
+    dtype = Constant("dtype", doc="the dtype to convert to")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0].replace(dtype=self.dtype)
+
+    def run_arrays(self, xp: Any, data: Any) -> Any:
+        return saturated(xp, data, self.dtype)
+
+
+class Reshape(Operator):
+    """Gives samples another shape; the order of their elements stays.
+
+    `reshape([[1, 2, 3], [4, 5, 6]], shape=[3, -1])` → `[[1, 2], [3, 4], [5, 6]]`
+
+    `rel_shape` multiplies extents instead: `[0.5, 2]` makes 2×3 to 1×6. `src_dims=[1, 0]` says which extent of the
+    input stands for which of the output; -1 there is a new axis of 1. An extent of -1 is what is left over. The shape
+    may also come as a second input, on the host.
+    """
+
+    inputs = ("data", "shape_input")
+    optional_inputs = 1
+    devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
+    shape = Argument("ints", default=None, doc="extents of the output; one may be -1", static=True)
+    rel_shape = Argument("floats", default=None, doc="extents of the output by those of the input", static=True)
+    src_dims = Constant("ints", default=None, doc="which extents of the input are taken; -1 for an axis of 1")
+    layout = Constant("str", default=None, doc="names of the axes; those of the input where the rank stays the same")
+
+    def check(self) -> None:
+        if self.constants.get("shape") is not None and self.constants.get("rel_shape") is not None:
+            raise self.argument_error("give one of shape and rel_shape.")
+        shape = self.constants.get("shape")
+        if shape is not None and (sum(shape == -1) > 1 or any(shape < -1)):
+            raise self.argument_error(f"shape should hold extents and at most one -1, got {shape.tolist()}.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        if len(inputs) > 1:
+            dims = inputs[1].shape
+            found = TensorSpec.of_rank(spec.dtype, dims[0] if dims else None)
+        elif "shape" in self.constants and "rel_shape" in self.constants:
+            if not any(self.constants[name] is not None for name in ("shape", "rel_shape", "src_dims", "layout")):
+                raise self.refuse("give shape, rel_shape, src_dims, layout or a second input")
+            found = TensorSpec(spec.dtype, self._known_shape(spec))
+        else:
+            found = TensorSpec(spec.dtype)
+        return found.replace(layout=self._layout(spec, found.ndim))
+
+    def _known_shape(self, spec: TensorSpec) -> tuple[int | None, ...] | None:
+        if spec.shape is not None and None not in spec.shape:
+            extents = [int(extent) for extent in spec.shape if extent is not None]
+            try:
+                return self._shape_of(extents, self.constants["shape"], self.constants["rel_shape"])
+            except ValueError as error:
+                raise self.refuse(str(error)) from error
+        if self.constants["shape"] is not None:
+            return tuple(None if extent == -1 else int(extent) for extent in self.constants["shape"])
+        wanted = self.constants["rel_shape"] if self.constants["rel_shape"] is not None else self.src_dims
+        return spec.shape if wanted is None else (None,) * len(wanted)
+
+    def _layout(self, spec: TensorSpec, ndim: int | None) -> str:
+        if self.layout is not None:
+            if ndim is not None and len(self.layout) != ndim:
+                raise self.refuse(f"layout={self.layout!r} names {len(self.layout)} axes, and the output has {ndim}")
+            return str(self.layout)
+        return spec.layout if ndim is not None and ndim == spec.ndim else ""
+
+    def _shape_of(self, extents: Sequence[int], shape: Any, rel_shape: Any) -> tuple[int, ...]:
+        """The shape of one output."""
+        size = math.prod(extents)
+        if shape is not None:
+            wanted = [int(extent) for extent in shape]
+        else:
+            source = list(range(len(extents))) if self.src_dims is None else [int(dim) for dim in self.src_dims]
+            if rel_shape is not None and self.src_dims is None:
+                source = source[: len(rel_shape)] + [-1] * (len(rel_shape) - len(extents))
+            if any(not -1 <= dim < len(extents) for dim in source):
+                raise ValueError(f"src_dims={source} should name axes of samples of rank {len(extents)}, or -1")
+            wanted = [1 if dim < 0 else extents[dim] for dim in source]
+            if rel_shape is not None:
+                if len(rel_shape) != len(wanted):
+                    raise ValueError(f"rel_shape has {len(rel_shape)} numbers, and src_dims {len(wanted)}")
+                wanted = [
+                    -1 if factor < 0 else round(extent * factor)
+                    for extent, factor in zip(wanted, map(float, rel_shape), strict=True)
+                ]
+        if -1 in wanted:
+            rest = math.prod(extent for extent in wanted if extent != -1)
+            if rest and size % rest == 0:
+                wanted = [size // rest if extent == -1 else extent for extent in wanted]
+        if math.prod(wanted) != size or -1 in wanted:
+            raise ValueError(f"{size} elements of shape {tuple(extents)} do not make shape {tuple(wanted)}")
+        return tuple(wanted)
+
+    def run(self, sample: Any, data: Any, shape_input: Any = None, *, shape: Any, rel_shape: Any) -> Any:
+        return data.reshape(self._shape_of(data.shape, shape if shape_input is None else shape_input, rel_shape))
+
+    def run_arrays(self, xp: Any, data: Any, shape_input: Any = None, *, shape: Any, rel_shape: Any) -> Any:
+        if shape_input is not None:
+            raise ValueError("on the device the shape should be given as shape=, computed on the host")
+        return xp.reshape(data, (data.shape[0], *self._shape_of(data.shape[1:], shape, rel_shape)))
+
+
+class Reinterpret(Reshape):
+    """Takes the bytes of samples for elements of another dtype (little-endian), and may give them another shape.
+
+    `reinterpret([1, 0, 2, 1], dtype=types.UINT16)` → `[1, 258]`
+
+    Without a shape the last extent is what changes: 4 bytes make 2 elements of 2 bytes.
+    """
+
+    devices = ("cpu",)
+    dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        dtype = spec.dtype if self.dtype is None else self.dtype
+        if spec.shape is not None and spec.dtype is not None and dtype is not None and spec.dtype != dtype:
+            if not spec.shape:
+                raise self.refuse("a scalar has no extent that could change with the dtype")
+            last = spec.shape[-1]
+            if last is not None:
+                last, rest = divmod(last * spec.dtype.itemsize, dtype.itemsize)
+                if rest:
+                    raise self.refuse(f"{spec} does not make whole elements of {dtype}")
+            spec = spec.replace(shape=(*spec.shape[:-1], last))
+        spec = spec.replace(dtype=dtype)
+        given = len(inputs) > 1 or any(
+            self.constants.get(name, 0) is not None for name in ("shape", "rel_shape", "src_dims", "layout")
+        )
+        return super().infer(spec, *inputs[1:]) if given else spec
+
+    def run(self, sample: Any, data: Any, shape_input: Any = None, *, shape: Any, rel_shape: Any) -> Any:
+        seen = self._seen(data)
+        if shape_input is None and shape is None and rel_shape is None and self.src_dims is None:
+            return seen
+        return super().run(sample, seen, shape_input, shape=shape, rel_shape=rel_shape)
+
+    def run_arrays(self, xp: Any, data: Any, *shapes: Any, shape: Any, rel_shape: Any) -> Any:
+        seen = self._seen(data)
+        if not shapes and shape is None and rel_shape is None and self.src_dims is None:
+            return seen
+        return super().run_arrays(np, seen, *shapes, shape=shape, rel_shape=rel_shape)
+
+    def _seen(self, data: Any) -> Any:
+        if self.dtype is None or data.dtype == self.dtype:
+            return data
+        if data.ndim == 0 or data.shape[-1] * data.itemsize % self.dtype.itemsize:
+            raise ValueError(f"{data.dtype} of shape {data.shape} does not make whole elements of {self.dtype}")
+        return np.ascontiguousarray(data).view(self.dtype)

@@ -1,0 +1,274 @@
+"""Operators over sound and its spectra.
+
+`fn.mel_filter_bank`: a spectrogram on the mel scale.
+
+`fn.spectrogram`: the spectrum of each frame of a wave.
+
+`fn.to_decibels`: magnitudes on a logarithmic scale.
+
+`fn.decoders.audio`: the bytes of sound files as samples.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.extras import require
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.transforms.audio.spectra import SCALES, hz_to_mel, mel_to_hz, resample
+from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
+
+
+class MelFilterBank(Operator):
+    """Sums of the frequencies of a spectrogram under triangular filters, equally wide in mels: (bins, …) → (nfilter,
+    …).
+
+    `mel_filter_bank(fn.spectrogram(wave, nfft=512), nfilter=80, sample_rate=16000)` → (80, frames) float32
+
+    With `normalize` each filter has unit area in Hz. A filter that holds no bin gives zeros.
+    """
+
+    inputs = ("spectrogram",)
+    devices = ("cpu", "gpu")
+    version = "2"
+    nfilter = Constant("int", default=128, doc="how many filters")
+    sample_rate = Constant("float", default=44100.0, doc="of the wave, in Hz")
+    freq_low = Constant("float", default=0.0, doc="where the first filter begins, in Hz")
+    freq_high = Constant("float", default=0.0, doc="where the last one ends, in Hz; 0 is half the sample rate")
+    normalize = Constant("bool", default=True, doc="whether filters have unit area, instead of a peak of 1")
+    mel_formula = Constant("str", default="slaney", doc="'slaney' or 'htk'")
+
+    def check(self) -> None:
+        if self.mel_formula not in SCALES:
+            raise self.argument_error(f"mel_formula should be one of {', '.join(SCALES)}, got {self.mel_formula!r}.")
+        if self.nfilter < 1:
+            raise self.argument_error(f"nfilter should be at least 1, got {self.nfilter}.")
+        if not 0 <= self.freq_low < self._top <= self.sample_rate / 2:
+            raise self.argument_error(
+                f"expected 0 <= freq_low < freq_high <= {self.sample_rate / 2:g}, half the sample rate; got "
+                f"{self.freq_low:g} and {self._top:g}."
+            )
+
+    @property
+    def _top(self) -> float:
+        return float(self.freq_high or self.sample_rate / 2)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        if spec.ndim == 0:
+            raise self.refuse(f"expected spectrograms, got {spec}")
+        self._layout = spec.layout
+        if spec.shape is None:
+            return TensorSpec.of("float32", None, spec.layout)
+        shape = list(spec.shape)
+        shape[self._axis(len(shape))] = self.nfilter
+        return TensorSpec.of("float32", tuple(shape), spec.layout)
+
+    def _axis(self, ndim: int) -> int:
+        """Where the frequencies are: the axis `f` of the layout, else the last but one."""
+        if "f" in self._layout:
+            return self._layout.index("f")
+        return max(ndim - 2, 0)
+
+    def filters(self, bins: int) -> Any:
+        """(nfilter, bins) float32: the weight of each bin in each filter."""
+        frequencies = np.arange(bins) * (self.sample_rate / (2 * (bins - 1))) if bins > 1 else np.zeros(1)
+        ends = hz_to_mel([self.freq_low, self._top], scale=self.mel_formula)
+        corners = mel_to_hz(np.linspace(ends[0], ends[1], self.nfilter + 2), scale=self.mel_formula)
+        left, peak, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+        rising, falling = (frequencies - left) / (peak - left), (right - frequencies) / (right - peak)
+        made = np.maximum(0.0, np.minimum(rising, falling))
+        return (made * (2.0 / (right - left)) if self.normalize else made).astype(np.float32)
+
+    def run_arrays(self, xp: Any, spectrogram: Any) -> Any:
+        axis = 1 + self._axis(spectrogram.ndim - 1)
+        table = self.filters(spectrogram.shape[axis])
+        values = cast_to(xp, spectrogram, np.dtype("float32"))
+        # A product for each sample, not one for all: BLAS adds in another order for another number of rows.
+        moved = xp.moveaxis(values, axis, -1)
+        rows = xp.reshape(moved, (moved.shape[0], -1, moved.shape[-1]))
+        made = xp.matmul(rows, placed_like(xp, np.ascontiguousarray(table.T), values))
+        return xp.moveaxis(xp.reshape(made, (*moved.shape[:-1], self.nfilter)), -1, axis)
+
+
+LAYOUTS = ("ft", "tf")
+
+
+class Spectrogram(Operator):
+    """Power (or magnitude, `power=1`) of the spectrum of each frame: (samples,) → (nfft // 2 + 1, frames) float32.
+
+    A frame of `window_length` samples begins every `window_step`; with `center_windows` frame t is centred at sample
+    `t * window_step`, and what lies beyond the ends of the wave is its mirror image (`reflect_padding`) or silence. The
+    window is Hann's, `sin²(π (i + 0.5) / window_length)`, or `window_fn`, and zeros follow it up to `nfft` points.
+    """
+
+    inputs = ("wave",)
+    devices = ("cpu", "gpu")
+    nfft = Constant("int", default=None, doc="points of the transform; the length of the window by default")
+    window_length = Constant("int", default=512, doc="samples of a frame")
+    window_step = Constant("int", default=256, doc="samples from one frame to the next")
+    window_fn = Constant("floats", default=None, doc="the weights of the window; Hann's by default")
+    power = Constant("int", default=2, doc="2 for the power of the spectrum, 1 for its magnitude")
+    center_windows = Constant("bool", default=True, doc="whether the wave is extended so that frames are centred")
+    reflect_padding = Constant("bool", default=True, doc="whether it is extended by its mirror image, or by zeros")
+    layout = Constant("str", default="ft", doc="'ft': frequencies, then frames; 'tf': frames, then frequencies")
+
+    def check(self) -> None:
+        if self.power not in (1, 2):
+            raise self.argument_error(f"power should be 1 or 2, got {self.power}.")
+        if self.layout not in LAYOUTS:
+            raise self.argument_error(f"layout should be 'ft' or 'tf', got {self.layout!r}.")
+        if self.window_length < 1 or self.window_step < 1:
+            raise self.argument_error(
+                f"window_length and window_step should be at least 1, got {self.window_length} and {self.window_step}."
+            )
+        if self.window_fn is not None and len(self.window_fn) != self.window_length:
+            raise self.argument_error(
+                f"window_fn should hold window_length={self.window_length} weights, got {len(self.window_fn)}."
+            )
+        if self.nfft is not None and self.nfft < self.window_length:
+            raise self.argument_error(f"nfft should be at least window_length={self.window_length}, got {self.nfft}.")
+
+    @property
+    def _points(self) -> int:
+        return int(self.window_length if self.nfft is None else self.nfft)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        if spec.ndim not in (1, None):
+            raise self.refuse(f"expected waves of one channel, (samples,), got {spec}")
+        length = spec.shape[0] if spec.shape is not None else None
+        frames = None if length is None else max(0, self._num_frames(length))
+        bins = self._points // 2 + 1
+        return TensorSpec.of("float32", (bins, frames) if self.layout == "ft" else (frames, bins), self.layout)
+
+    def _num_frames(self, length: int) -> int:
+        step = int(self.window_step)
+        return 1 + (length if self.center_windows else length - int(self.window_length)) // step
+
+    def _places(self, length: int) -> tuple[Any, Any]:
+        """(frames, window_length): which sample is where, and whether it lies within the wave."""
+        frames = self._num_frames(length)
+        if length < 1 or frames < 1:
+            raise ValueError(f"a wave of {length} samples has no frame of window_length={self.window_length}")
+        start = -(self.window_length // 2) if self.center_windows else 0
+        places = start + np.arange(frames)[:, None] * self.window_step + np.arange(self.window_length)[None, :]
+        inside = (places >= 0) & (places < length)
+        if length == 1:
+            return np.zeros_like(places), inside
+        period = 2 * (length - 1)
+        mirrored = np.abs((places + length - 1) % period - (length - 1))
+        return mirrored, inside
+
+    def _weights(self) -> Any:
+        if self.window_fn is not None:
+            return self.window_fn.astype(np.float32)
+        ramp = (np.arange(self.window_length) + 0.5) / self.window_length
+        return (np.sin(np.pi * ramp) ** 2).astype(np.float32)
+
+    def run_arrays(self, xp: Any, waves: Any) -> Any:
+        places, inside = self._places(waves.shape[1])
+        weights = self._weights()[None, :]
+        if not self.reflect_padding:
+            weights = weights * inside
+
+        def constant(array: Any) -> Any:
+            return placed_like(xp, array, waves)
+
+        values = cast_to(xp, waves, np.dtype("float32"))
+        frames = xp.reshape(xp.take(values, constant(places.reshape(-1)), axis=1), (waves.shape[0], *places.shape))
+        frames = frames * constant(weights.astype(np.float32))
+        spectrum = xp.fft.rfft(frames, n=self._points, axis=-1)
+        power = xp.real(spectrum) ** 2 + xp.imag(spectrum) ** 2
+        made = cast_to(xp, power if self.power == 2 else xp.sqrt(power), np.dtype("float32"))
+        return made if self.layout == "tf" else xp.permute_dims(made, (0, 2, 1))
+
+
+class ToDecibels(Operator):
+    """`multiplier * log10(max(x / reference, least))`, float32; the least is what `cutoff_db` stands for.
+
+    `to_decibels([1, 10, 100])` → `[-20, -10, 0]`
+
+    The reference is the largest value of the sample unless it is given.
+    """
+
+    inputs = ("data",)
+    devices = ("cpu", "gpu")
+    multiplier = Constant("float", default=10.0, doc="10 for power, 20 for magnitude")
+    reference = Constant("float", default=0.0, doc="what is 0 dB; 0 is the largest value of each sample")
+    cutoff_db = Constant("float", default=-200.0, doc="what is less counts as this many dB")
+
+    def check(self) -> None:
+        if not self.multiplier > 0 or self.reference < 0:
+            raise self.argument_error(
+                f"multiplier should be above 0 and reference not below, got {self.multiplier} and {self.reference}."
+            )
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0].replace(dtype=np.dtype("float32"))
+
+    def run_arrays(self, xp: Any, data: Any) -> Any:
+        values = cast_to(xp, data, np.dtype("float32"))
+        if self.reference:
+            scaled = values * (1.0 / self.reference)
+        else:
+            most = xp.max(xp.reshape(values, (values.shape[0], -1)), axis=1)
+            most = xp.where(most == 0, xp.ones_like(most), most)
+            scaled = values / xp.reshape(most, (-1,) + (1,) * (values.ndim - 1))
+        least = xp.full_like(scaled, 10.0 ** (self.cutoff_db / self.multiplier))
+        return xp.log10(xp.where(scaled > least, scaled, least)) * self.multiplier
+
+
+class Audio(Operator):
+    """Decodes WAV, FLAC and OGG files: bytes → (samples, channels), and the sample rate in Hz (float32).
+
+    `decoders.audio(files, sample_rate=16000, downmix=True)` → float32 (samples,) in [-1, 1], 16000.0
+
+    Integer dtypes have their full range: 1.0 becomes 32767 as int16.
+    """
+
+    inputs = ("data",)
+    num_outputs = 2
+    sample_rate = Argument("float", default=0.0, doc="resample to this many Hz; 0 keeps those of the file")
+    quality = Constant("float", default=50.0, doc="taken so that graphs move over; resampling has one quality here")
+    downmix = Constant("bool", default=False, doc="whether channels are averaged to one, without an axis")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the samples: float32, int16 or int32")
+
+    def check(self) -> None:
+        if self.dtype.name not in ("float32", "int16", "int32"):
+            raise self.argument_error(f"dtype should be float32, int16 or int32, got {self.dtype}.")
+
+    def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
+        spec = inputs[0]
+        if (spec.dtype is not None and spec.dtype != np.uint8) or spec.ndim not in (1, None):
+            raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
+        wave = TensorSpec(self.dtype, (None,), "t") if self.downmix else TensorSpec(self.dtype, (None, None), "tc")
+        return [wave, TensorSpec.of("float32", ())]
+
+    def run(self, sample: Any, data: Any, *, sample_rate: float) -> tuple[Any, Any]:
+        soundfile = require("soundfile", purpose="fn.decoders.audio")
+        try:
+            wave, rate = soundfile.read(io.BytesIO(data.tobytes()), dtype="float32", always_2d=True)
+        except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
+            raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
+        if not len(wave):
+            raise ValueError(f"the sound file of {data.size} bytes holds no sample")
+        if self.downmix:
+            wave = wave.mean(axis=1, dtype=np.float32)
+        if sample_rate < 0:
+            raise ValueError(f"sample_rate should be a number of Hz, got {sample_rate}")
+        if sample_rate and sample_rate != rate:
+            if self.downmix:
+                wave = resample(wave, int(rate), round(sample_rate))
+            else:
+                channels = [resample(wave[:, index], int(rate), round(sample_rate)) for index in range(wave.shape[1])]
+                wave = np.stack(channels, axis=1)
+            rate = sample_rate
+        wave = wave.astype(np.float32, copy=False)
+        if self.dtype.kind == "i":
+            wave = saturated(np, wave.astype(np.float64) * float(np.iinfo(self.dtype).max), self.dtype)
+        return wave, np.float32(rate)

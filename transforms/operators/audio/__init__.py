@@ -1,1 +1,0 @@
-"""Operators over sound and its spectra."""

@@ -1,1 +1,0 @@
-"""Operators that turn the bytes of files into arrays."""

@@ -1,0 +1,222 @@
+"""The window of a crop: its size, and where it lies in the image.
+
+`fn.crop`: a window of each image.
+
+`fn.flip`: mirrored images.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
+from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, with_size
+from beam_pipes.transforms.operators.slicing import POLICIES, held, window
+
+ROUNDINGS: Final = ("round", "truncate")
+
+
+class Cropping(Operator):
+    """An operator that cuts a window of `crop_h` × `crop_w` out of images; the place is 0 (left, top) to 1."""
+
+    crop = Argument("floats", default=None, doc="height and width of the window, or one number for both", static=True)
+    crop_h = Argument("float", default=0.0, doc="the height of the window; 0 is that of the image", static=True)
+    crop_w = Argument("float", default=0.0, doc="the width of the window; 0 is that of the image", static=True)
+    crop_pos_x = Argument("float", default=0.5, doc="where it lies: 0 at the left, 1 at the right")
+    crop_pos_y = Argument("float", default=0.5, doc="where it lies: 0 at the top, 1 at the bottom")
+    rounding = Constant("str", default="round", doc="how a place between pixels is rounded: 'round' or 'truncate'")
+    out_of_bounds_policy = Constant(
+        "str", default="error", doc="where the window is larger than the image: 'error', 'pad' or 'trim_to_shape'"
+    )
+    fill_values = Constant("floats", default=0.0, doc="what is padded with: one value, or one a channel")
+
+    def check(self) -> None:
+        for name, known in (("out_of_bounds_policy", POLICIES), ("rounding", ROUNDINGS)):
+            if self.constants[name] not in known:
+                raise self.argument_error(f"{name} should be one of {', '.join(known)}, got {self.constants[name]!r}.")
+        crop = self.constants.get("crop")
+        if crop is not None and (len(crop) not in (1, 2) or any(crop < 1)):
+            raise self.argument_error(f"crop should be one number, or height and width, got {crop.tolist()}.")
+        for name in ("crop_pos_x", "crop_pos_y"):
+            if not 0.0 <= self.constants.get(name, 0.0) <= 1.0:
+                raise self.argument_error(f"{name} should be in [0, 1], got {self.constants[name]}.")
+        given = [name for name in ("crop_h", "crop_w") if self.constants.get(name, 1.0)]
+        if self.constants.get("crop", 0) is not None and given:
+            raise self.argument_error("give one of crop, and crop_h with crop_w.")
+        if len(given) == 1:
+            raise self.argument_error(f"crop_h and crop_w go together: {given[0]} was given alone.")
+
+    def prepare(self, spec: TensorSpec) -> tuple[int | None, int | None]:
+        """Checks the input at definition; returns what is known of the size of the output."""
+        self._layout = image_layout(self, spec)
+        extents: tuple[int | None, int | None] = (None, None)
+        if spec.shape is not None:
+            extents = spec.shape[self._layout.index("H")], spec.shape[self._layout.index("W")]
+        if any(name not in self.constants for name in ("crop", "crop_h", "crop_w")):
+            return None, None
+        wanted = self._size({name: self.constants[name] for name in ("crop", "crop_h", "crop_w")})
+        found = [
+            have if not want else want if self.out_of_bounds_policy != "trim_to_shape" else have and min(have, want)
+            for want, have in zip(wanted, extents, strict=True)
+        ]
+        if self.out_of_bounds_policy == "error":
+            for what, want, have in zip(("height", "width"), wanted, extents, strict=True):
+                if have is not None and want > have:
+                    raise self.refuse(
+                        f"a window of {what} {want} is larger than the image ({spec}); allow it with "
+                        "out_of_bounds_policy='pad' or 'trim_to_shape'"
+                    )
+        return found[0], found[1]
+
+    def _size(self, given: dict[str, Any]) -> tuple[int, int]:
+        """(height, width) of the window; 0 for that of the image."""
+        if given["crop"] is not None:
+            return _nearest(float(given["crop"][0])), _nearest(float(given["crop"][-1]))
+        return _nearest(float(given["crop_h"])), _nearest(float(given["crop_w"]))
+
+    def bounds(self, extents: tuple[int, int], given: dict[str, Any]) -> list[tuple[int, int]]:
+        """(start, stop) of rows and columns, for an image of (height, width) `extents`."""
+        made = []
+        places = (given["crop_pos_y"], given["crop_pos_x"])
+        for extent, size, place in zip(extents, self._size(given), places, strict=True):
+            size = size or extent
+            if not 0.0 <= float(place) <= 1.0:
+                raise ValueError(f"crop_pos_x and crop_pos_y should be in [0, 1], got {place}")
+            at = float(place) * (extent - size)
+            start = math.trunc(at) if self.rounding == "truncate" else _nearest(at)
+            made.append((start, start + size))
+        return made
+
+    def cut_one(self, image: Any, names: str, given: dict[str, Any]) -> Any:
+        """The window of one image on the host."""
+        spans = self.bounds((image.shape[names.index("H")], image.shape[names.index("W")]), given)
+        return self._at(np, image, names, 0, spans)
+
+    def cut_all(self, xp: Any, images: Any, names: str, given: dict[str, Any]) -> Any:
+        """The windows of images of one shape: where their places differ, by gathering."""
+        axes = [1 + names.index("H"), 1 + names.index("W")]
+        extents = (images.shape[axes[0]], images.shape[axes[1]])
+        places = [given["crop_pos_y"], given["crop_pos_x"]]
+        if all(isinstance(one, np.ndarray) and (one == one[:1]).all() for one in places):
+            first = {name: value[0] if name.startswith("crop_pos") else value for name, value in given.items()}
+            return self._at(xp, images, names, 1, self.bounds(extents, first)) if len(images) else images
+        for place in places:
+            if isinstance(place, np.ndarray) and not ((place >= 0) & (place <= 1)).all():
+                raise ValueError(f"crop_pos_x and crop_pos_y should be in [0, 1], got {place}")
+        sizes = [size or extent for size, extent in zip(self._size(given), extents, strict=True)]
+        for axis, (size, extent) in enumerate(zip(sizes, extents, strict=True)):
+            if size > extent and self.out_of_bounds_policy != "pad":
+                held({axes[axis] - 1: (0, size)}, images.shape[1:], self.out_of_bounds_policy)
+                sizes[axis] = extent
+        if any(size > extent for size, extent in zip(sizes, extents, strict=True)):
+            # Padded all around first, so that windows lie within.
+            margins = [max(0, size - extent) for size, extent in zip(sizes, extents, strict=True)]
+            spans = [(-margin, extent + margin) for margin, extent in zip(margins, extents, strict=True)]
+            images = self._at(xp, images, names, 1, spans)
+        else:
+            margins = [0, 0]
+        for axis, size, extent, place, margin in zip(axes, sizes, extents, places, margins, strict=True):
+            at = cast_to(xp, place, np.dtype("float32")) * (extent - size)
+            if self.rounding == "truncate":
+                starts = xp.trunc(at)
+            else:
+                starts = xp.where(at < 0, -xp.floor(0.5 - at), xp.floor(at + 0.5))
+            images = _gathered(xp, images, axis, cast_to(xp, starts, np.dtype("int64")) + margin, size)
+        return images
+
+    def _at(self, xp: Any, images: Any, names: str, lead: int, spans: list[tuple[int, int]]) -> Any:
+        axes = [lead + names.index("H"), lead + names.index("W")]
+        return window(
+            xp,
+            images,
+            dict(zip(axes, spans, strict=True)),
+            policy=self.out_of_bounds_policy,
+            fill=tuple(self.fill_values),
+            channel_axis=lead + names.index("C") if "C" in names else -1,
+        )
+
+
+def _gathered(xp: Any, images: Any, axis: int, starts: Any, size: int) -> Any:
+    """`size` elements along `axis` from another place in each of (n, …) images."""
+    order = (0, axis, *(one for one in range(1, images.ndim) if one != axis))
+    moved = xp.permute_dims(images, order)
+    n, extent = moved.shape[:2]
+    index = xp.reshape(starts + placed_like(xp, np.arange(n, dtype=np.int64) * extent, images), (n, 1))
+    index = xp.reshape(index + placed_like(xp, np.arange(size, dtype=np.int64)[None, :], images), (-1,))
+    flat = xp.reshape(moved, (n * extent, -1))
+    taken = xp.reshape(xp.take(flat, index, axis=0), (n, size, *moved.shape[2:]))
+    back = sorted(range(images.ndim), key=order.__getitem__)
+    return xp.permute_dims(taken, tuple(back))
+
+
+def _nearest(value: float) -> int:
+    """To the nearest integer, halves away from zero."""
+    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+
+
+class Crop(Cropping):
+    """Cuts a window out of images (HWC, HW, or of any layout with H and W).
+
+    `crop(images, crop=(224, 224), crop_pos_x=0.0)` → the 224×224 at the left, half-way down
+    """
+
+    inputs = ("images",)
+    devices = ("cpu", "gpu")
+    dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return with_size(inputs[0], self._layout_after(inputs[0]), *self._known, self.dtype)
+
+    def _layout_after(self, spec: TensorSpec) -> str:
+        self._known = self.prepare(spec)
+        return self._layout
+
+    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+        cut = self.cut_one(image, layout_of(self._layout, image.ndim), given)
+        return cut if self.dtype is None else saturated(np, cut, self.dtype)
+
+    def run_arrays(self, xp: Any, images: Any, **given: Any) -> Any:
+        cut = self.cut_all(xp, images, layout_of(self._layout, images.ndim - 1), given)
+        return cut if self.dtype is None else saturated(xp, cut, self.dtype)
+
+
+class Flip(Operator):
+    """Mirrors images (HWC, HW, or of any layout with H and W) where `horizontal` or `vertical` is not zero.
+
+    `flip([[1, 2], [3, 4]], horizontal=1)` → `[[2, 1], [4, 3]]`
+    """
+
+    inputs = ("images",)
+    devices = ("cpu", "gpu")
+    horizontal = Argument("int", default=1, doc="mirrors left and right")
+    vertical = Argument("int", default=0, doc="mirrors top and bottom")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        self._layout = image_layout(self, inputs[0])
+        return inputs[0]
+
+    def _axes(self, ndim: int) -> tuple[int, int]:
+        names = layout_of(self._layout, ndim)
+        return names.index("H"), names.index("W")
+
+    def run(self, sample: Any, image: Any, *, horizontal: int, vertical: int) -> Any:
+        places = [slice(None)] * image.ndim
+        rows, columns = self._axes(image.ndim)
+        if vertical:
+            places[rows] = slice(None, None, -1)
+        if horizontal:
+            places[columns] = slice(None, None, -1)
+        return image[tuple(places)]
+
+    def run_arrays(self, xp: Any, images: Any, *, horizontal: Any, vertical: Any) -> Any:
+        def where(condition: Any, flipped: Any, plain: Any) -> Any:
+            return xp.where(xp.reshape(condition != 0, (-1,) + (1,) * (plain.ndim - 1)), flipped, plain)
+
+        rows, columns = self._axes(images.ndim - 1)
+        images = where(vertical, xp.flip(images, axis=1 + rows), images)
+        return where(horizontal, xp.flip(images, axis=1 + columns), images)

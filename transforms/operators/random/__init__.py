@@ -1,1 +1,0 @@
-"""Operators that draw random numbers, keyed by record."""

@@ -1,0 +1,262 @@
+"""Which files a reader of files reads, and their labels.
+
+`ClassedFiles`: files whose directories are numbered classes.
+
+`fn.readers.file`: whole files and the number of their directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import hashlib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from beam_pipes.graph.data_node import TensorSpec
+from beam_pipes.graph.operator import Constant
+from beam_pipes.graph.reader import Indices, Reader, RecordStore
+from beam_pipes.graph.types import TensorList
+from beam_pipes.sources.file_source import FileContent, Files
+from beam_pipes.sources.record_batch import RecordBatch
+from beam_pipes.sources.source import Source, SourcePlan, SourceShard
+
+if TYPE_CHECKING:
+    from beam_pipes.sources.file_source import DigestCache
+
+
+#: The names of files that `readers.file` takes by default, as in DALI.
+MEDIA_FILTERS: Final = tuple(
+    f"*.{ending}"
+    for ending in (
+        *("jpg", "jpeg", "png", "bmp", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "jp2", "webp", "flac", "ogg", "wav"),
+    )
+)
+
+
+def fits(name: str, globs: Sequence[str], *, case_sensitive: bool) -> bool:
+    """Whether a name fits one of the globs."""
+    if case_sensitive:
+        return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+    return any(fnmatch.fnmatchcase(name.lower(), glob.lower()) for glob in globs)
+
+
+def in_any_case(glob: str) -> str:
+    """A glob that takes both cases of every letter: `*.jpg` → `*.[jJ][pP][gG]`."""
+    made, inside = "", False
+    for letter in glob:
+        both = letter.lower() + letter.upper()
+        if inside or letter in "[*?" or len(both) != 2 or both[0] == both[1]:
+            made += both if inside and len(both) == 2 and both[0] != both[1] else letter
+            inside = letter == "[" or (inside and letter != "]")
+        else:
+            made += f"[{both}]"
+    return made
+
+
+def escaped(name: str) -> str:
+    """A glob that takes this name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The directories in `root` whose names fit `globs` (None: all), numbered in the order of their names.
+
+    They are looked at when that is needed, once.
+    """
+
+    root: str
+    globs: Sequence[str] | None
+    case_sensitive: bool
+
+    @functools.cached_property
+    def labels(self) -> Mapping[str, int]:
+        """Directory → label."""
+        found = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
+        fitting = [
+            name for name in found if self.globs is None or fits(name, self.globs, case_sensitive=self.case_sensitive)
+        ]
+        return {name: label for label, name in enumerate(fitting)}
+
+    def label_of(self, path: str) -> int:
+        """`"dog/1.jpg"` → the label of `dog`."""
+        return self.labels[path.partition("/")[0]]
+
+
+def read_file_list(path: str) -> tuple[list[str], list[int]]:
+    """Names and labels of a list, a line `name label` each; the name may hold spaces. Raises `ValueError`."""
+    names, labels = [], []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            name, _, label = line.rstrip("\n").rpartition(" ")
+            try:
+                labels.append(int(label))
+            except ValueError:
+                raise ValueError(f"{path}, line {number}: expected 'name label', got {line.strip()!r:.80}") from None
+            if not name.strip():
+                raise ValueError(f"{path}, line {number}: expected 'name label', got {line.strip()!r:.80}")
+            names.append(name.strip())
+    return names, labels
+
+
+def digest_of_files(names: Sequence[str], paths: Sequence[str], labels: bytes = b"") -> str:
+    """What files are, without reading them: names, sizes, when they were written; and their labels."""
+    digest = hashlib.sha256(labels)
+    for name, path in zip(names, paths, strict=True):
+        status = os.stat(path)
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+# Between the digest of a file and its label.
+_LABEL = "#"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassedFiles(Files):
+    """`Files` in directories that are numbered.
+
+    The label of a file counts in its digest: one more directory moves the labels of those behind it, and a build does
+    their files again.
+    """
+
+    classes: Classes
+
+    def plan(self, *, target_shard_bytes: int, digests: DigestCache | None = None) -> SourcePlan:
+        plan = super().plan(target_shard_bytes=target_shard_bytes, digests=digests)
+        shards = [
+            dataclasses.replace(
+                shard,
+                slices=tuple(
+                    dataclasses.replace(piece, digest=f"{piece.digest}{_LABEL}{self.classes.label_of(piece.file)}")
+                    for piece in shard.slices
+                ),
+            )
+            for shard in plan.shards
+        ]
+        return dataclasses.replace(plan, shards=tuple(shards))
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        slices = (dataclasses.replace(piece, digest=piece.digest.partition(_LABEL)[0]) for piece in shard.slices)
+        plain = dataclasses.replace(shard, slices=tuple(slices))
+        return super().read(plain, batch_records=batch_records, batch_bytes=batch_bytes)
+
+
+class File(Reader):
+    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 scalar).
+
+    With `file_root`, every directory in it is a class: classes are numbered in the order of their names, and files are
+    read in the order of theirs.
+
+        root/cat/1.jpg, root/cat/2.jpg, root/dog/1.jpg  →  labels 0, 0, 1
+
+    With `file_list`, a text file, each line is a name and a label, and names are relative to `file_root`, or to the
+    directory of the list. With `files`, the label of a file is its place in the list, unless `labels` says otherwise.
+    """
+
+    num_outputs = 2
+    file_root = Constant("str", default=None, doc="the directory that holds a directory for each class")
+    file_list = Constant("str", default=None, doc="a text file of lines 'name label'")
+    files = Constant("strs", default=None, doc="paths of files, in the order in which they are numbered")
+    labels = Constant("ints", default=None, doc="the label of each of `files`; by default their number")
+    file_filters = Constant(
+        "strs", default=MEDIA_FILTERS, doc="globs over names of files below file_root; images and sound by default"
+    )
+    dir_filters = Constant("strs", default=None, doc="globs over names of directories; all by default")
+    case_sensitive_filter = Constant("bool", default=False, doc="whether the globs tell cases apart")
+
+    def check(self) -> None:
+        super().check()
+        if self.files is None and self.file_list is None and self.file_root is None:
+            raise self.argument_error("give file_root, file_list or files.")
+        if self.files is not None and self.file_list is not None:
+            raise self.argument_error("give one of files and file_list.")
+        if self.labels is not None and (self.files is None or len(self.labels) != len(self.files)):
+            raise self.argument_error(f"labels needs files, and as many of them: {len(self.labels)} labels were given.")
+
+    def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
+        return [TensorSpec.of("uint8", (None,)), TensorSpec.of("int32", ())]
+
+    def open(self) -> FileStore:
+        names, paths, labels = self._found()
+        if not names:
+            raise self.argument_error(f"no file fits {list(self.file_filters)} in {self.file_root!r}.")
+        return FileStore(names, paths, labels)
+
+    def _found(self) -> tuple[list[str], list[str], list[int]]:
+        """Names, paths and labels of all files."""
+        if self.file_root is not None and not os.path.isdir(self.file_root):
+            raise self.argument_error(f"file_root should be a directory, got {self.file_root!r}.")
+        if self.files is not None:
+            labels = range(len(self.files)) if self.labels is None else self.labels.tolist()
+            root = self.file_root or ""
+            return list(self.files), [os.path.join(root, name) for name in self.files], list(labels)
+        if self.file_list is not None:
+            try:
+                names, listed = read_file_list(self.file_list)
+            except (OSError, ValueError) as error:
+                raise self.argument_error(f"file_list: {error}.") from error
+            root = self.file_root if self.file_root is not None else os.path.dirname(self.file_list)
+            return names, [os.path.join(root, name) for name in names], listed
+        names, found = [], []
+        for name, label in self._classes.labels.items():
+            for file in sorted(os.listdir(os.path.join(self.file_root, name))):
+                if fits(file, self.file_filters, case_sensitive=self.case_sensitive_filter):
+                    names.append(f"{name}/{file}")
+                    found.append(label)
+        order = sorted(range(len(names)), key=names.__getitem__)
+        names, found = [names[index] for index in order], [found[index] for index in order]
+        return names, [os.path.join(self.file_root, *name.split("/")) for name in names], found
+
+    @functools.cached_property
+    def _classes(self) -> Classes:
+        return Classes(root=self.file_root, globs=self.dir_filters, case_sensitive=self.case_sensitive_filter)
+
+    def source(self) -> Source:
+        if self.file_root is None or self.files is not None or self.file_list is not None:
+            raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
+        vars(self).pop("_classes", None)  # a declaration is of the directories that are there when it is made
+        globs = [one if self.case_sensitive_filter else in_any_case(one) for one in self.file_filters]
+        classes = ["*"] if self.dir_filters is None else [escaped(one) for one in self._classes.labels]
+        pattern = [f"{name}/{glob}" for name in classes for glob in globs]
+        return ClassedFiles(root=self.file_root, pattern=pattern, classes=self._classes)
+
+    def from_source(self, value: FileContent) -> Sequence[Any]:
+        return [np.frombuffer(value.content, np.uint8), np.int32(self._classes.label_of(value.path))]
+
+
+class FileStore(RecordStore):
+    """Files by number."""
+
+    def __init__(self, names: Sequence[str], paths: Sequence[str], labels: Sequence[int]) -> None:
+        self._names = names
+        self._paths = paths
+        self._labels = np.array(labels, np.int32)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def record_ids(self, indices: Indices) -> list[str]:
+        return [f"{self._names[index]}@0" for index in indices]
+
+    def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
+        contents = None
+        if 0 in outputs:
+            contents = TensorList([np.fromfile(self._paths[index], np.uint8) for index in indices])
+        return [contents, TensorList(self._labels[indices])]
+
+    def identity(self) -> Mapping[str, Any]:
+        return self._identity
+
+    @functools.cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        return {"files": digest_of_files(self._names, self._paths, self._labels.tobytes())}

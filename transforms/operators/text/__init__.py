@@ -1,1 +1,0 @@
-"""Operators over text and tokens."""
