@@ -27,6 +27,7 @@ from beam_pipes.map_style import (
     RandomSampler,
     TransformDataset,
     padding_waste,
+    split,
 )
 from beam_pipes.sources import FileContent, Files
 from beam_pipes.typed import Histogram, Pipeline
@@ -87,9 +88,9 @@ def create_dataloader(cache_path: str, valid_size: int, batch_size: int) -> tupl
 
     Training batches hold clips of almost equal length: how long they are says the index, so no sound is read for it.
     """
-    split = Cache.open(cache_path)["train"]
-    valid_set, train_set = split(TransformDataset(random_access(split), as_record), valid_size)
-    buckets = BucketSampler(split.lengths("mel")[valid_size:], batch_size, drop_last=True)
+    cached = Cache.open(cache_path)["train"]
+    valid_set, train_set = split(TransformDataset(random_access(cached), as_record), valid_size)
+    buckets = BucketSampler(cached.lengths("mel")[valid_size:], batch_size, drop_last=True)
     collate = LJSpeechCollector()
     return (
         DataLoader(train_set, batch_sampler=buckets, collate_fn=collate),

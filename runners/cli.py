@@ -1,7 +1,4 @@
-"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc | chaos`.
-
-`python -m beam_pipes.runners`: the command line without the installed script.
-"""
+"""The command line: `beam-pipes build | plan | inspect | stats | verify | status | gc | chaos`."""
 
 from __future__ import annotations
 
@@ -55,10 +52,3 @@ def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> 
     if code == INTERRUPTED:
         print("beam-pipes: interrupted. Run the same command again to go on from the finished shards.", file=sys.stderr)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()
-
-
-main()
