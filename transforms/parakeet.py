@@ -1,9 +1,10 @@
 """The names of `parakeet.data`, `parakeet.audio` and `parakeet.frontend` that are offered here, in one place.
 
 Moving over is changing an import: `from parakeet.data import X` becomes `from beam_pipes.transforms.parakeet import X`.
-New code imports from the rooms: `beam_pipes.map_style`, `.samplers`, `.batching`, `.loader` and `.audio`.
+New code imports from `beam_pipes.map_style` and `beam_pipes.transforms.audio`.
 """
 
+from beam_pipes import map_style
 from beam_pipes.map_style import BatchSampler as BatchSampler
 from beam_pipes.map_style import BucketSampler as BucketSampler
 from beam_pipes.map_style import CacheDataset as CacheDataset
@@ -39,3 +40,6 @@ from beam_pipes.transforms.audio import AudioProcessor as AudioProcessor
 from beam_pipes.transforms.audio import English as English
 from beam_pipes.transforms.audio import LogMagnitude as LogMagnitude
 from beam_pipes.transforms.audio import UnitMagnitude as UnitMagnitude
+
+#: The reference's module of datasets: `dataset.split(lj, 100)`.
+dataset = map_style

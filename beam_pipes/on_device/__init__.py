@@ -32,11 +32,11 @@ _FILE_OF_NAME = {
 }
 
 # Imported only with its framework there: the name of the module to ask `extras` for.
-_FRAMEWORK_OF_FILE = {
-    "jax_graph": "jax",
-    "jax_loader": "jax",
-    "torch_graph": "torch",
-    "torch_loader": "torch",
+_FRAMEWORK_OF_NAME = {
+    "JaxDataLoader": "jax",
+    "JaxGraphIterator": "jax",
+    "TorchDataLoader": "torch",
+    "TorchGraphIterator": "torch",
 }
 
 __all__ = list(_FILE_OF_NAME)
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
     file = _FILE_OF_NAME.get(name)
     if file is None:
         raise AttributeError(f"module 'beam_pipes.on_device' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    framework = _FRAMEWORK_OF_FILE.get(file)
+    framework = _FRAMEWORK_OF_NAME.get(name)
     if framework is not None:
         from beam_pipes.extras import require
 

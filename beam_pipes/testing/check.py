@@ -140,7 +140,7 @@ class _Check:
         if self._declaration.analyzers:
             analysis = BuildOrder(handle=self._handle, to=str(self._directory / "analysis"))
             if travels:
-                ended = self._run("analyse_sample", analysis, (), module="sampled_build")
+                ended = self._run("analyse_sample", analysis, (), module="sample")
                 if not isinstance(ended.result, dict):
                     return [*found, self._broken(ended, "an analysis of the sample ends in an error.")]
                 self._handle.bind(ended.result)
@@ -158,7 +158,7 @@ class _Check:
         report = ended.result
         found += [finding for each in report.findings.values() for finding in each]
         build = BuildOrder(handle=self._handle, to=str(self._directory / "undisturbed"))
-        built = self._run("build_sample", build, (), module="sampled_build")
+        built = self._run("build_sample", build, (), module="sample")
         if built.result is None and not any(finding.kind == "fails" for finding in found):
             found.append(self._broken(built, "a build of the sample ends in an error."))
         found += self._elsewhere(report, kill_at, blameless=not found)
@@ -188,7 +188,7 @@ class _Check:
         killed = []
         if blameless:
             for label in kill_at:
-                ended = self._run("build_sample", build, (), module="sampled_build", **{VARIABLE: label})
+                ended = self._run("build_sample", build, (), module="sample", **{VARIABLE: label})
                 killed += [label] if ended.signal else []
             self.trials.append(f"built, killed at {' and '.join(killed) or 'no step'}, and built again")
         stages = [
@@ -290,7 +290,7 @@ class _Check:
     def _on_bundles(self) -> list[Finding]:
         self.trials.append("built on BundleBasedDirectRunner, a bundle of each stage retried")
         build = BuildOrder(handle=self._handle, to=str(self._directory / "bundles"))
-        ended = self._run("build_sample_on_bundles", build, (), module="sampled_build")
+        ended = self._run("build_sample_on_bundles", build, (), module="sample")
         if ended.late is not None:
             return [self._broken(ended)]
         return self._compare("bundles", None if ended.error is None else ": ".join(ended.error))

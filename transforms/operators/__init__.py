@@ -51,14 +51,14 @@ OPERATORS: dict[str, str] = {
 
 #: Names that `ops` also offers at its top, as older graphs call them.
 OPS_ALIASES: dict[str, str] = {
-    "AudioDecoder": "audio",
-    "CoinFlip": "random",
-    "FileReader": "readers.files",
-    "ImageDecoder": "decoders",
-    "NormalDistribution": "random",
+    "AudioDecoder": "decoders.audio",
+    "CoinFlip": "random.coin_flip",
+    "FileReader": "readers.file",
+    "ImageDecoder": "decoders.image",
+    "NormalDistribution": "random.normal",
     "NumpyReader": "readers.numpy",
     "TFRecordReader": "readers.tfrecord",
-    "Uniform": "random",
+    "Uniform": "random.uniform",
 }
 
 

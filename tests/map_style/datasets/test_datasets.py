@@ -23,8 +23,8 @@ from beam_pipes.map_style import (
     SubsetDataset,
     TransformDataset,
     TupleDataset,
-    dataset,
 )
+from beam_pipes.transforms import parakeet
 
 
 class Squares(Dataset):
@@ -391,7 +391,7 @@ def test_the_reference_module_of_datasets_holds_every_name():
     names |= {"FilterDataset", "TransformDataset", "DataTable", "split", "random_split"}
 
     for name in names:
-        assert getattr(dataset, name) is getattr(datasets, name)
+        assert getattr(parakeet.dataset, name) is getattr(datasets, name)
 
 
 @given(st.lists(st.lists(st.integers(), max_size=5), min_size=1, max_size=6))
