@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from beam_pipes.building import Declaration as Declaration
     from beam_pipes.cache import Cache as Cache
     from beam_pipes.cache import FeatureSpec as FeatureSpec
+    from beam_pipes.face import build as build
+    from beam_pipes.face import declare as declare
     from beam_pipes.loader import Loader as Loader
     from beam_pipes.on_device import DataLoader as DataLoader
     from beam_pipes.typed import DAGPipeline as DAGPipeline
     from beam_pipes.typed import Input as Input
     from beam_pipes.typed import Output as Output
     from beam_pipes.typed import Pipeline as Pipeline
+    from beam_pipes.typed import count as count
+    from beam_pipes.typed import drop as drop
+    from beam_pipes.typed import observe as observe
+    from beam_pipes.typed import stage as stage
 
 __version__ = "0.1.0"
 
@@ -32,6 +38,12 @@ _ROOM_OF_NAME = {
     "Loader": "loader",
     "Output": "typed",
     "Pipeline": "typed",
+    "build": "face",
+    "count": "typed",
+    "declare": "face",
+    "drop": "typed",
+    "observe": "typed",
+    "stage": "typed",
 }
 
 __all__ = ["__version__", *sorted(_ROOM_OF_NAME)]

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
+from beam_pipes.sources.split_sources import SplitSources
 
 
 class Planned(Protocol):
@@ -100,7 +101,8 @@ def local_cache(plan: Planned) -> str | None:
 def local_input(plan: Planned) -> str | None:
     """The first file or directory of the input that is no `gs://…`, else None."""
     source = plan.declaration.source
-    entries = source.selection().entries if isinstance(source, FileSource) else ()
+    sources = source.sources.values() if isinstance(source, SplitSources) else [source]
+    entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
     return next((entry for entry in entries if not entry.startswith("gs://")), None)
 
 

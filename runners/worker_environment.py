@@ -24,7 +24,7 @@ from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 import pickle
 declaration = load_declaration(sys.argv[1])
 pickle.loads(pickle.dumps(DeclarationHandle(declaration, sys.argv[1]))).get()
-modules = {type(part).__module__ for part in (declaration.source, *(unit.stage for unit in declaration.graph.units))}
+modules = {part.__module__ for part in (declaration.source, *(unit.stage for unit in declaration.graph.units))}
 print(json.dumps({name: sys.modules[name].__file__ for name in sorted(modules) if name in sys.modules}))
 """
 

@@ -66,8 +66,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     # The facade under SeqIO's module name offers what seqio offers, converters and evaluation included.
     "seqio": DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "seqio"},
+    # `declare` and `build`: from a source and functions to a cache.
+    "face": ENGINE | SOURCES | {"analysis", "typed", "building", "runners"},
     # The package itself loads names when they are first used.
-    "beam_pipes": {"cache", "loader", "building", "on_device", "typed"},
+    "beam_pipes": {"cache", "face", "loader", "building", "on_device", "typed"},
 }
 
 # Module → where it may be imported at the top of a file, and where inside of functions ("" is anywhere).

@@ -10,13 +10,17 @@ import beam_pipes
 import beam_pipes.typed
 
 TYPED = """
-BadInputOrOutputException BadTopologyException Counter DAGPipeline DuplicateNameException Histogram Input
-InvalidDAGException InvalidDictionaryOutput InvalidStatisticsException InvalidTransformOutputException
-InvalidTypeSignatureException Key Maximum MergeStatisticsException NotConnectedException Output Pipeline RandomPartition
-Statistic TooManyCombinationsException TypeMismatchException UnequalZipException UnknownKeyException file_iterator
-load_pipeline log_statistics_list make_sequence_example merge_statistics run_pipeline_serial tf_record_iterator
+BadInputOrOutputException BadTopologyException Counter DAGPipeline DuplicateNameException FunctionStage Histogram
+Input InvalidDAGException InvalidDictionaryOutput InvalidStatisticsException InvalidTransformOutputException
+InvalidTypeSignatureException Key Maximum MergeStatisticsException NotConnectedException Output Pipeline
+RandomPartition Statistic TooManyCombinationsException TypeMismatchException UnequalZipException UnknownKeyException
+count drop file_iterator load_pipeline log_statistics_list make_sequence_example merge_statistics observe
+run_pipeline_serial stage tf_record_iterator
 """
-ROOT = "Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__"
+ROOT = """
+Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ build count declare drop
+observe stage
+"""
 
 
 def test_beam_pipes_typed_offers_exactly_these_names() -> None:

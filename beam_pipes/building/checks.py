@@ -6,6 +6,7 @@ What can be known of a build before any of its input is read: faults that would 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import inspect
 import os
@@ -33,12 +34,14 @@ from beam_pipes.errors import (
     SourceError,
 )
 from beam_pipes.extras import EXTRA_OF_MODULE, require
-from beam_pipes.identity.canonical import canonical_text
+from beam_pipes.identity.canonical import canonical_text, function_behind
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.identity.source_code import function_node
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.selection import Selection, matcher
+from beam_pipes.sources.source import Source
+from beam_pipes.sources.split_sources import SplitSources
 
 # What is called of a stage, of a source, and of an analyzer.
 _CALLED = ("__post_init__", "setup", "transform", "transform_batch", "read", "accumulator", "merge")
@@ -55,8 +58,10 @@ def needed_modules(stage: Any) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     seen: set[int] = set()
-    package = type(stage).__module__.partition(".")[0]
+    package = stage.__module__.partition(".")[0]  # a decorated function's own
     waiting = [getattr(type(stage), name, None) for name in _CALLED]
+    if (decorated := function_behind(stage)) is not None:
+        waiting = [decorated.func if isinstance(decorated, functools.partial) else decorated]
     while waiting:
         called = waiting.pop()
         function = inspect.unwrap(called) if callable(called) else None
@@ -185,6 +190,11 @@ def _of_stages(declaration: Declaration) -> Iterator[BeamPipesError]:
 
 def _of_source(declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
     source = declaration.source
+    for each in source.sources.values() if isinstance(source, SplitSources) else [source]:
+        yield from _of_one_source(each, declaration, to)
+
+
+def _of_one_source(source: Source, declaration: Declaration, to: str) -> Iterator[BeamPipesError]:
     name = type(source).__name__
     yield from missing_modules(source, f"the source {name}")
     try:

@@ -20,7 +20,7 @@ from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
-from beam_pipes.engine.graph import Graph, Stage, describe, graph_of
+from beam_pipes.engine.graph import Graph, Stage, brief, describe, graph_of
 from beam_pipes.errors import BeamPipesError, DeclarationError, TypeMismatchException
 from beam_pipes.identity.source_code import import_user_module, user_code_failed
 from beam_pipes.sources.source import Source
@@ -37,6 +37,8 @@ DEFAULT_TARGET_SHARD_BYTES = 32 << 20
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Declaration:
     """A cache to be built: the records of `source`, run through `pipeline`, one split for each of its outputs.
+
+    `beam_pipes.declare` makes one of functions and lists of stages.
 
         declaration = Declaration(
             name="shakespeare",
@@ -110,6 +112,12 @@ class Declaration:
         if self.target_shard_bytes < 1:
             raise DeclarationError(
                 f"declaration {self.name!r}: target_shard_bytes should be positive, got {self.target_shard_bytes}."
+            )
+        if isinstance(self.pipeline, list | tuple | Mapping) or not hasattr(self.pipeline, "output_type"):
+            raise DeclarationError(
+                f"declaration {self.name!r}: pipeline should be one pipeline, such as a DAGPipeline, got "
+                f"{brief(self.pipeline)}. Of functions and lists of stages, declare makes a declaration: "
+                f"beam_pipes.declare({self.name!r}, source, [tokenize])."
             )
         graph = self.graph
         if not isinstance(graph.input_type, type) or not issubclass(self.source.output_type, graph.input_type):

@@ -17,6 +17,7 @@ from beam_pipes.cache.manifest import shard_file_name as shard_file_name
 from beam_pipes.cache.publish import publish as publish
 from beam_pipes.cache.publish import snapshot_directory as snapshot_directory
 from beam_pipes.cache.reader import Cache as Cache
+from beam_pipes.cache.reader import open_split as open_split
 from beam_pipes.cache.shard_writer import ShardWriter as ShardWriter
 from beam_pipes.cache.spec import Example as Example
 from beam_pipes.cache.spec import ExampleSpec as ExampleSpec

@@ -237,6 +237,52 @@ class Cache:
         return verify_snapshot(self.directory, self.manifest, storage=self._storage)
 
 
+def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:
+    """A split by its path: `open_split("cache/train")` is `Cache.open("cache")["train"]`; `gs://…` too.
+
+    The path of a cache will do where the cache has one split, or where `split` names it. Raises `CacheNotFoundError`
+    where there is no such split; it lists those that there are.
+    """
+    root = os.fspath(path)
+    trimmed = root.rstrip("/") or root
+    parent, _, name = trimmed.rpartition("/")
+    above: Cache | CacheNotFoundError | None = None
+    if split is None and name not in ("", ".", ".."):
+        # Most paths name a split: one read of the manifest finds it.
+        try:
+            above = Cache.open(parent or ("/" if trimmed.startswith("/") else "."))
+        except CacheNotFoundError as error:
+            above = error
+        else:
+            if name in above.splits:
+                return above[name]
+    try:
+        cache = Cache.open(root)
+    except CacheNotFoundError as error:
+        if isinstance(above, Cache):
+            listed = ", ".join(repr(_joined(parent, each)) for each in above.splits)
+            message = f"{root}: the cache {parent or '.'!r} has no split {name!r}. Choose one of: {listed}."
+        elif above is not None and parent:
+            message = f"{root}: expected a split of a cache, or a cache. {above}"
+        else:
+            raise
+        raise CacheNotFoundError(message, path=root, split=name) from error
+    if split is not None:
+        return cache[split]
+    if len(cache.splits) == 1:
+        return cache[cache.splits[0]]
+    listed = " or ".join(repr(_joined(trimmed, each)) for each in cache.splits)
+    raise CacheNotFoundError(
+        f"{root}: one split is expected, and this is a cache with {', '.join(map(repr, cache.splits))}. Write "
+        f"{listed}.",
+        path=root,
+    )
+
+
+def _joined(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
 @functools.lru_cache(maxsize=8)
 def _reopen(path: str, snapshot: str, place: tuple[str, int] | None) -> Cache:
     if place is None:

@@ -69,8 +69,11 @@ class UnitRunner:
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Any], Any] = stage.transform if bare is None else bare.__get__(stage)
         self._transform_batch: Callable[[list[Any]], Any] | None = getattr(stage, "transform_batch", None)
-        # What `_set_stats` and `drop` leave behind during a call. A stage that is no typed pipeline leaves nothing.
-        self._left: dict[str, Any] = vars(stage) if hasattr(stage, "_set_stats") else {}
+        # What `_set_stats` and `drop` leave behind during a call. A stage that is no typed pipeline leaves nothing, and
+        # one object that several threads may share (a decorated function) keeps it with its runner.
+        keeps = hasattr(stage, "_set_stats") and not getattr(stage, "is_shared", False)
+        self._left: dict[str, Any] = vars(stage) if keeps else {}
+        self._context.left = self._left
         self._asks_stats = hasattr(stage, "get_stats") and not getattr(stage, "stats_are_set", False)
         self._full_names: dict[str, str] = {}
         self._most_inputs: int | None = None
@@ -111,6 +114,7 @@ class UnitRunner:
                     inputs += 1
                     left.pop("_stats", None)
                     left.pop("_drops", None)
+                    context.counted = None
                     produced = transform(value)
                     if single is not None:
                         if type(produced) is not list:
@@ -131,6 +135,8 @@ class UnitRunner:
                         self._ask_stats(account)
                     elif "_stats" in left:
                         self._merge_set_stats(left["_stats"], account)
+                    if context.counted is not None:
+                        self._merge_set_stats(context.counted.values(), account)
                     if not count:
                         (reason,) = left.get("_drops", (NO_OUTPUT,))[-1:]
                         _count((reason,), account.dropped)
@@ -190,6 +196,7 @@ class UnitRunner:
         left.pop("_stats", None)
         left.pop("_drops", None)
         self._context.index = None
+        self._context.counted = None
         assert self._transform_batch is not None
         try:
             produced = self._transform_batch(flat)
@@ -218,6 +225,8 @@ class UnitRunner:
         _count(reasons, account.dropped)
         _count(drops[empties:], account.partly_dropped)
         self._merge_set_stats(left.get("_stats", _NOTHING), account)
+        if self._context.counted is not None:
+            self._merge_set_stats(self._context.counted.values(), account)
         account.inputs += len(flat)
         account.kept += len(flat) - empties
         account.outputs += sum(map(len, produced))
@@ -353,10 +362,12 @@ class UnitRunner:
     def _wrong_type(self, values: list[Any], expected: Any, key: str | None) -> None:
         position, value = next((at, one) for at, one in enumerate(values) if not isinstance(one, expected))
         what = f"output {position}" if key is None else f"output {key!r}[{position}]"
-        raise InvalidTransformOutputException(
-            f"stage {self.name!r}: {what} should be {expected.__name__}, got {brief(value)}. "
+        advice = getattr(self._stage, "advice_on_output", None) or (
             f"Return a list of {expected.__name__} from {type(self._stage).__name__}.transform, "
-            "or change its output_type.",
+            "or change its output_type."
+        )
+        raise InvalidTransformOutputException(
+            f"stage {self.name!r}: {what} should be {expected.__name__}, got {brief(value)}. {advice}",
             stage=self.name,
             expected=expected,
             found=type(value),

@@ -14,21 +14,25 @@ import hashlib
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.graph import Ref
 from beam_pipes.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from beam_pipes.engine.statistics import Statistic
 
 
 class RecordContext:
     """The place of one call of `transform`: unit, record and the position among the record's inputs of that unit.
 
     `stage` is the object whose `transform` is running. `index` is None while a whole batch is transformed at once:
-    then there is no single record, and drawing is refused. `direct` marks a call that no engine makes.
+    then there is no single record, and drawing is refused. `direct` marks a call that no engine makes. `counted` holds
+    the statistics of `count` and `observe` in this call, by name; `left` is where the reasons of drops are kept.
     """
 
-    __slots__ = ("direct", "epoch", "index", "item", "record_id_of", "seed", "stage", "unit")
+    __slots__ = ("counted", "direct", "epoch", "index", "item", "left", "record_id_of", "seed", "stage", "unit")
 
     def __init__(self, *, seed: int, unit: str, epoch: int = 0, stage: Any = None, direct: bool = False) -> None:
         self.seed = seed
@@ -39,6 +43,8 @@ class RecordContext:
         self.record_id_of: Callable[[int], str] = str
         self.index: int | None = 0
         self.item = 0
+        self.counted: dict[str, Statistic] | None = None
+        self.left: dict[str, Any] = {}
 
     @property
     def record_id(self) -> str:
@@ -65,6 +71,7 @@ class ShownContext(RecordContext):
     def __init__(self, context: RecordContext, cell: memoryview) -> None:
         self._cell = cell
         super().__init__(seed=context.seed, unit=context.unit, epoch=context.epoch, stage=context.stage)
+        self.left = context.left
 
     @property
     def index(self) -> int | None:

@@ -15,6 +15,7 @@ import enum
 import fractions
 import functools
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -136,6 +137,14 @@ def qualified_name(thing: Any) -> str:
     return name if module in (None, "builtins") else f"{module}.{name}"
 
 
+def function_behind(value: Any) -> Any:
+    """What a decorated function counts as: the function of its attribute `fingerprint_as`, a `functools.partial` where
+    options are bound to it. None for anything that has no such attribute."""
+    if inspect.getattr_static(type(value), "fingerprint_as", None) is None:
+        return None
+    return value.fingerprint_as
+
+
 def config_of(value: Any) -> dict[str, Any] | None:
     """The configuration of an object by field: what `fingerprint_config()` returns, the fields of a dataclass, or
     `vars`; None for an object without any."""
@@ -238,6 +247,8 @@ class Canonicalizer:
             return self._type(value)
         if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
             return self._callable(value, path)
+        if (function := function_behind(value)) is not None:
+            return self.convert(function, path)
         if isinstance(value, _BUILTIN_CALLABLES):
             owner = getattr(value, "__self__", None)
             if owner is not None and not isinstance(owner, (types.ModuleType, type)):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from beam_pipes.errors import DeclarationError
-from beam_pipes.identity.canonical import Canonicalizer, qualified_name
+from beam_pipes.identity.canonical import Canonicalizer, function_behind, qualified_name
 from beam_pipes.identity.normalized_code import CodeFacts, Node, Reference, code_facts, normalize
 from beam_pipes.identity.source_code import assignments, class_node, function_node, functions_of
 
@@ -192,6 +192,8 @@ class CodeClosure:
         self._note(entity, written, found, constant)
 
     def _note(self, entity: Entity, written: str, found: Any, constant: tuple[str, str]) -> None:
+        if (behind := function_behind(found)) is not None:
+            found = behind
         if callable(found) and hasattr(found, "__wrapped__"):
             found = inspect.unwrap(found)
         if isinstance(found, (type, types.FunctionType)):

@@ -20,7 +20,7 @@ from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.canonical import Asset as Asset
 from beam_pipes.identity.canonical import canonical as canonical
-from beam_pipes.identity.canonical import config_of
+from beam_pipes.identity.canonical import config_of, function_behind
 from beam_pipes.identity.code_closure import CodeClosure, label, show
 
 
@@ -121,6 +121,8 @@ class _Collector:
             self._closure.add_class(stage, key=f"{name}.code")
         elif isinstance(stage, (functools.partial, types.MethodType, types.BuiltinFunctionType)):
             self._put(f"{name}.config", self._closure.canonical(stage, name, home=_module_of(stage)))
+        elif (function := function_behind(stage)) is not None:
+            self._add_decorated(stage, function, name)
         else:
             self._add_object(stage, name)
 
@@ -151,6 +153,22 @@ class _Collector:
             path = f"{name}.{field}"
             self._put(f"{name}.config.{field}", self._closure.canonical(value, path, home=cls.__module__))
         self._closure.add_class(cls, key=f"{name}.code")
+
+    def _add_decorated(self, stage: Any, function: Any, name: str) -> None:
+        """A function that was made a stage: its code and its options count, and how it is called."""
+        config = stage.fingerprint_config()
+        if (version := config.pop("version", None)) is not None:
+            self._put(f"{name}.version", self._closure.canonical(version, f"{name}.version", home=stage.__module__))
+        self._parts[f"{name}.form"] = f"{name}.form", config.pop("form")
+        for option, value in config.items():
+            path = f"{name}.{option}"
+            self._put(f"{name}.config.{option}", self._closure.canonical(value, path, home=stage.__module__))
+        while isinstance(function, functools.partial):
+            function = function.func
+        if isinstance(function, types.FunctionType):
+            self._closure.add_function(function, key=f"{name}.code")
+        else:
+            self._put(f"{name}.function", self._closure.canonical(function, name, home=stage.__module__))
 
     def _add_graph(self, graph: Graph, name: str) -> None:
         edges = [

@@ -22,6 +22,7 @@ from beam_pipes.loader.iterator import LoaderIterator, Progress, SharedIterator
 from beam_pipes.loader.order import ORDER_VERSION, BlockShuffle
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
+from beam_pipes.loader.row_source import RowSource, opened
 from beam_pipes.loader.rows import Columns, GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
@@ -58,10 +59,11 @@ class RowPlace:
 class Loader:
     """Batches of a split, a packing plan or a mixture, as dicts of NumPy arrays.
 
-    `for batch in Loader(Cache.open(path)["train"], batch_size=32, seed=1): …` → {'tokens': int32 (32, 1024), …}
+    `for batch in Loader("cache/train", batch_size=32, seed=1): …` → {'tokens': int32 (32, 1024), …}
 
     Args:
-      source: `cache["train"]`, `pack(cache["train"], …)`, or `Mixture([(source, rate), …])`.
+      source: a split by its path (`"cache/train"`, `"gs://bucket/cache/train"`), `Cache.open("cache")["train"]`,
+        `pack(cache["train"], …)`, or `Mixture([(source, rate), …])`.
       batch_size: rows of a *global* batch, over all hosts; this host gets `host_batch_size` of them. The sequence of
         global batches does not depend on the number of hosts.
       seed: another seed, another order. 0 ≤ seed < 2^64.
@@ -99,7 +101,7 @@ class Loader:
 
     def __init__(
         self,
-        source: Any,
+        source: RowSource,
         *,
         batch_size: int,
         seed: int = 0,
@@ -117,6 +119,7 @@ class Loader:
         workers: int = 0,
         prefetch: int = 2,
     ) -> None:
+        source = opened(source)  # a copy of the loader reads the same snapshot
         if host_count is not None:
             _check_integer("host_count", host_count, 1)
         if host_index is not None:

@@ -19,13 +19,13 @@ import math
 import threading
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.order import Indices
+from beam_pipes.loader.row_source import RowSource, opened
 from beam_pipes.loader.state import Segment
 
 MAX_EXACT_PERIOD = 1 << 20  # rates with a common denominator up to here are kept exactly
@@ -174,7 +174,8 @@ class Mixture:
     """Splits, or packing plans, with rates; passed to `Loader` in place of a split.
 
     `Mixture([(books, 0.7), (web, 0.2), (code, 0.1)])`: of the first n rows, for every n, between 0.7 n - 1 and
-    0.7 n + 1 are from books. Rates are proportions of any scale, see `integer_rates` for their precision.
+    0.7 n + 1 are from books. A source is a split, its path ("books/train"), or a packing plan. Rates are proportions of
+    any scale, see `integer_rates` for their precision.
 
     All sources need the same features, dtypes and ranks, and the same sizes where they are fixed; `Loader` says which
     source has what. A dimension that varies in one source varies in the mixture.
@@ -185,18 +186,18 @@ class Mixture:
       "drop": the source falls out, the others go on at their rates; an epoch is exactly all rows of all sources.
     """
 
-    sources: Iterable[tuple[Any, float | int | Fraction]]
+    sources: Iterable[tuple[RowSource, float | int | Fraction]]
     exhausted: str = dataclasses.field(default="repeat", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.exhausted not in EXHAUSTED:
             raise LoaderError(f"unknown policy exhausted={self.exhausted!r}; choose one of: {', '.join(EXHAUSTED)}")
         try:
-            sources = [(source, rate) for source, rate in self.sources]
+            pairs = [(source, rate) for source, rate in self.sources]
         except (TypeError, ValueError) as error:
             raise LoaderError(f"a mixture is a list of (source, rate) pairs, got {self.sources!r}: {error}") from error
-        object.__setattr__(self, "sources", tuple(sources))
-        object.__setattr__(self, "_rates", integer_rates([rate for _, rate in sources]))
+        object.__setattr__(self, "sources", tuple((opened(source), rate) for source, rate in pairs))
+        object.__setattr__(self, "_rates", integer_rates([rate for _, rate in pairs]))
 
     @property
     def integer_rates(self) -> tuple[int, ...]:

@@ -23,6 +23,9 @@ from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, da
 from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset
 
 if TYPE_CHECKING:
+    from beam_pipes.cache import Cache
+    from beam_pipes.loader import Loader
+    from beam_pipes.loader.row_source import RowSource
     from beam_pipes.on_device.explain import Suggestion
     from beam_pipes.on_device.from_cache import CacheSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
@@ -177,8 +180,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self._runs = runs
 
     @classmethod
-    def from_cache(cls, cache: Any, split: str | None = None, **options: Any) -> DataLoader:
-        """A loader over a cache of ours: see `beam_pipes.on_device.from_cache`."""
+    def from_cache(cls, cache: RowSource | Cache | Loader, split: str | None = None, **options: Any) -> DataLoader:
+        """A loader over a cache of ours: `DataLoader.from_cache("cache/train", batch_size=32)`. It takes a path, a
+        Cache, a Split, a packing plan, a Mixture or a native Loader; see `beam_pipes.on_device.from_cache`."""
         from beam_pipes.on_device.from_cache import cache_loader
 
         return cache_loader(cache, split, **options)

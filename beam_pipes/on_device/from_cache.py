@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipes.cache import Cache, Split
+from beam_pipes.cache import Cache, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.loader import no_steps
+from beam_pipes.loader.row_source import RowSource
 from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.world import Share
 from beam_pipes.on_device.conversions import aligned_copy
@@ -42,8 +43,10 @@ SMALLEST_SHARED_BYTES = 4096
 _ENDLESS = 2**62
 
 
-def cache_loader(cache: Any, split: str | None = None, *, batch_size: int | None = None, **options: Any) -> DataLoader:
-    """A DataLoader over `cache`: a path, a Cache, a Split, a packing plan, a Mixture or a native Loader.
+def cache_loader(
+    cache: RowSource | Cache | Loader, split: str | None = None, *, batch_size: int | None = None, **options: Any
+) -> DataLoader:
+    """A DataLoader over `cache`: a path (`"cache/train"`), a Cache, a Split, a packing plan, a Mixture or a Loader.
 
     With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
     `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
@@ -320,7 +323,7 @@ def _opened(source: Any, batch_size: int | None, options: dict[str, Any]) -> Cac
 
 def _source_of(cache: Any, split: str | None) -> Any:
     if isinstance(cache, str | os.PathLike):
-        cache = Cache.open(os.fspath(cache))
+        return open_split(cache, split)
     if not isinstance(cache, Cache):
         if split is not None:
             raise LoaderError(f"split={split!r} chooses a split of a cache, and this is a {type(cache).__name__}.")

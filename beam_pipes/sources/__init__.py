@@ -25,6 +25,7 @@ from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan
 from beam_pipes.sources.source import SourceShard as SourceShard
+from beam_pipes.sources.split_sources import SplitSources as SplitSources
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 
 SOURCES: Mapping[str, type[Source]] = MappingProxyType(

@@ -187,12 +187,12 @@ def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _attributes(stage: Any) -> dict[str, str]:
-    of_framework = {"_stats", "_drops", "_calls", "transform_batch"}
+    of_framework = {"_stats", "_counted", "_drops", "_calls", "transform_batch"}
     return {name: _state_digest(value) for name, value in vars(stage).items() if name not in of_framework}
 
 
 def _variables(stage: Any) -> dict[str, str]:
-    module = sys.modules.get(type(stage).__module__)
+    module = sys.modules.get(stage.__module__)
     kinds = (bool, int, float, str, bytes, list, dict, set, bytearray, np.ndarray, random.Random, io.IOBase)
     return {
         name: _state_digest(value)
@@ -202,8 +202,12 @@ def _variables(stage: Any) -> dict[str, str]:
 
 
 def _cached_functions(stage: Any, run: Callable[[], Any]) -> str | None:
-    module = sys.modules.get(type(stage).__module__)
-    cached = {name: value for name, value in vars(module).items() if callable(getattr(value, "cache_clear", None))}
+    module = sys.modules.get(stage.__module__)
+    cached = {
+        name: value
+        for name, value in getattr(module, "__dict__", {}).items()
+        if callable(getattr(value, "cache_clear", None))
+    }
     for name, function in cached.items():
         before = function.cache_info()
         run()

@@ -33,6 +33,8 @@ from beam_pipes.errors import UnknownKeyException as UnknownKeyException
 from beam_pipes.typed.dag import DAGPipeline as DAGPipeline
 from beam_pipes.typed.dag import Input as Input
 from beam_pipes.typed.dag import Output as Output
+from beam_pipes.typed.function_stage import FunctionStage as FunctionStage
+from beam_pipes.typed.function_stage import stage as stage
 from beam_pipes.typed.pipeline import Key as Key
 from beam_pipes.typed.pipeline import Pipeline as Pipeline
 from beam_pipes.typed.pipeline import make_sequence_example as make_sequence_example
@@ -41,3 +43,6 @@ from beam_pipes.typed.run_serial import file_iterator as file_iterator
 from beam_pipes.typed.run_serial import load_pipeline as load_pipeline
 from beam_pipes.typed.run_serial import run_pipeline_serial as run_pipeline_serial
 from beam_pipes.typed.run_serial import tf_record_iterator as tf_record_iterator
+from beam_pipes.typed.while_running import count as count
+from beam_pipes.typed.while_running import drop as drop
+from beam_pipes.typed.while_running import observe as observe

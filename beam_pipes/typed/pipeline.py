@@ -75,6 +75,7 @@ class Pipeline(abc.ABC):
     stats_are_set = True
 
     _stats: Sequence[Statistic] = ()
+    _counted: Sequence[Statistic] = ()
     _drops: Sequence[str] = ()
     _calls = 0
     _bare_transform: ClassVar[Callable[..., Any]]
@@ -121,7 +122,7 @@ class Pipeline(abc.ABC):
 
         Do not override: call `_set_stats` from `transform`.
         """
-        copies = [statistic.copy() for statistic in self._stats]
+        copies = [statistic.copy() for statistic in (*self._stats, *self._counted)]
         for statistic in copies:
             statistic.name = f"{self.name}_{statistic.name}"
         return copies
@@ -145,7 +146,7 @@ class Pipeline(abc.ABC):
         What it draws does not depend on sharding, workers, retries or resumption. Two calls of `rng()` within one
         call of `transform` start over with the same numbers.
         """
-        return np.random.Generator(np.random.Philox(_RecordSeed(self.record_key())))  # type: ignore[arg-type]
+        return generator_of(self.record_key())
 
     def record_key(self, *, size: int = 16) -> bytes:
         """`size` bytes that identify this call of `transform`: what `rng` is seeded with.
@@ -165,10 +166,14 @@ class Pipeline(abc.ABC):
     __iter__ = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_stats", "_drops", "_calls")}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_ONE_CALL}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+# What calls of `transform` leave behind; no part of a stage.
+_OF_ONE_CALL = frozenset({"_stats", "_counted", "_drops", "_calls"})
 
 
 class _RecordSeed(ISeedSequence):
@@ -179,6 +184,11 @@ class _RecordSeed(ISeedSequence):
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray[Any, Any]:
         return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
+
+
+def generator_of(record_key: bytes) -> np.random.Generator:
+    """The generator for one call of a stage, which `record_key` identifies."""
+    return np.random.Generator(np.random.Philox(_RecordSeed(record_key)))  # type: ignore[arg-type]
 
 
 def _called_directly(transform: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,6 +204,7 @@ def _called_directly(transform: Callable[..., Any]) -> Callable[..., Any]:
             return transform(self, *args, **kwargs)
         own = self.__dict__
         own.pop("_stats", None)
+        own.pop("_counted", None)
         own.pop("_drops", None)
         if outer is None:
             context = RecordContext(seed=0, unit=self.name, stage=self, direct=True)
@@ -202,11 +213,14 @@ def _called_directly(transform: Callable[..., Any]) -> Callable[..., Any]:
         else:  # a stage that calls another one: still the same record
             context = RecordContext(seed=outer.seed, unit=f"{outer.unit}/{self.name}", epoch=outer.epoch, stage=self)
             context.record_id_of, context.index, context.item = outer.record_id_of, outer.index, outer.item
+        context.left = own
         previous = set_context(context)
         try:
             return transform(self, *args, **kwargs)
         finally:
             set_context(previous)
+            if context.counted is not None:
+                own["_counted"] = list(context.counted.values())
 
     call.bare = transform  # type: ignore[attr-defined]
     return call

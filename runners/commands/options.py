@@ -16,11 +16,12 @@ from typing import Annotated
 import typer
 
 from beam_pipes.building.declaration import Declaration
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, Split
 from beam_pipes.errors import CacheNotFoundError, DeclarationError, LoaderError
 from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
+from beam_pipes.loader.row_source import RowSource
 from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks, task_declaration
 from beam_pipes.runners.commands.stats import console
 from beam_pipes.runners.dataflow import DataflowOptions
@@ -199,10 +200,11 @@ def make_loader(
         return loader_from_state(saved, paths, batch_size=batch_size, host_count=host_count, last=last, plans=plans)
     if plans and len(plans) != len(paths):
         raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
-    sources = []
+    sources: list[RowSource] = []
     for index, path in enumerate(paths):
         found = _split_of(Cache.open(path), split)
         sources.append(PackingPlan.load(plans[index], found) if plans else found)
+    source: RowSource
     if len(sources) == 1 and not rate:
         source = sources[0]
     else:
@@ -223,7 +225,7 @@ def make_loader(
     )
 
 
-def _split_of(cache: Cache, split: str | None) -> object:
+def _split_of(cache: Cache, split: str | None) -> Split:
     if split is not None:
         return cache[split]
     if len(cache.splits) != 1:

@@ -563,7 +563,7 @@ def test_what_cannot_be_copied_says_what_can_be(fixed):
 
 
 def test_wrong_use_is_named(fixed, texts_path, texts):
-    with pytest.raises(CacheNotFoundError, match="the cache has the splits train, validation: choose one"):
+    with pytest.raises(CacheNotFoundError, match="this is a cache with 'train', 'validation'. Write .*/train' or "):
         DataLoader.from_cache(texts_path, batch_size=2)
     with pytest.raises(LoaderError, match="split='train' chooses a split of a cache, and this is a Split"):
         DataLoader.from_cache(fixed, "train", batch_size=2)

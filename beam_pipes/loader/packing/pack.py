@@ -5,6 +5,7 @@ From the lengths of a split's records to a packing plan.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.packing.fits import best_fit, first_fit, next_fit, stable_order, vector_fit
 from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan
+from beam_pipes.loader.row_source import SplitLike, opened
 from beam_pipes.loader.state import Identity
 
 
@@ -56,14 +58,14 @@ OVERLONG = ("truncate", "split", "drop", "error")
 
 
 def pack(
-    split: Any,
+    split: SplitLike | str | os.PathLike[str],
     *,
     sequence_length: int | Mapping[str, int],
     feature: str | None = None,
     algorithm: str = "best_fit",
     overlong: str = "truncate",
 ) -> PackingPlan:
-    """Plans rows of `sequence_length` tokens out of whole records of `split`. Reads lengths only, no data.
+    """Plans rows of `sequence_length` tokens out of whole records of `split` (or its path). Reads lengths, no data.
 
     Lengths 6, 4, 3, 3, 2, 2 and `sequence_length=10` → two rows: records (0, 1) and records (2, 3, 4, 5), no padding.
 
@@ -79,7 +81,8 @@ def pack(
     Records without any token are left out and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
     """
-    limits = _limits(split, sequence_length, feature)
+    records_of: Any = opened(split)
+    limits = _limits(records_of, sequence_length, feature)
     if algorithm not in ALGORITHMS:
         raise LoaderError(f"unknown packing algorithm {algorithm!r}; choose one of: {', '.join(sorted(ALGORITHMS))}")
     if overlong not in OVERLONG:
@@ -90,7 +93,7 @@ def pack(
             f"overlong='split', got algorithm={algorithm!r}, overlong={overlong!r}"
         )
     capacities = np.array(list(limits.values()), np.int64)
-    whole = np.stack([np.asarray(split.lengths(name), np.int64) for name in limits], axis=1)
+    whole = np.stack([np.asarray(records_of.lengths(name), np.int64) for name in limits], axis=1)
     too_long = (whole > capacities).any(axis=1)
     if overlong == "error" and too_long.any():
         record = int(np.flatnonzero(too_long)[0])
@@ -128,7 +131,7 @@ def pack(
             dropped_tokens=left_out,
         )
     return PackingPlan(
-        source=Identity.of_split(split),
+        source=Identity.of_split(records_of),
         algorithm=algorithm,
         overlong=overlong,
         totals=totals,
@@ -139,7 +142,7 @@ def pack(
         records=_narrow(records[order]),
         starts=_narrow(starts[order]),
         lengths=_narrow(lengths[order]),
-        split=split,
+        split=records_of,
     )
 
 

@@ -1,0 +1,224 @@
+"""`declare` and `build`: from a source and a list of stages to a cache, in one call.
+
+    build("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1}, to="cache")
+
+`declare` takes the same and gives the `Declaration`, for the command line (`beam-pipes build poem:declaration`), for
+other runners and for tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from beam_pipes.analysis.analyzer import Analyzer
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
+from beam_pipes.building.expectation import Expectation
+from beam_pipes.engine.execute import OnError
+from beam_pipes.engine.graph import Stage, brief
+from beam_pipes.errors import DeclarationError
+from beam_pipes.sources.source import Source
+from beam_pipes.sources.split_sources import SplitSources
+from beam_pipes.typed.stage_list import StageFunction, StageList
+
+if TYPE_CHECKING:
+    from beam_pipes.building.forecast import SavedPlan
+    from beam_pipes.runners.build import BuildResult
+    from beam_pipes.runners.options import BeamOptions, LocalOptions
+    from beam_pipes.runners.progress import Progress
+
+# One stage or several, in order, or name → stage.
+Stages = Sequence[Stage | StageFunction] | Mapping[str, Stage | StageFunction] | Stage | StageFunction
+
+
+def declare(
+    name: str,
+    source: Source | Mapping[str, Source],
+    stages: Stages,
+    *,
+    splits: Mapping[str, float] | Stage | None = None,
+    features: Mapping[str, Any] | None = None,
+    analyzers: Sequence[Analyzer] = (),
+    split: str = "train",
+    seed: int = 0,
+    on_error: OnError = "fail",
+    max_bad: int | float | None = None,
+    record_timeout_secs: float | None = None,
+    record_memory_bytes: int | None = None,
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    fingerprints: Mapping[str, str] | None = None,
+    expectations: Sequence[Expectation] = (),
+) -> Declaration:
+    """The declaration of a cache: the records of `source` through `stages`, one after the other.
+
+        declaration = declare("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1})
+
+    Put it into a module, and the command line builds it: `beam-pipes build poem:declaration --to cache`.
+
+    Args:
+        name: what the files of the cache are called.
+        source: where records come from; or split → source, where each split has an input of its own:
+            `{"train": TextLines("train.txt"), "eval": TextLines("eval.txt")}`.
+        stages: functions, with or without `@stage`, and other pipelines; each runs on what the one before gives. A dict
+            of name → stage names them anew. The last one gives what is stored: a `dict`, a dataclass or NamedTuple (by
+            its fields), a protocol buffer or `bytes`.
+        splits: name → share of the records. Which split a record goes to is drawn by its seed and its place in the
+            source, as `RandomPartition` does. Or a stage with one output for each split, such as
+            `RandomPartition(dict, ["train", "eval"], [0.9, 0.1], key=speaker)`. If left out there is one, `split`.
+
+    All other arguments are those of `Declaration`.
+
+    Raises `DeclarationError` where an argument is malformed, and `TypeMismatchException` where a stage does not take
+    what the one before gives: both when it is declared, before anything is read.
+    """
+    if not isinstance(name, str):
+        raise DeclarationError(
+            f'a declaration begins with its name, got {brief(name)}. Write declare("poem", source, [tokenize]).'
+        )
+    if isinstance(source, Mapping):
+        if splits is not None:
+            raise DeclarationError(
+                f"declaration {name!r}: there is a source for each of {', '.join(map(repr, source))}, so splits are "
+                "given twice. Leave splits out, or give one source."
+            )
+        source = SplitSources(source)
+    by_source = tuple(source.sources) if isinstance(source, SplitSources) else ()
+    if not isinstance(source, Source):
+        raise DeclarationError(
+            f"declaration {name!r}: expected a source, or split → source, got {brief(source)}. Example: "
+            'TextLines("poem.txt"), from beam_pipes.sources.'
+        )
+    pipeline = StageList(stages, takes=source.output_type, by_source=by_source, splits=splits, split=split, name=name)
+    return Declaration(
+        name=name,
+        source=source,
+        pipeline=pipeline,
+        features=features,
+        analyzers=analyzers,
+        split=split,
+        seed=seed,
+        on_error=on_error,
+        max_bad=max_bad,
+        record_timeout_secs=record_timeout_secs,
+        record_memory_bytes=record_memory_bytes,
+        target_shard_bytes=target_shard_bytes,
+        fingerprints={} if fingerprints is None else fingerprints,
+        expectations=expectations,
+    )
+
+
+@overload
+def build(
+    declaration: Declaration | str,
+    /,
+    *,
+    to: str | os.PathLike[str],
+    options: LocalOptions | BeamOptions | None = None,
+    workers: int | None = None,
+    accept_code_change: bool = False,
+    overwrite: bool = False,
+    saved_plan: SavedPlan | None = None,
+    progress: Progress | None = None,
+) -> BuildResult: ...
+@overload
+def build(
+    name: str,
+    source: Source | Mapping[str, Source],
+    stages: Stages,
+    /,
+    *,
+    to: str | os.PathLike[str],
+    splits: Mapping[str, float] | Stage | None = None,
+    features: Mapping[str, Any] | None = None,
+    analyzers: Sequence[Analyzer] = (),
+    split: str = "train",
+    seed: int = 0,
+    on_error: OnError = "fail",
+    max_bad: int | float | None = None,
+    record_timeout_secs: float | None = None,
+    record_memory_bytes: int | None = None,
+    target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    fingerprints: Mapping[str, str] | None = None,
+    expectations: Sequence[Expectation] = (),
+    options: LocalOptions | BeamOptions | None = None,
+    workers: int | None = None,
+    accept_code_change: bool = False,
+    overwrite: bool = False,
+    saved_plan: SavedPlan | None = None,
+    progress: Progress | None = None,
+) -> BuildResult: ...
+def build(
+    declared: Declaration | str,
+    source: Source | Mapping[str, Source] | None = None,
+    stages: Stages | None = None,
+    /,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    options: LocalOptions | BeamOptions | None = None,
+    workers: int | None = None,
+    accept_code_change: bool = False,
+    overwrite: bool = False,
+    saved_plan: SavedPlan | None = None,
+    progress: Progress | None = None,
+    **declaring: Any,
+) -> BuildResult:
+    """Builds a cache in the directory `to`: of a source and stages, of a `Declaration`, or of `"module:name"`.
+
+        build("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1}, to="cache")
+        build(declaration, to="cache")
+        build("poem:declaration", to="gs://bucket/cache", options=DataflowOptions(...))
+
+    What is built already is not built again: call it as often as you like. A killed build goes on where it stopped.
+
+    Args:
+        to: the directory of the cache, or a `gs://` path; `Loader("cache/train", ...)` reads it.
+        splits, features, analyzers, split, seed, on_error, max_bad, record_timeout_secs, record_memory_bytes,
+            target_shard_bytes, fingerprints, expectations: what is built, see `declare`.
+        options: who runs it; all cores of this machine if left out.
+        workers: so many processes of this machine, for `options=LocalOptions(workers=...)`. 1 runs all in this process.
+        accept_code_change, overwrite, saved_plan, progress: see `beam_pipes.runners.build`.
+
+    Returns what was done: `result.account` says what became of every record.
+
+    Raises a `BeamPipesError` that says what to do; what was published before stays then.
+    """
+    from beam_pipes.runners.build import build as build_declaration
+    from beam_pipes.runners.options import LocalOptions
+
+    if workers is not None:
+        if options is not None:
+            raise DeclarationError(
+                f"build: workers={workers} is short for options=LocalOptions(workers={workers}), and options are given "
+                "too. Leave one of them out."
+            )
+        options = LocalOptions(workers=workers)
+    if to is None:
+        raise DeclarationError('build: expected the directory of the cache as to=…. Example: build(…, to="cache").')
+    if isinstance(declared, str) and (source is not None or ":" not in declared):
+        if source is None or stages is None:
+            raise DeclarationError(
+                f"build({declared!r}, …): expected a source and stages behind the name. Example: "
+                f'build({declared!r}, TextLines("poem.txt"), [tokenize], to="cache"). A declaration in a module is '
+                'named "module:name".'
+            )
+        declared = declare(declared, source, stages, **declaring)
+    elif source is not None or stages is not None or declaring:
+        what = "a source or stages" if source is not None or stages is not None else ", ".join(sorted(declaring))
+        raise DeclarationError(
+            f"build: a declaration says itself what is built, got {what} beside it. Write build(declaration, "
+            'to="cache"), and dataclasses.replace(declaration, seed=1) for another one.'
+        )
+    elif not isinstance(declared, Declaration | str):
+        raise DeclarationError(
+            f"build: expected a name with a source and stages, a Declaration, or 'module:name', got {brief(declared)}."
+        )
+    return build_declaration(
+        declared,
+        to,
+        options=options,
+        accept_code_change=accept_code_change,
+        overwrite=overwrite,
+        saved_plan=saved_plan,
+        progress=progress,
+    )

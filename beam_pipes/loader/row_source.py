@@ -1,0 +1,49 @@
+"""What a loader reads: a path, a split, a packing plan, records padded one by one, or a mixture of these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from beam_pipes.cache.reader import Cache, open_split
+from beam_pipes.errors import LoaderError
+
+if TYPE_CHECKING:
+    from beam_pipes.loader.mixture import Mixture
+    from beam_pipes.loader.packed_rows import PaddedSplit
+    from beam_pipes.loader.packing.plan import PackingPlan
+
+
+class SplitLike(Protocol):
+    """A split of a cache, or what is read like one (a split behind the steps of a task, several side by side).
+
+    `manifest_id` and `name` say which data it is, so that a state of other data is refused; `spec` has its features.
+    """
+
+    name: str
+
+    @property
+    def manifest_id(self) -> str: ...
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+    def __len__(self) -> int: ...
+
+
+RowSource: TypeAlias = "str | os.PathLike[str] | SplitLike | PackingPlan | PaddedSplit | Mixture"
+
+
+def opened(source: Any) -> Any:
+    """What a path names, opened; everything else as it is.
+
+    `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` where
+    there is no such split; it lists those that there are.
+    """
+    if isinstance(source, str | os.PathLike):
+        return open_split(source)
+    if isinstance(source, Cache):
+        raise LoaderError(
+            f"a loader reads one split, got the cache {source.path!r}. Choose one: "
+            f"{', '.join(f'cache[{split!r}]' for split in source.splits)}."
+        )
+    return source

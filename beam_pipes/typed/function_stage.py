@@ -1,0 +1,513 @@
+"""`stage`: a function as a stage of a pipeline.
+
+The first parameter of the function is the record, its annotations are the types, its other parameters are options or
+what the engine knows about the record (`rng`, `record_id`). What it returns is one output; nothing for `None` and
+`drop("reason")`; any number where it yields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
+
+from beam_pipes.engine.account import NO_OUTPUT
+from beam_pipes.engine.graph import Signature, brief
+from beam_pipes.engine.records import RecordContext, current_context
+from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
+from beam_pipes.typed.annotated import (
+    Classes,
+    Given,
+    describe_classes,
+    fields_of,
+    given_classes,
+    has_fields,
+    parameters_of,
+    single_class,
+    taken_classes,
+)
+from beam_pipes.typed.pipeline import Pipeline, generator_of
+from beam_pipes.typed.while_running import Drop
+
+if TYPE_CHECKING:
+    from beam_pipes.engine.execute import OnError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Parameters that the engine fills in, by name. Of a batch there is no single record that they could be about.
+_FILLED_IN: Mapping[str, Callable[[RecordContext], Any]] = {
+    "rng": lambda context: generator_of(context.key()),
+    "record_id": lambda context: context.record_id,
+}
+
+# What `stage(...)` takes itself; every other keyword is an option of the function.
+_OWN_OPTIONS = ("name", "version", "on_error", "record_timeout_secs", "record_memory_bytes")
+
+
+class FunctionStage(Pipeline, Generic[P, R]):
+    """A function as a stage: `@stage` in front of it makes one. Calling it calls the function.
+
+        @stage
+        def tokenize(line: str, *, min_length: int = 1) -> dict[str, object]: ...
+
+        tokenize("to be")              → what the function returns, for tests
+        tokenize.bind(min_length=3)    → a stage of the same name with this option
+        tokenize.transform("to be")    → a list of outputs, as every stage gives
+        tokenize.get_stats()           → what that call has counted
+
+    It is never changed: `bind` makes another one. Pickled by the name of its module where it can be imported there.
+    """
+
+    name: str
+    #: It holds nothing of a call, so that threads may share one object.
+    is_shared = True
+    #: Whether the function takes a list of records.
+    batched = False
+
+    def __init__(self, function: Callable[P, R], *, name: str | None = None) -> None:
+        if isinstance(function, functools.partial):
+            raise TypeError("a partial is bound by as_stage")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidTypeSignatureException(
+                f"stage {function.__name__}: expected a function, got an async function. Write `def`: builds run in "
+                "processes, side by side.",
+                stage=function.__name__,
+            )
+        own_name = getattr(function, "__name__", type(function).__name__)
+        functools.update_wrapper(self, function)
+        self.__name__ = own_name
+        self.__qualname__ = getattr(function, "__qualname__", own_name)
+        self.__module__ = getattr(function, "__module__", None) or "builtins"
+        self.function = function
+        self.options: Mapping[str, Any] = {}
+        self.name = own_name if name is None else name
+        self.types: tuple[type, type] | None = None  # where the place in a pipeline says more than annotations
+        self.gives_fields = False  # whether outputs become dicts of their fields
+        parameters = parameters_of(function, self.name)
+        self._parameters = parameters
+        self._filled = tuple(name for name in [*parameters][1:] if name in _FILLED_IN)
+        self._check_parameters()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **{**self.options, **kwargs})
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"stage({self.__module__}.{self.__qualname__}{options})"
+
+    # Options.
+
+    def bind(self, **options: Any) -> FunctionStage[..., R]:
+        """The same stage with options: `tokenize.bind(min_length=3)`.
+
+        Raises `DeclarationError` for an option that the function does not have; it lists those that there are.
+        """
+        known = self._option_names()
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in self._parameters.values())
+        for option in options:
+            if option in self._filled:
+                raise DeclarationError(
+                    f"stage {self.name!r}: {option!r} is given by the engine, for each record; it cannot be "
+                    "bound. Call "
+                    "the parameter something else if it is an option.",
+                    stage=self.name,
+                )
+            if option not in known and not takes_any:
+                near = difflib.get_close_matches(option, known, n=1)
+                advice = f"Did you mean {near[0]!r}? " if near else ""
+                has = f"its options are {', '.join(known)}" if known else "it has none"
+                raise DeclarationError(
+                    f"stage {self.name!r} has no option {option!r}: {has}. {advice}Write stage({self.__name__}"
+                    f"{''.join(f', {name}=…' for name in near or known[:1])}), or give the function a parameter "
+                    f"{option!r}.",
+                    stage=self.name,
+                )
+        return self.changed(options={**self.options, **options})
+
+    def changed(self, **attributes: Any) -> FunctionStage[..., R]:
+        """A copy with other attributes, such as `name` or `on_error`."""
+        made = cast("FunctionStage[..., R]", object.__new__(type(self)))  # not `copy`: what has a name is not copied
+        vars(made).update({**self.__getstate__(), **attributes})
+        return made
+
+    def missing_options(self) -> list[str]:
+        """The parameters without a default to which nothing is bound."""
+        return [name for name in self._option_names() if name not in self.options and self._is_required(name)]
+
+    def require_options(self) -> None:
+        """Raises `DeclarationError` where an option without a default is not bound."""
+        missing = self.missing_options()
+        if missing:
+            raise DeclarationError(
+                f"stage {self.name!r} needs {', '.join(map(repr, missing))}: write "
+                f"stage({self.__name__}, {', '.join(f'{name}=…' for name in missing)}), or give "
+                f"{'it' if len(missing) == 1 else 'them'} a default.",
+                stage=self.name,
+            )
+
+    def _option_names(self) -> list[str]:
+        names = [*self._parameters][1:]
+        variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        return [n for n in names if n not in self._filled and self._parameters[n].kind not in variable]
+
+    def _is_required(self, name: str) -> bool:
+        return self._parameters[name].default is inspect.Parameter.empty
+
+    def _check_parameters(self) -> None:
+        for name in self._option_names():
+            if self._parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY and self._is_required(name):
+                raise InvalidTypeSignatureException(
+                    f"stage {self.name!r}: the parameter {name!r} can only be given by position, and a stage is called "
+                    "with the record alone. Write it behind a `*`, as an option.",
+                    stage=self.name,
+                )
+
+    # Types.
+
+    @property
+    def takes(self) -> Classes | None:
+        """The classes of record that the function takes; None where it does not say."""
+        return taken_classes(self.function, self.name, batched=self.batched)
+
+    @functools.cached_property
+    def gives(self) -> Given:
+        """What the function says it returns."""
+        return given_classes(self.function, self.name, batched=self.batched)
+
+    @property
+    def input_type(self) -> Signature:  # type: ignore[override]
+        if self.types is not None:
+            return self.types[0]
+        taken = self.takes
+        if taken is None:
+            raise self.missing_annotation("takes")
+        return single_class(taken)
+
+    @property
+    def output_type(self) -> Signature:  # type: ignore[override]
+        if self.types is not None:
+            return self.types[1]
+        given = self.gives.classes
+        if given is None:
+            raise self.missing_annotation("returns")
+        return single_class(given)
+
+    def missing_annotation(self, what: str) -> InvalidTypeSignatureException:
+        """The error that says which line to write."""
+        first = next(iter(self._parameters.values()))
+        record, result = f"{first.name}: str", "dict[str, object]"
+        if self.batched:
+            record, result = f"{first.name}: list[str]", "list[dict[str, object]]"
+        return InvalidTypeSignatureException(
+            f"stage {self.name!r} does not say what it {what}, and nothing beside it in the pipeline does. Write "
+            f"`def {self.__name__}({record}) -> {result}:`, with the types of its record and of its result.",
+            stage=self.name,
+        )
+
+    @property
+    def advice_on_output(self) -> str:
+        """What to do where an output is not of the type that was declared; for the engine's messages."""
+        expected = describe_classes(self.gives.classes)
+        return f"Return {expected} from {self.__name__}(), or change its annotation."
+
+    # Running.
+
+    def transform(self, input_object: Any) -> list[Any]:
+        """The outputs for one record, as a list."""
+        if self._filled:
+            context = current_context()
+            assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+            given = {name: _FILLED_IN[name](context) for name in self._filled}
+            produced: Any = self.function(input_object, **self.options, **given)
+        elif self.options:
+            produced = self.function(input_object, **self.options)
+        else:
+            produced = self.function(input_object)  # type: ignore[call-arg]
+        if type(produced) is dict and not self.gives_fields and not self.gives.several:
+            return [produced]  # what nearly every record gives
+        return self._outputs(produced)
+
+    def _outputs(self, produced: Any, context: RecordContext | None = None) -> list[Any]:
+        """What one call gave, as a list; reasons of drops are left for the engine, in `context`."""
+        if produced is None:
+            return []
+        if type(produced) is Drop:
+            _leave(produced, context)
+            return []
+        if not self.gives.several:
+            return [self._fields(produced)] if self.gives_fields else [produced]
+        outputs = []
+        for one in self._each(produced):
+            if type(one) is Drop:
+                _leave(one, context)
+            elif one is not None:
+                outputs.append(self._fields(one) if self.gives_fields else one)
+        return outputs
+
+    def _each(self, produced: Any) -> Iterable[Any]:
+        if isinstance(produced, types.GeneratorType):
+            return _with_returned(produced)
+        if isinstance(produced, str | bytes | Mapping) or not isinstance(produced, Iterable):
+            raise InvalidTransformOutputException(
+                f"stage {self.name!r}: several outputs are annotated, one after the other, got {brief(produced)}. "
+                f"Yield them, return a list of them, or write -> {type(produced).__name__} for one output.",
+                stage=self.name,
+                found=type(produced),
+            )
+        return produced
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, self.gives.classes or ()):
+            raise InvalidTransformOutputException(
+                f"stage {self.name!r}: expected {describe_classes(self.gives.classes)}, got {brief(value)}. "
+                f"{self.advice_on_output}",
+                stage=self.name,
+                found=type(value),
+            )
+        return fields_of(value)
+
+    # Identity: fingerprints and pickles.
+
+    @property
+    def fingerprint_as(self) -> Callable[..., Any]:
+        """What stands for it where code refers to it: its function, and the options that are bound."""
+        return functools.partial(self.function, **self.options) if self.options else self.function
+
+    def fingerprint_config(self) -> dict[str, Any]:
+        """The options in force, the version, and in which form the function is called."""
+        config: dict[str, Any] = {}
+        for name in self._option_names():
+            if not self._is_required(name):
+                config[name] = self._parameters[name].default
+        config.update(self.options)
+        form = ["batched" if self.batched else "record", "several" if self.gives.several else "one"]
+        config["form"] = " ".join([*form, *(["fields"] if self.gives_fields else []), *self._filled])
+        if (version := getattr(self, "version", None)) is not None:
+            config["version"] = version
+        return config
+
+    def __reduce__(self) -> Any:
+        if _found(self.__module__, self.__qualname__) is self:
+            return self.__qualname__  # by reference: unpickling imports the module
+        state = {
+            name: value
+            for name, value in vars(self).items()
+            if name in ("name", "options", "types", "gives_fields", *_OWN_OPTIONS)
+        }
+        named = _found(self.__module__, getattr(self.function, "__qualname__", ""))
+        if isinstance(named, FunctionStage) and named.function is self.function:
+            return _changed, (named, state)
+        return _remade, (type(self), self.function, state)
+
+
+class BatchedFunctionStage(FunctionStage[P, R]):
+    """A function of a list of records: `@stage(batched=True)`. It returns a list with one result for each of them.
+
+    How many records come at once is up to the engine, and results must not depend on it. Where the function fails, it
+    is called again with each record alone, so that only the bad one pays.
+    """
+
+    batched = True
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self._filled:
+            raise InvalidTypeSignatureException(
+                f"stage {self.name!r}: a batched stage cannot have {', '.join(map(repr, self._filled))}, which belongs "
+                "to a single record. Leave batched=True out, or do this in a stage of its own.",
+                stage=self.name,
+            )
+
+    def transform(self, input_object: Any) -> list[Any]:
+        (produced,) = self._results([input_object])
+        return self._outputs(produced)
+
+    def transform_batch(self, inputs: list[Any]) -> list[list[Any]]:
+        """One list of outputs for each record."""
+        context = current_context()
+        outputs = []
+        left: dict[str, Any] = {} if context is None else context.left
+        scratch = RecordContext(seed=0, unit=self.name)
+        for produced in self._results(list(inputs)):
+            scratch.left = {}
+            one = self._outputs(produced, scratch)
+            reasons = scratch.left.get("_drops", [])
+            if not one:  # the engine takes reasons in the order of inputs that gave nothing
+                reasons = (reasons or [NO_OUTPUT])[-1:]
+            elif reasons:
+                left.setdefault("_partly", []).extend(reasons)
+                reasons = []
+            left.setdefault("_drops", []).extend(reasons)
+            outputs.append(one)
+        if partly := left.pop("_partly", None):
+            left.setdefault("_drops", []).extend(partly)
+        return outputs
+
+    def _results(self, inputs: list[Any]) -> list[Any]:
+        produced = self.function(inputs, **self.options)  # type: ignore[arg-type]
+        found = brief(produced)
+        if isinstance(produced, Iterable) and not isinstance(produced, str | bytes | Mapping):
+            results = list(produced)
+            if len(results) == len(inputs):
+                return results
+            found = f"{len(results)}"
+        self._wrong_batch(len(inputs), found)
+
+    def _wrong_batch(self, expected: int, found: str) -> NoReturn:
+        # A fault of the function, not of a record: records one by one would not mend it.
+        raise DeclarationError(
+            f"stage {self.name!r}: a batched stage returns a list with one result for each record, expected "
+            f'{expected}, got {found}. Return None or drop("reason") in the place of a record that gives nothing.',
+            stage=self.name,
+        )
+
+
+@overload
+def stage(function: FunctionStage[..., R], /, **options: Any) -> FunctionStage[..., R]: ...
+@overload
+def stage(function: Callable[P, R], /) -> FunctionStage[P, R]: ...
+@overload
+def stage(function: Callable[..., R], /, *, batched: bool = ..., **options: Any) -> FunctionStage[..., R]: ...
+@overload
+def stage(
+    *,
+    batched: bool = ...,
+    name: str | None = ...,
+    version: int | str | None = ...,
+    on_error: OnError | None = ...,
+    record_timeout_secs: float | None = ...,
+    record_memory_bytes: float | None = ...,
+) -> Callable[[Callable[P, R]], FunctionStage[P, R]]: ...
+def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None = None, **options: Any) -> Any:
+    """Makes a stage of a function, as a decorator or as a call; binds options to it.
+
+        @stage
+        def tokenize(line: str, *, min_length: int = 3) -> dict[str, object]:
+            if len(line) < min_length:
+                return drop("too_short")
+            count("letters", len(line))
+            return {"text": line, "length": len(line)}
+
+        build("poem", TextLines("poem.txt"), [stage(tokenize, min_length=5)], to="cache")
+
+    Args:
+        function: its first parameter is the record. `rng` (a `numpy.random.Generator`) and `record_id` (a `str`) are
+            given by the engine where parameters are called so; all other parameters are options.
+        batched: the function takes a list of records, and returns a list with one result for each.
+        name: what the stage is called in accounts and messages; the name of the function if left out.
+        version: raise it when the stage means something else although its code looks the same.
+        on_error: "fail", "drop" or "dead_letter" for this stage; the build's policy otherwise.
+        record_timeout_secs, record_memory_bytes: limits for one record; the build's otherwise.
+        **options: values of the function's other parameters. They are part of the stage's fingerprint; a file is passed
+            as `Asset("vocab.txt")`, so that its content counts.
+
+    Raises `DeclarationError` for an unknown option, and `InvalidTypeSignatureException` for a function that cannot be a
+    stage. Types are looked at when a pipeline is made of it.
+    """
+    if function is None:
+        return functools.partial(stage, batched=batched, **options)
+    made = as_stage(function, batched=batched)
+    own = {name: options.pop(name) for name in _OWN_OPTIONS if name in options}
+    if clashing := [name for name in own if name in made._option_names()]:
+        raise DeclarationError(
+            f"stage {made.name!r}: {clashing[0]!r} is what stage(...) takes itself, and the function has a "
+            "parameter of "
+            f"this name. Rename the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it.",
+            stage=made.name,
+        )
+    if options:
+        made = made.bind(**options)
+    own = {name: value for name, value in own.items() if value is not None}
+    return made.changed(**own) if own else made
+
+
+def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[..., Any]:
+    """A function, a `functools.partial` of one, or a stage of one, as a stage.
+
+    Raises `DeclarationError` for anything else.
+    """
+    if isinstance(function, functools.partial):
+        if function.args:
+            raise DeclarationError(
+                f"a partial of {function.func!r} binds {function.args!r} by position, where the record goes. Bind "
+                "options "
+                "by name: functools.partial(tokenize, min_length=3)."
+            )
+        return as_stage(function.func, batched=batched).bind(**function.keywords)
+    if isinstance(function, FunctionStage):
+        if batched is not None and batched != function.batched:
+            raise DeclarationError(
+                f"stage {function.name!r} is declared with batched={function.batched}, got batched={batched}. Say "
+                "it where "
+                "the function is decorated.",
+                stage=function.name,
+            )
+        return function
+    if isinstance(function, type) or isinstance(function, Pipeline) or not callable(function):
+        what = f"the class {function.__name__}" if isinstance(function, type) else brief(function)
+        advice = "Write def tokenize(line: str) -> dict: … and pass tokenize."
+        if isinstance(function, type) and issubclass(function, Pipeline):
+            advice = f"Write {function.__name__}(), with its options: a stage of this kind is an object."
+        elif isinstance(function, Pipeline):
+            advice = "It is a stage already: pass it as it is."
+        raise DeclarationError(f"a stage is made of a function, got {what}. {advice}")
+    if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType) and not isinstance(
+        function, types.MethodDescriptorType
+    ):
+        raise DeclarationError(
+            f"a stage is made of a function, got {brief(function)}. Write a function that calls it, so that its "
+            "code can "
+            "be told apart from its data."
+        )
+    return (BatchedFunctionStage if batched else FunctionStage)(function)
+
+
+def _leave(dropped: Drop, context: RecordContext | None) -> None:
+    context = current_context() if context is None else context
+    assert context is not None  # set by whoever calls `transform`, see `Pipeline`
+    context.left.setdefault("_drops", []).append(dropped.reason)
+
+
+def is_example_by_fields(classes: Classes | None) -> bool:
+    """Whether outputs of these classes are stored by their fields."""
+    return bool(classes) and all(has_fields(cls) for cls in classes or ())
+
+
+def _with_returned(generator: types.GeneratorType[Any, Any, Any]) -> list[Any]:
+    """What a generator yields, and what it returns: `return drop("reason")`."""
+    outputs = []
+    while True:
+        try:
+            outputs.append(next(generator))
+        except StopIteration as stop:
+            return outputs if stop.value is None else [*outputs, stop.value]
+
+
+def _found(module: str, qualname: str) -> Any:
+    """What a module that can be imported calls so; None where its code travels by value.
+
+    That is `__main__`, which other processes do not have, and modules that cloudpickle was told of.
+    """
+    cloudpickle = sys.modules.get("cloudpickle")
+    registered = {"__main__", *(cloudpickle.list_registry_pickle_by_value() if cloudpickle is not None else ())}
+    packages = itertools.accumulate(module.split("."), "{}.{}".format)
+    found: Any = None if registered.intersection(packages) else sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _changed(named: FunctionStage[..., Any], state: Mapping[str, Any]) -> FunctionStage[..., Any]:
+    return named.changed(**state)
+
+
+def _remade(
+    cls: type[FunctionStage[..., Any]], function: Callable[..., Any], state: Mapping[str, Any]
+) -> FunctionStage[..., Any]:
+    return cls(function).changed(**state)

@@ -1,0 +1,293 @@
+"""Stages one after the other, as a graph: what `declare` and `build` make of a list of stages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from beam_pipes.engine.graph import Graph, Ref, Unit, brief, describe, graph_of
+from beam_pipes.engine.records import current_context
+from beam_pipes.errors import DeclarationError, DuplicateNameException, TypeMismatchException
+from beam_pipes.typed.annotated import Classes, describe_classes, single_class
+from beam_pipes.typed.dag import DAGPipeline
+from beam_pipes.typed.function_stage import FunctionStage, as_stage, is_example_by_fields
+from beam_pipes.typed.pipeline import Pipeline, signature_of
+from beam_pipes.typed.random_partition import RandomPartition
+
+# What a pipeline may end in, as `Declaration.kind` has it.
+_STORED = (Mapping, bytes, Message)
+
+
+StageFunction = Callable[..., Any]
+
+
+class _Flow(NamedTuple):
+    """What comes out of the stages so far: where, of which classes (None: nobody said), and who gives it."""
+
+    ref: Ref
+    classes: Classes | None
+    giver: str
+
+
+class BySource(Pipeline):
+    """Sends each record to the split whose source it comes from; see `SplitSources`."""
+
+    def __init__(self, type_: type, splits: Sequence[str]) -> None:
+        super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="BySource")
+        self.splits = list(splits)
+
+    def transform(self, input_object: Any) -> dict[str, list[Any]]:
+        context = current_context()
+        split = "" if context is None else context.record_id.partition("/")[0]
+        if split not in self.splits:
+            raise DeclarationError(
+                f"{self.name}: expected a record of one of the sources {self.splits}, got one called "
+                f"{None if context is None else context.record_id!r}. Run it in a build, on the source it is "
+                "declared with.",
+                stage=self.name,
+            )
+        outputs: dict[str, list[Any]] = {name: [] for name in self.splits}
+        outputs[split].append(input_object)
+        return outputs
+
+
+class StageList(DAGPipeline):
+    """Stages one after the other: each runs on what the one before gives.
+
+        StageList([strip, tokenize], takes=str).transform("  to be ")
+            → {"train": [{"text": "to be"}]}
+
+    Args:
+        stages: functions, stages of functions and other pipelines, in order; or name → stage, which names them anew.
+            Where a function has no annotation, the stage before or behind it says the type.
+        takes: the class of the records.
+        by_source: the splits, where each has a source of its own.
+        splits: name → share of the records, drawn as `RandomPartition` does; or a stage with one output for each split,
+            such as `RandomPartition(..., key=...)`. None: one split, or the outputs of the last stage.
+        split: the name of the only split.
+        name: who is named in messages.
+
+    Raises `TypeMismatchException` where a stage does not take what the one before gives, `DuplicateNameException` for
+    two stages of one name, and `DeclarationError` for what is no stage or cannot stand at its place.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Any] | Mapping[str, Any] | Any,
+        *,
+        takes: type,
+        by_source: Sequence[str] = (),
+        splits: Mapping[str, float] | Any = None,
+        split: str = "train",
+        name: str = "stages",
+    ) -> None:
+        self._where = f"declaration {name!r}"
+        listed = self._stages_of(stages)
+        flow = _Flow(Ref("", None), (takes,), "the source")
+        units: list[Unit] = []
+        for position, each in enumerate(listed):
+            following = listed[position + 1] if position + 1 < len(listed) else None
+            ready = self._typed(each, flow, following)
+            units.append(Unit(name=ready.name, stage=ready, inputs=flow.ref))
+            flow = self._flow_behind(ready, is_last=following is None and splits is None and not by_source)
+        outputs, output_type = self._end(units, flow, splits, split, by_source)
+        self.graph = Graph(name=name, input_type=takes, units=tuple(units), outputs=outputs, output_type=output_type)
+        Pipeline.__init__(self, takes, dict(output_type), name)
+
+    # What is listed.
+
+    def _stages_of(self, stages: Any) -> list[Pipeline]:
+        if isinstance(stages, Mapping):
+            return self._distinct([self._renamed(self._stage_of(each), name) for name, each in stages.items()])
+        if isinstance(stages, str | bytes) or not isinstance(stages, Sequence):
+            if not (isinstance(stages, Pipeline) or callable(stages)):
+                raise DeclarationError(
+                    f"{self._where}: stages should be a list of functions and stages, or name → stage, got "
+                    f"{brief(stages)}. Example: [tokenize], with @stage in front of def tokenize."
+                )
+            stages = [stages]
+        return self._distinct([self._stage_of(each) for each in stages])
+
+    def _stage_of(self, each: Any) -> Pipeline:
+        if isinstance(each, FunctionStage) or not isinstance(each, Pipeline):
+            try:
+                made = as_stage(each)
+                made.require_options()
+            except DeclarationError as error:
+                raise DeclarationError(f"{self._where}: {error}") from error
+            return made
+        return each
+
+    def _renamed(self, each: Pipeline, name: Any) -> Pipeline:
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(
+                f"{self._where}: stages are named by text, got {name!r}. Write {{'tokenize': tokenize}}."
+            )
+        if each.name == name:
+            return each
+        if isinstance(each, FunctionStage):
+            return each.changed(name=name)
+        renamed = copy.copy(each)
+        object.__setattr__(renamed, "name", name)
+        return renamed
+
+    def _distinct(self, listed: list[Pipeline]) -> list[Pipeline]:
+        names = [each.name for each in listed]
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                advice = f"{{'{name}': …, '{name}_2': …}}"
+                if isinstance(listed[position], FunctionStage):
+                    advice = f"stage(…, name='{name}_2'), or {advice}"
+                raise DuplicateNameException(
+                    f"{self._where}: two stages are called {name!r}, and names tell their counts apart. Write "
+                    f"{advice}.",
+                    stage=name,
+                )
+        return listed
+
+    # Types.
+
+    def _typed(self, each: Pipeline, flow: _Flow, following: Pipeline | None) -> Pipeline:
+        """The stage with both types known, checked against what comes in."""
+        if not isinstance(each, FunctionStage):
+            takes = signature_of(each, "input_type")
+            if isinstance(takes, Mapping):
+                raise DeclarationError(
+                    f"{self._where}: stage {each.name!r} takes several values by name, {describe(takes)}, and a "
+                    "list gives "
+                    "one. Connect it in a DAGPipeline.",
+                    stage=each.name,
+                )
+            self._check(each, (takes,), flow)
+            return each
+        taken, given = each.takes, each.gives.classes
+        if taken is not None:
+            self._check(each, taken, flow)
+        input_type = single_class(taken if taken is not None else flow.classes)
+        if following is not None:
+            # Where it does not say what it gives, it has to be what the next one takes; the engine checks each value.
+            behind = following.takes if isinstance(following, FunctionStage) else _only(following.input_type)
+            output_type = single_class(given if given is not None else behind)
+        elif given is None:
+            raise each.missing_annotation("returns")
+        elif is_example_by_fields(given):
+            return each.changed(types=(input_type, dict), gives_fields=True)
+        else:
+            output_type = single_class(given)
+        if (input_type, output_type) == (taken and single_class(taken), given and single_class(given)):
+            return each
+        return each.changed(types=(input_type, output_type))
+
+    def _check(self, each: Pipeline, taken: Classes, flow: _Flow) -> None:
+        for cls in flow.classes or ():
+            if cls is object and flow.giver != "the source":
+                continue  # annotated as anything: its function knows better
+            if not issubclass(cls, taken):
+                expected, found = describe_classes(taken), describe_classes(flow.classes)
+                if expected == found:  # classes of the same name
+                    expected, found = repr(taken), repr(flow.classes)
+                raise TypeMismatchException(
+                    f"{self._where}: stage {each.name!r} takes {expected}, but {flow.giver} gives {found}. "
+                    "Annotate what "
+                    "it really takes, or put a stage between that converts.",
+                    stage=each.name,
+                    expected=taken,
+                    found=flow.classes,
+                )
+
+    def _flow_behind(self, each: Pipeline, *, is_last: bool) -> _Flow:
+        giver = f"stage {each.name!r}"
+        if isinstance(each, FunctionStage):
+            given = (dict,) if each.gives_fields else each.gives.classes
+            return _Flow(Ref(each.name, None), given, giver)
+        gives = signature_of(each, "output_type")
+        if not isinstance(gives, Mapping):
+            return _Flow(Ref(each.name, None), (gives,), giver)
+        if len(gives) == 1:
+            ((key, cls),) = gives.items()
+            return _Flow(Ref(each.name, key), (cls,), giver)
+        if not is_last:
+            raise DeclarationError(
+                f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing "
+                "can come "
+                "behind it. Move it to the end of the list and leave splits out.",
+                stage=each.name,
+            )
+        return _Flow(Ref(each.name, None), None, giver)
+
+    # The end: splits.
+
+    def _end(
+        self, units: list[Unit], flow: _Flow, splits: Any, split: str, by_source: Sequence[str]
+    ) -> tuple[dict[str, Ref], dict[str, type]]:
+        last: Any = units[-1].stage if units else None
+        if splits is None and not by_source and last is not None and not isinstance(last, FunctionStage):
+            graph = graph_of(last, default_output=split)
+            outputs = {
+                key: Ref(last.name, key if isinstance(last.output_type, Mapping) else None) for key in graph.outputs
+            }
+            return outputs, dict(graph.output_type)
+        stored = self._stored(flow)
+        if splits is None and not by_source:
+            return {split: flow.ref}, {split: stored}
+        partition = BySource(stored, by_source) if by_source else self._partition(splits, stored)
+        if partition.name in (unit.name for unit in units):
+            raise DuplicateNameException(
+                f"{self._where}: a stage is called {partition.name!r}, as the one that makes the splits. Rename "
+                "the stage.",
+                stage=partition.name,
+            )
+        self._check(partition, (signature_of(partition, "input_type"),), _Flow(flow.ref, (stored,), flow.giver))  # type: ignore[arg-type]
+        units.append(Unit(name=partition.name, stage=partition, inputs=flow.ref))
+        gives = signature_of(partition, "output_type")
+        assert isinstance(gives, Mapping)
+        return {key: Ref(partition.name, key) for key in gives}, dict(gives)
+
+    def _stored(self, flow: _Flow) -> type:
+        """The class of what is stored; raises where a cache cannot hold it."""
+        cls = single_class(flow.classes)
+        if not issubclass(cls, _STORED):
+            several = (
+                " For several of them write Iterator[dict[str, object]] and yield." if issubclass(cls, list) else ""
+            )
+            raise DeclarationError(
+                f"{self._where}: {flow.giver} gives {describe_classes(flow.classes)}, which a cache cannot hold. "
+                "End in a "
+                "function that returns an example: -> dict[str, object], a dataclass, a protocol buffer, or "
+                f"bytes.{several}",
+                stage=flow.ref.unit or None,
+                found=flow.classes,
+            )
+        return cls
+
+    def _partition(self, splits: Any, stored: type) -> Pipeline:
+        if isinstance(splits, Pipeline):
+            if not isinstance(splits.output_type, Mapping):
+                raise DeclarationError(
+                    f"{self._where}: splits should be name → share, or a stage with one output for each split; "
+                    "the output "
+                    f"of {splits.name!r} is {describe(splits.output_type)}.",
+                    stage=splits.name,
+                )
+            return splits
+        is_shares = isinstance(splits, Mapping) and all(
+            isinstance(share, int | float) and not isinstance(share, bool) for share in splits.values()
+        )
+        if not is_shares or not splits:
+            raise DeclarationError(
+                f"{self._where}: splits should be name → share of the records, such as "
+                f'{{"train": 0.9, "eval": 0.1}}, got '
+                f"{brief(splits)}. Sources of their own go into the place of the source: "
+                '{"train": TextLines(…), "eval": TextLines(…)}.'
+            )
+        try:
+            return RandomPartition(stored, list(splits), list(splits.values()))
+        except DeclarationError as error:
+            raise DeclarationError(f"{self._where}: splits: {error}") from error
+
+
+def _only(signature: Any) -> Classes | None:
+    return None if isinstance(signature, Mapping) else (signature,)
