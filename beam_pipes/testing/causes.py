@@ -212,7 +212,7 @@ def _cached_functions(stage: Any, run: Callable[[], Any]) -> str | None:
         before = function.cache_info()
         run()
         if function.cache_info() != before:
-            return name
+            return str(name)
     return None
 
 

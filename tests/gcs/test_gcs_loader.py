@@ -113,3 +113,12 @@ def test_without_a_local_directory_nothing_stays_behind(caches, tmp_path):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
     assert found.stdout.strip() == "3" and list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_split_on_object_storage_is_named_by_its_path(caches):
+    found = list(Loader(f"{caches[1]}/train", batch_size=32, seed=1))
+    expected = list(Loader(f"{caches[0]}/train", batch_size=32, seed=1))
+
+    assert all(map(same, expected, found)) and len(expected) == len(found) > 0
+    with pytest.raises(CacheNotFoundError, match=f"the cache '{caches[1]}' has no split 'test'. Choose one of: 'gs://"):
+        Loader(f"{caches[1]}/test", batch_size=32)
