@@ -106,6 +106,7 @@ setup(
         "beam_pipes.runners": ["py.typed"],
     },
     install_requires=[
+        "cloudpickle>=3.0",
         "numpy>=1.26",
         "protobuf>=4.25",
         "google-crc32c>=1.5",

@@ -1,18 +1,68 @@
-"""Who runs the offline side: local, direct, Dataflow, job servers; options, progress, the command line."""
+"""Who runs the offline side: local, direct, Dataflow, job servers; options, progress, the command line.
+
+The names are loaded when they are first used, so that a command imports no more than it needs.
+"""
 
 from __future__ import annotations
 
-from beam_pipes.runners.build import BuildResult as BuildResult
-from beam_pipes.runners.build import build as build
-from beam_pipes.runners.cache_tasks import TaskCache as TaskCache
-from beam_pipes.runners.cache_tasks import cache_tasks as cache_tasks
-from beam_pipes.runners.cache_tasks import task_declaration as task_declaration
-from beam_pipes.runners.dataflow import DataflowOptions as DataflowOptions
-from beam_pipes.runners.flink import FlinkOptions as FlinkOptions
-from beam_pipes.runners.options import BeamOptions as BeamOptions
-from beam_pipes.runners.options import LocalOptions as LocalOptions
-from beam_pipes.runners.portable import PortableOptions as PortableOptions
-from beam_pipes.runners.progress import progress_for as progress_for
-from beam_pipes.runners.replay import ReplayResult as ReplayResult
-from beam_pipes.runners.replay import replay_dead as replay_dead
-from beam_pipes.runners.servers import PrismOptions as PrismOptions
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_pipes.runners.build import BuildResult as BuildResult
+    from beam_pipes.runners.build import build as build
+    from beam_pipes.runners.cache_tasks import TaskCache as TaskCache
+    from beam_pipes.runners.cache_tasks import cache_tasks as cache_tasks
+    from beam_pipes.runners.cache_tasks import task_declaration as task_declaration
+    from beam_pipes.runners.dataflow import DataflowOptions as DataflowOptions
+    from beam_pipes.runners.flink import FlinkOptions as FlinkOptions
+    from beam_pipes.runners.options import BeamOptions as BeamOptions
+    from beam_pipes.runners.options import LocalOptions as LocalOptions
+    from beam_pipes.runners.portable import PortableOptions as PortableOptions
+    from beam_pipes.runners.progress import progress_for as progress_for
+    from beam_pipes.runners.replay import ReplayResult as ReplayResult
+    from beam_pipes.runners.replay import replay_dead as replay_dead
+    from beam_pipes.runners.servers import PrismOptions as PrismOptions
+
+_FILE_OF_NAME = {
+    "BeamOptions": "options",
+    "BuildResult": "build",
+    "DataflowOptions": "dataflow",
+    "FlinkOptions": "flink",
+    "LocalOptions": "options",
+    "PortableOptions": "portable",
+    "PrismOptions": "servers",
+    "ReplayResult": "replay",
+    "TaskCache": "cache_tasks",
+    "build": "build",
+    "cache_tasks": "cache_tasks",
+    "progress_for": "progress",
+    "replay_dead": "replay",
+    "task_declaration": "cache_tasks",
+}
+
+__all__ = sorted(_FILE_OF_NAME)
+
+
+class _Runners(ModuleType):
+    """`build` and `cache_tasks` are the functions, also when the files of these names are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _FILE_OF_NAME or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    file = _FILE_OF_NAME.get(name)
+    if file is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"{__name__}.{file}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Runners

@@ -9,14 +9,13 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipes.building.analysis.analyse import Analysed
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
-from beam_pipes.building.forecast import SavedPlan
 from beam_pipes.building.leftovers import build_lock, mark_finished, remove_snapshot, remove_temporaries
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
@@ -26,11 +25,15 @@ from beam_pipes.cache import Cache
 from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import HeldLock, directory_path
 from beam_pipes.engine.account import Account
+from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.local import run_local
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import Draft
 from beam_pipes.runners.progress import Counts, Progress, Silent
+
+if TYPE_CHECKING:
+    from beam_pipes.building.forecast import SavedPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,7 @@ def build(
 
     Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
     """
+    about_to_build()
     started = time.monotonic()
     root = directory_path(to)  # before anything of the user's runs, which may change the working directory
     options = options if options is not None else LocalOptions()

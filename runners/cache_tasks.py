@@ -20,6 +20,7 @@ from beam_pipes.cache.spec import Encoding, ExampleSpec
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.execute import OnError
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, StaleCacheError, TaskError
+from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Progress
@@ -113,6 +114,7 @@ def cache_tasks(
         DeclarationError: no task matches, or workers could not find the tasks.
         BuildError: some tasks failed; the message says which and why, and `results` holds what became of all.
     """
+    about_to_build()
     import_modules(modules_to_import)
     options = options if options is not None else LocalOptions()
     if isinstance(options, LocalOptions) and options.num_workers > 1 and not modules_to_import:

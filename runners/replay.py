@@ -29,6 +29,7 @@ from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CodeChangedError, ReplayError
+from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.build import execute
 from beam_pipes.runners.options import LocalOptions
@@ -91,6 +92,7 @@ def replay_dead(
         ReplayError: something else has changed, the content of an asset or the result of an analyzer included: build
             instead.
     """
+    about_to_build()
     started = time.monotonic()
     # Before anything of the user's runs, which may change the working directory.
     path, target = directory_path(path), directory_path(path if to is None else to)

@@ -13,6 +13,22 @@ A runner only decides where shard jobs run.
 
 from __future__ import annotations
 
-from beam_pipes.building.declaration import Declaration as Declaration
-from beam_pipes.building.declaration import load_declaration as load_declaration
-from beam_pipes.building.expectation import expect as expect
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beam_pipes.building.declaration import Declaration as Declaration
+    from beam_pipes.building.declaration import load_declaration as load_declaration
+    from beam_pipes.building.expectation import expect as expect
+
+# Loaded when they are first used: what only looks at a cache needs none of them.
+_FILE_OF_NAME = {"Declaration": "declaration", "expect": "expectation", "load_declaration": "declaration"}
+
+__all__ = ["Declaration", "expect", "load_declaration"]
+
+
+def __getattr__(name: str) -> Any:
+    file = _FILE_OF_NAME.get(name)
+    if file is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"{__name__}.{file}"), name)

@@ -10,7 +10,6 @@ import functools
 import importlib.util
 import inspect
 import os
-import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -296,13 +295,7 @@ def _of_changed_code(declaration: Declaration, to: str) -> Iterator[BeamPipesErr
 
 
 def _of_portability(declaration: Declaration) -> Iterator[BeamPipesError]:
-    handle = DeclarationHandle(declaration)
     try:
-        pickle.dumps(handle)
+        DeclarationHandle(declaration).require_portable()
     except BeamPipesError as error:
         yield error
-    except Exception as error:
-        yield DeclarationError(
-            f"declaration {declaration.name!r} cannot be sent to workers: {type(error).__name__}: {error}. Give it "
-            "a name in a module (package.module:name), so that workers import it."
-        )

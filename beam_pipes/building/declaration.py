@@ -1,12 +1,13 @@
 """`Declaration`: what to build, as plain data with checks.
 
-References: `package.module:name`, how workers find a declaration. Nothing from `__main__` is ever pickled.
+References: `package.module:name`, how workers find a declaration. What has no reference travels by value.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import pickle
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from google.protobuf.message import Message
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results, check_analyzers
+from beam_pipes.building.by_value import by_value, can_be_imported
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -246,56 +248,73 @@ def as_declaration(found: Any, *, reference: str) -> Declaration:
 
 
 def reference_of(declaration: Declaration) -> str | None:
-    """The reference under which an imported module holds this very object, or None (as in a notebook)."""
+    """The reference under which a module that others can import holds this very object, or None (as in a notebook)."""
     for module_name, module in list(sys.modules.items()):
-        if module_name == "__main__" or module is None:
-            continue
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is declaration:
+            if value is declaration and can_be_imported(module_name):
                 return f"{module_name}:{name}"
     return None
 
 
 class DeclarationHandle:
-    """A declaration on its way to workers: by reference where it has one, else as the object itself.
+    """A declaration on its way to workers: by reference where it has one, else by value (see `by_value`).
 
-    The object travels only where everything it consists of can be imported there; what lives in `__main__` cannot. The
-    results of its analyzers travel with it, as places and digests, and are bound where it arrives.
+    The results of its analyzers travel with it, as places and digests, and are bound where it arrives.
     """
 
     def __init__(self, declaration: Declaration, reference: str | None = None) -> None:
         self.reference = reference if reference is not None else reference_of(declaration)
         self._declaration: Declaration | None = declaration
         self._results: Mapping[str, BoundResult] = {}
+        self._value: bytes | None = None
 
     def get(self) -> Declaration:
-        """The declaration, imported when it is first asked for."""
+        """The declaration, imported or unpickled when it is first asked for."""
         if self._declaration is None:
-            assert self.reference is not None
-            self._declaration = load_declaration(self.reference)
+            if self._value is not None:
+                self._declaration = pickle.loads(self._value)
+            else:
+                assert self.reference is not None
+                self._declaration = load_declaration(self.reference)
             bind_results(self._declaration, self._results)
         return self._declaration
 
     def require_portable(self) -> None:
         """Raises `DeclarationError` where another process could not get the declaration."""
-        if self.reference is not None:
+        if self.reference is not None or self._value is not None:
             return
         declaration = self.get()
-        stages = [unit.stage for unit in declaration.graph.units]
-        for part in (declaration.source, *stages, *declaration.analyzers):
-            if type(part).__module__ == "__main__":
-                raise DeclarationError(
-                    f"declaration {declaration.name!r}: {type(part).__name__} lives in __main__, which workers cannot "
-                    "import. Move the declaration into a module and build it as 'package.module:name', or use "
-                    "workers=1.",
-                    stage=type(part).__name__,
-                )
+        try:
+            self._value = by_value(declaration)
+        except BeamPipesError:
+            raise
+        except Exception as error:
+            raise DeclarationError(
+                f"declaration {declaration.name!r} cannot be sent to workers: {_culprit(declaration)}"
+                f"{type(error).__name__}: {error}. Make what cannot be pickled when it is first needed, inside of the "
+                "stage; or give the declaration a name in a module (package.module:name), so that workers import it; "
+                "or use workers=1."
+            ) from error
 
     def __getstate__(self) -> dict[str, Any]:
         self.require_portable()
         declaration = self._declaration
         return {
             "reference": self.reference,
-            "_declaration": None if self.reference else declaration,
+            "_declaration": None,
+            "_value": self._value,
             "_results": self._results if declaration is None else bound_results(declaration),
         }
+
+
+def _culprit(declaration: Declaration) -> str:
+    """The stage, source or analyzer that cannot be pickled: `stage 'Flat': `."""
+    parts: list[tuple[str, Any]] = [(f"stage {unit.name!r}", unit.stage) for unit in declaration.graph.units]
+    parts += [(f"the source {type(declaration.source).__name__}", declaration.source)]
+    parts += [(f"analyzer {analyzer.name!r}", analyzer) for analyzer in declaration.analyzers]
+    for told, part in parts:
+        try:
+            by_value(part)
+        except Exception:
+            return f"{told}: "
+    return ""

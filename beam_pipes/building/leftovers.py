@@ -22,23 +22,25 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_pipes.building.analysis.plan import (
+from beam_pipes.building.analysis.stored import (
     ACCUMULATORS,
     DIRECTORY,
+    RECORD,
     RESULTS,
-    AnalysisPlan,
     accumulator_place,
+    discard,
     result_place,
 )
-from beam_pipes.building.analysis.plan import DIRECTORY as ANALYSIS
-from beam_pipes.building.analysis.stored import RECORD, discard
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import HeldLock, Storage, directory_path, storage_for
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
+
+if TYPE_CHECKING:
+    from beam_pipes.building.analysis.plan import AnalysisPlan
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -203,7 +205,7 @@ def remove_temporaries(root: str | os.PathLike[str]) -> None:
     storage, path = storage_for(root), directory_path(root)
     storage.sweep(path, depth=1)
     storage.sweep(f"{path}/{SNAPSHOTS}", depth=3)  # snapshots, their files, and those in their directories
-    storage.sweep(f"{path}/{ANALYSIS}", depth=_DEEPEST_CONTENT)
+    storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ installed packages and the framework count by name. For a stage of the framework
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import hashlib
 import importlib
@@ -177,6 +178,8 @@ class CodeClosure:
             if written in env and not isinstance(entity.thing, type):
                 return  # among the entity's cells already
             found = env.get(written, scope.get(written, _MISSING))
+            if getattr(found, "__wrapped__", _MISSING) is vars(builtins).get(written):
+                return  # a notebook has an `open` of its own, which does what Python's does
         constant = (referrer, f"{entity.stable}.{written}" if written in env else written)
         while isinstance(found, types.ModuleType):
             if not names or not in_scope(found.__name__, referrer):
@@ -267,6 +270,11 @@ def in_scope(module: str, referrer: str) -> bool:
 def _is_own(module: str, home: str) -> bool:
     top = module.partition(".")[0]
     return top == home.partition(".")[0] or top in FRAMEWORK or not _is_installed(module)
+
+
+def is_users(module: str) -> bool:
+    """Whether a module is a user's own: neither Python's, nor the framework's, nor of an installed distribution."""
+    return module.partition(".")[0] not in FRAMEWORK and not _is_installed(module)
 
 
 _installed: dict[str, bool] = {}

@@ -1,18 +1,26 @@
 """From a function or class to its syntax tree, by the file and line it was defined at.
 
-`import_user_module`: a module of the user, with an error that says where it fails.
+`import_user_module`: a module of the user, with an error that says where it fails. A module that builds while it is
+imported (a script without a guard) is imported as far as its first build: a command or a worker wants its declarations,
+and must not run the program once more.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import linecache
+import os
+import re
+import stat
 import sys
+import threading
 import traceback
 import types
 from collections import defaultdict
+from collections.abc import Iterator
 from types import CodeType, FunctionType
 
 from beam_pipes.errors import BeamPipesError, DeclarationError
@@ -57,6 +65,8 @@ _files: dict[str, tuple[list[str], SourceFile | None]] = {}
 def source_file(path: str, module_globals: dict[str, object] | None = None) -> SourceFile | None:
     """The parsed file, or None where there is no source (a prompt, a frozen module) or it does not parse."""
     lines = linecache.getlines(path, module_globals)
+    if not lines and path == _typed_program()[0] and _is_main(module_globals):
+        lines = _typed_program()[1]
     known = _files.get(path)
     if known is not None and known[0] is lines:
         return known[1]
@@ -68,6 +78,52 @@ def source_file(path: str, module_globals: dict[str, object] | None = None) -> S
             parsed = None
     _files[path] = (lines, parsed)
     return parsed
+
+
+def _is_main(module_globals: dict[str, object] | None) -> bool:
+    return module_globals is not None and module_globals is getattr(sys.modules.get("__main__"), "__dict__", None)
+
+
+@functools.cache
+def _typed_program() -> tuple[str, list[str]]:
+    """The file name that Python gives to a program without a file, and its lines.
+
+    That is the program of `python -c`, and of standard input where that is a file. What has come through a pipe cannot
+    be read again, and what is typed at a prompt is known from Python 3.13 on.
+    """
+    if sys.argv[:1] == ["-c"]:
+        return "<string>", _command_of(sys.orig_argv[1:]).splitlines(keepends=True)
+    if sys.argv[:1] in (["-"], [""]):
+        try:
+            if stat.S_ISREG(os.fstat(0).st_mode):
+                return "<stdin>", os.pread(0, os.fstat(0).st_size, 0).decode().splitlines(keepends=True)
+        except (OSError, UnicodeDecodeError):
+            pass
+    return "", []
+
+
+def _command_of(arguments: list[str]) -> str:
+    """The program among Python's own arguments: `["-W", "error", "-Bc", "x = 1"]` → `"x = 1"`."""
+    left = iter(arguments)
+    for argument in left:
+        if argument in ("-W", "-X", "--check-hash-based-pycs"):
+            next(left, "")
+        elif found := re.fullmatch("-[A-VY-Za-bd-z]*c(.*)", argument, re.DOTALL):
+            return found[1] or next(left, "")
+    return ""
+
+
+def _pieces(module_globals: dict[str, object]) -> Iterator[SourceFile]:
+    """What a program without a file consists of: the cells of a notebook, the last one first, or what was typed."""
+    if not _is_main(module_globals):
+        return
+    name = _typed_program()[0]
+    # Lines that no file has are kept without a time.
+    paths = [path for path, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None]
+    for path in [*reversed(paths), *([name] if name else [])]:
+        file = source_file(path, module_globals)
+        if file is not None:
+            yield file
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
@@ -88,9 +144,12 @@ def class_node(cls: type) -> ast.ClassDef | None:
     # At a prompt or in a notebook the module has no file, but methods know theirs; those that a dataclass made do not.
     written = [code.co_filename for code in codes if code.co_filename != "<string>"]
     path = getattr(module, "__file__", None) or (written[0] if written else None)
-    if path is None:
-        return None
-    file = source_file(path, getattr(module, "__dict__", None))
+    scope = getattr(module, "__dict__", {})
+    file = source_file(path, scope) if path is not None else None
+    if file is None or cls.__qualname__ not in file.classes:
+        file = next((piece for piece in _pieces(scope) if cls.__qualname__ in piece.classes), file)
+        if path is None:
+            path = _typed_program()[0]
     candidates = file.classes.get(cls.__qualname__, []) if file is not None else []
     lines = {code.co_firstlineno for code in codes if code.co_filename == path}
     if len(candidates) == 1:  # also where decorators have put functions of other places in
@@ -115,8 +174,10 @@ def functions_of(cls: type) -> list[FunctionType]:
 def assignments(module_globals: dict[str, object], name: str) -> list[ast.stmt]:
     """The top-level statements of a module that assign to `name`."""
     path = module_globals.get("__file__")
-    file = source_file(path, module_globals) if isinstance(path, str) else None
-    return file.assignments.get(name, []) if file is not None else []
+    if isinstance(path, str):
+        file = source_file(path, module_globals)
+        return file.assignments.get(name, []) if file is not None else []
+    return next((piece.assignments[name] for piece in _pieces(module_globals) if name in piece.assignments), [])
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -140,6 +201,59 @@ def _lambda_node(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | N
     return max(fitting, key=lambda node: (node.body.lineno, node.body.col_offset), default=None)
 
 
+# Modules that have built something while they were imported.
+builders: set[str] = set()
+
+_current = threading.local()  # `names`: the modules that are being imported for their declarations
+_is_worker = False
+
+
+class _StoppedAtBuildError(BaseException):
+    """Ends an import where the module begins to build; no handler of errors in that module should see it."""
+
+    def __init__(self, modules: list[types.ModuleType]) -> None:
+        super().__init__()
+        self.modules = modules
+
+
+def now_a_worker() -> None:
+    """From now on nothing is built in this process but what it is told to."""
+    global _is_worker
+    _is_worker = True
+
+
+def about_to_build() -> None:
+    """Called at the beginning of whatever builds. Notes the modules that are being imported meanwhile.
+
+    While `import_user_module` imports one, the import ends here. Raises `DeclarationError` in a worker.
+    """
+    modules = _being_imported()
+    builders.update(module.__name__ for module in modules)
+    if getattr(_current, "names", None):
+        raise _StoppedAtBuildError(modules)
+    if _is_worker:
+        name = modules[-1].__name__ if modules else "a stage"
+        raise DeclarationError(
+            f"{name} builds a cache while a worker process imports or runs it, and workers build nothing of their own. "
+            "Put what runs behind `if __name__ == '__main__':`."
+        )
+
+
+def _being_imported() -> list[types.ModuleType]:
+    """The modules whose top level is running, the innermost first; a program's `__main__` is none of them."""
+    found = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            name = frame.f_globals.get("__name__")
+            module = sys.modules.get(name) if isinstance(name, str) else None
+            imported = getattr(getattr(module, "__spec__", None), "_initializing", False)
+            if module is not None and imported and vars(module) is frame.f_globals:
+                found.append(module)
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
 def import_user_module(name: str, *, reference: str | None = None) -> types.ModuleType:
     """Imports a module by its absolute name. `reference`: what named it, for messages.
 
@@ -151,8 +265,12 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
         raise DeclarationError(
             f"expected the absolute name of a module, such as package.module, got {told}.", reference=reference
         )
+    names = _current.__dict__.setdefault("names", [])
+    names.append(name)
     try:
         return importlib.import_module(name)
+    except _StoppedAtBuildError as stopped:
+        return _as_far_as_its_build(name, told, stopped.modules, reference)
     except BeamPipesError:
         raise
     except ModuleNotFoundError as error:
@@ -171,6 +289,26 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
         ) from error
     except Exception as error:
         raise user_code_failed(f"{told} fails while it is imported", error, reference) from error
+    finally:
+        names.pop()
+
+
+def _as_far_as_its_build(
+    name: str, told: str, modules: list[types.ModuleType], reference: str | None
+) -> types.ModuleType:
+    """The module with all that stands above its first build, which is where its declarations are."""
+    if not modules or modules[0].__name__ != name:
+        inner = modules[0].__name__ if modules else "what it calls"
+        raise DeclarationError(
+            f"cannot import {told}: {inner} builds a cache when it is imported. Put what runs there behind "
+            "`if __name__ == '__main__':`.",
+            reference=reference,
+        )
+    sys.modules[name] = modules[0]  # the import has taken it out, and its classes have to be found under its name
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, modules[0])
+    return modules[0]
 
 
 def user_code_failed(told: str, error: Exception, reference: str | None) -> DeclarationError:

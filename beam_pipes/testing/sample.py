@@ -100,6 +100,9 @@ class SampledHandle(DeclarationHandle):
         """From now on the declaration has these results of its analyzers, which are about the sample."""
         self._results, self._sampled = results, None
 
+    def require_portable(self) -> None:
+        self._handle.require_portable()
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_sampled": None}
 

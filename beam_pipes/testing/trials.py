@@ -6,13 +6,12 @@ Whether other processes can have a declaration: importable by name, or picklable
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
 import time
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from beam_pipes.building.by_value import by_value
 from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.engine.graph import Ref, Unit
 from beam_pipes.testing.causes import Cause, calls_of
@@ -196,53 +195,25 @@ def portability(declaration: Declaration, handle: DeclarationHandle) -> Iterator
 
 
 def _of_part(name: str, part: Any) -> Finding | None:
-    cls = type(part)
-    if cls.__module__ == "__main__":
-        return Finding(
-            kind="not_importable",
-            stage=name,
-            message=f"its class {cls.__qualname__} lives in __main__, which no other process can import. {_ADVICE}",
-        )
-    if "<locals>" in cls.__qualname__:
-        where = cls.__qualname__.partition(".<locals>")[0]
-        return Finding(
-            kind="not_importable",
-            stage=name,
-            message=f"its class {cls.__name__} is defined inside of the function {where}, where no other process can "
-            f"import it. {_ADVICE}",
-        )
     try:
-        pickle.loads(pickle.dumps(part))
+        pickle.loads(by_value(part))
         return None
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
     for field, value in getattr(part, "__dict__", {}).items():
         try:
-            pickle.loads(pickle.dumps(value))
+            pickle.loads(by_value(value))
         except Exception as error:
-            return _of_field(name, field, value, f"{type(error).__name__}: {error}")
+            return Finding(
+                kind="not_picklable",
+                stage=name,
+                message=f"its field {field!r} is a {type(value).__name__}, which cannot be pickled. Make it when it is "
+                "first needed, and leave it out of __getstate__; or give the declaration a name in a module.",
+                found=f"{type(error).__name__}: {error}",
+            )
     return Finding(
         kind="not_picklable",
         stage=name,
         message=f"it cannot be pickled, so it cannot travel to another worker. {_ADVICE}",
-        found=words,
-    )
-
-
-def _of_field(name: str, field: str, value: Any, words: str) -> Finding:
-    if isinstance(value, types.FunctionType):
-        what = "a lambda" if value.__name__ == "<lambda>" else f"the local function {value.__name__}"
-        code = value.__code__
-        return Finding(
-            kind="not_importable",
-            stage=name,
-            message=f"its field {field!r} is {what}, which no other process can import. {_ADVICE}",
-            place=f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
-        )
-    return Finding(
-        kind="not_picklable",
-        stage=name,
-        message=f"its field {field!r} is a {type(value).__name__}, which cannot be pickled. Make it when it is first "
-        "needed, and leave it out of __getstate__; or give the declaration a name in a module.",
         found=words,
     )

@@ -1,38 +1,140 @@
-"""The commands, one a file."""
+"""The commands, whose chapters are imported when a command is named."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+import typer.main
+from typer.core import TyperCommand, TyperGroup
 
-from beam_pipes.building.workers.process import exit_as_error
-from beam_pipes.runners.commands.build import build_command, chaos_command
-from beam_pipes.runners.commands.care import (
-    doctor_command,
-    export_command,
-    export_dali_index_command,
-    gc_command,
-    report_command,
-    verify_command,
-)
-from beam_pipes.runners.commands.dead import dead_command, duplicates_command, replay_dead_command
-from beam_pipes.runners.commands.inspect import inspect_command
-from beam_pipes.runners.commands.loading import doctor_loader_command, when_command, who_command
-from beam_pipes.runners.commands.plan import plan_command
-from beam_pipes.runners.commands.records import takedown_command, trace_command, why_command
-from beam_pipes.runners.commands.stats import diff_command, stats_command, status_command
+# Command → the first paragraph of its help, so that the list of commands can be shown without importing any.
+SUMMARIES = {
+    "build": "Build a cache, or go on where an interrupted build stopped. Options after -- go to Beam.",
+    "plan": "Check a declaration, or tasks, and print what a build would do and cost; builds nothing.",
+    "chaos": "Try a declaration on a sample of its input in every way that must change nothing; exits "
+    "with 1 where one does.",
+    "doctor": "Check that workers get all that a declaration imports: in a virtual environment that "
+    "holds what they would.",
+    "doctor-loader": "Say in one line whether training from a cache would be input-bound, and which stage of "
+    "loading costs most.",
+    "inspect": "Show the examples of a cache, decoded; or those of a task, raw, behind each of its steps, "
+    "converted and decoded.",
+    "stats": "Show what happened to every record, and the statistics of all stages.",
+    "verify": "Check every byte of a cache against its checksums; exits with 1 and names every problem.",
+    "report": "Write one self-contained page about a cache: graph, counts, statistics, lengths, "
+    "examples, timing, changes.",
+    "diff": "Show what differs between two snapshots: declaration, schema, splits, counts of stages, "
+    "drift of the data.",
+    "export": "Write a cache in the format of another system.",
+    "status": "Say, from the files alone, what is published and what a build is doing or has left unfinished.",
+    "gc": "Remove old and unfinished snapshots, and what dead builds have left; never while a build is writing there.",
+    "dead": "List dead letters: how many by stage and error, and the first few with record, place and traceback.",
+    "replay-dead": "Run the dead letters of a cache again, and publish what a build of the repaired "
+    "declaration would give.",
+    "why": "Say what became of a source record: written where, dropped by which stage and why, or a dead letter.",
+    "duplicates": "Show which records were found to be duplicates, and of which records that stay.",
+    "trace": "Run one source record through a declaration and show what each stage takes, gives, drops, "
+    "counts and raises.",
+    "who": "List the source records of a training step, from the cache's index and the loader's state alone.",
+    "when": "List the training steps at which a source record is delivered: the inverse of `who`.",
+    "takedown": "Hide source records from every reader at once, without a build. Their bytes stay on disk: "
+    "see docs/takedown.md.",
+    "export-dali-index": "Write the index of every shard as DALI reads it, so that its reader opens the cache.",
+}
+
+
+# Command → the chapter that holds it, where that has another name.
+_CHAPTERS = {
+    "chaos": "build",
+    "dead": "dead",
+    "diff": "stats",
+    "doctor": "care",
+    "doctor-loader": "loading",
+    "duplicates": "dead",
+    "export": "care",
+    "export-dali-index": "care",
+    "gc": "care",
+    "replay-dead": "dead",
+    "report": "care",
+    "status": "stats",
+    "takedown": "records",
+    "trace": "records",
+    "verify": "care",
+    "when": "loading",
+    "who": "loading",
+    "why": "records",
+}
+
+
+class _Files(MutableMapping[str, Any]):
+    """Command → what typer makes of it, made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            if name not in SUMMARIES:
+                raise KeyError(name)
+            function = f"{name.replace('-', '_')}_command"
+            chapter = importlib.import_module(f"{__name__}.{_CHAPTERS.get(name, name)}")
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            alone.command(name)(getattr(chapter, function))
+            self._made[name] = typer.main.get_command(alone)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**SUMMARIES, **self._made})
+
+    def __len__(self) -> int:
+        return len({**SUMMARIES, **self._made})
 
 
 class _Commands(TyperGroup):
     """No command ends with another's exit code: what calls `sys.exit` in a command is the user's code."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: MutableMapping[str, Any] = _Files()
+        self._is_listing = False
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except SystemExit as error:
+            from beam_pipes.building.workers.process import exit_as_error
+
             raise exit_as_error(error) from error
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if self._is_listing:
+            return TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
+        return self.commands.get(cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    @contextlib.contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
 
 
 app = typer.Typer(
@@ -44,25 +146,8 @@ app = typer.Typer(
     help="Declare once, cache with Apache Beam, train from ordinary TFRecords.\n\n"
     "Example: beam-pipes build examples.python_source:declaration --to .demo/python_source",
 )
-app.command("build")(build_command)
-app.command("plan")(plan_command)
-app.command("chaos")(chaos_command)
-app.command("doctor")(doctor_command)
-app.command("doctor-loader")(doctor_loader_command)
-app.command("inspect")(inspect_command)
-app.command("stats")(stats_command)
-app.command("verify")(verify_command)
-app.command("report")(report_command)
-app.command("diff")(diff_command)
-app.command("export")(export_command)
-app.command("status")(status_command)
-app.command("gc")(gc_command)
-app.command("dead")(dead_command)
-app.command("replay-dead")(replay_dead_command)
-app.command("why")(why_command)
-app.command("duplicates")(duplicates_command)
-app.command("trace")(trace_command)
-app.command("who")(who_command)
-app.command("when")(when_command)
-app.command("takedown")(takedown_command)
-app.command("export-dali-index")(export_dali_index_command)
+
+
+@app.callback()
+def _no_options_of_its_own() -> None:
+    pass

@@ -8,18 +8,15 @@ The reports that builds write: of one cache, or of the caches of tasks and of al
 from __future__ import annotations
 
 import functools
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from beam_pipes.building.declaration import Declaration, load_declaration
-from beam_pipes.building.forecast import SavedPlan
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.report import write_overview, write_report
 from beam_pipes.runners.build import build
-from beam_pipes.runners.cache_tasks import TaskCache, cache_tasks
 from beam_pipes.runners.commands.options import (
     MODULES_HELP,
     RUNNERS,
@@ -38,7 +35,9 @@ from beam_pipes.runners.commands.options import (
 )
 from beam_pipes.runners.commands.stats import account_table, console
 from beam_pipes.runners.progress import KINDS, progress_for
-from beam_pipes.testing import check_declaration
+
+if TYPE_CHECKING:
+    from beam_pipes.runners.cache_tasks import TaskCache
 
 
 def build_command(
@@ -111,6 +110,8 @@ def build_command(
     if declaration is None:
         if plan is not None:
             raise DeclarationError("--plan belongs to the build of one declaration, and tasks are named here.")
+        from beam_pipes.runners.cache_tasks import cache_tasks
+
         reports = TaskReports(to, report=report)
         try:
             cache_tasks(
@@ -131,6 +132,11 @@ def build_command(
         finally:
             reports.close()
         return
+    saved = None
+    if plan is not None:
+        from beam_pipes.building.forecast import SavedPlan
+
+        saved = SavedPlan.load(plan)
     result = build(
         declaration,
         to,
@@ -138,7 +144,7 @@ def build_command(
         progress=shown,
         accept_code_change=accept_code_change,
         overwrite=overwrite,
-        saved_plan=None if plan is None else SavedPlan.load(plan),
+        saved_plan=saved,
     )
     if result.up_to_date:
         console.print(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
@@ -174,6 +180,8 @@ def chaos_command(
 
     Example: beam-pipes chaos examples.python_source:declaration
     """
+    from beam_pipes.testing import check_declaration
+
     verdict = check_declaration(declaration, max_records=max_records, beam=beam, timeout_secs=timeout_secs)
     if as_json:
         console.print_json(strict_json(verdict.to_json()))
@@ -189,6 +197,8 @@ def show_report(path: str, *, declaration: Declaration | None = None) -> None:
     With the declaration examples show their source records; no stage is run for them again.
     """
     try:
+        from beam_pipes.report import write_report
+
         written = write_report(path, declaration=declaration, run_stages=False)
         console.print(f"What is in it: {written}", markup=False)
     except (BeamPipesError, OSError) as error:
@@ -215,6 +225,8 @@ class TaskReports:
         """Writes the page about all caches in the directory, where anything was built."""
         if self._written:
             try:
+                from beam_pipes.report import write_overview
+
                 console.print(f"All of them: {write_overview(self._path)}", markup=False)
             except (BeamPipesError, OSError) as error:
                 console.print(f"No overview was written: {error}.", markup=False)

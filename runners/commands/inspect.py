@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -19,9 +19,9 @@ from beam_pipes.cache.writing import writing_to
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands.options import MODULES_HELP
 from beam_pipes.runners.commands.stats import console
-from beam_pipes.runners.inspect_task import Inspection, feature_lines, inspect_task
-from beam_pipes.tasks import TaskRegistry
-from beam_pipes.tasks.caches.offline import import_modules
+
+if TYPE_CHECKING:
+    from beam_pipes.runners.inspect_task import Inspection
 
 
 def inspect_command(
@@ -104,6 +104,10 @@ def show_task(
     html: str | None,
 ) -> None:
     """Prints a task's examples behind each step, or writes them to an HTML file."""
+    from beam_pipes.runners.inspect_task import inspect_task
+    from beam_pipes.tasks import TaskRegistry
+    from beam_pipes.tasks.caches.offline import import_modules
+
     import_modules(modules)
     task = TaskRegistry.get(name)
     inspection = inspect_task(
@@ -135,6 +139,8 @@ def parse_lengths(text: str | None) -> dict[str, int] | None:
 
 
 def _print(inspection: Inspection) -> None:
+    from beam_pipes.runners.inspect_task import feature_lines
+
     console.print(f"{inspection.task}, split {inspection.split}", markup=False)
     for stage in inspection.stages:
         console.rule(f"{stage.title}: {len(stage.examples)} examples", align="left")

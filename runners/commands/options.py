@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,15 +22,15 @@ from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
 from beam_pipes.loader.row_source import RowSource
-from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks, task_declaration
 from beam_pipes.runners.commands.stats import console
 from beam_pipes.runners.dataflow import DataflowOptions
 from beam_pipes.runners.flink import FlinkOptions
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
 from beam_pipes.runners.servers import PrismOptions
-from beam_pipes.tasks.caches.offline import import_modules
-from beam_pipes.tasks.caches.task_cache import get_task_dir_from_name
+
+if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
+    from beam_pipes.runners.cache_tasks import TaskCache
 
 # Name on the command line → the options of those that are given a job over Beam's Job API.
 PORTABLE: Mapping[str, type[PortableOptions]] = {
@@ -133,6 +133,10 @@ def declarations_of(
     tasks: Sequence[str], excluded: Sequence[str], modules: Sequence[str], to: str, *, base_seed: int, encoding: str
 ) -> Iterator[tuple[Declaration, str]]:
     """The declaration and the directory of each task that matches and can be cached; the others are named."""
+    from beam_pipes.runners.cache_tasks import TaskCache, matching_tasks, task_declaration
+    from beam_pipes.tasks.caches.offline import import_modules
+    from beam_pipes.tasks.caches.task_cache import get_task_dir_from_name
+
     import_modules(modules)
     for task in matching_tasks(tasks, excluded):
         path = os.path.join(to, get_task_dir_from_name(task.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import types
 from typing import Any
 
@@ -133,7 +134,7 @@ class TestReferences:
     def test_a_declaration_is_found_by_name_or_made_by_a_function(self, module: types.ModuleType) -> None:
         assert load_declaration("some_declarations:ready") is module.ready
         assert load_declaration("some_declarations:made") is module.ready
-        assert reference_of(module.ready) == "some_declarations:ready"
+        assert reference_of(module.ready) is None  # that module is on no path: others could not import it
         assert reference_of(declare()) is None
 
     @pytest.mark.parametrize(
@@ -192,9 +193,14 @@ class TestReferences:
         with pytest.raises(SpecError):
             load_declaration("declares_wrongly:x")
 
-    def test_nothing_of_main_goes_to_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stage = ToExample()
-        monkeypatch.setattr(ToExample, "__module__", "__main__")
+    def test_what_cannot_be_pickled_is_named_with_its_stage(self) -> None:
+        class Locked(ToExample):
+            def __init__(self) -> None:
+                super().__init__()
+                self.lock = threading.Lock()
 
-        with pytest.raises(DeclarationError, match="ToExample lives in __main__, which workers cannot import"):
-            DeclarationHandle(declare(pipeline=stage)).require_portable()
+        message = (
+            "declaration 'texts' cannot be sent to workers: stage 'ToExample': TypeError: cannot pickle '_thread.lock'"
+        )
+        with pytest.raises(DeclarationError, match=f"^{message}.* Make what cannot be pickled when it is first needed"):
+            DeclarationHandle(declare(pipeline=Locked())).require_portable()

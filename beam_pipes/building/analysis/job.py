@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
-from beam_pipes.building.analysis.plan import DIRECTORY, AnalysisReport, AnalysisTask, PlannedAnalyzer
-from beam_pipes.building.analysis.stored import Stored, discard, find_stored, scratch, store
+from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask, PlannedAnalyzer
+from beam_pipes.building.analysis.stored import DIRECTORY, Stored, discard, find_stored, scratch, store
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import shard_records, source_batch

@@ -8,12 +8,12 @@ The fingerprint of an analyzer: everything that decides its accumulators besides
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult
 from beam_pipes.building.analysis.declared import bind_results, bound_results
-from beam_pipes.building.analysis.stored import Stored, find_stored
+from beam_pipes.building.analysis.stored import Stored, accumulator_place, find_stored, result_place
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache.storage import FileStatus, storage_for
 from beam_pipes.cache.writing import in_parallel
@@ -99,15 +99,6 @@ def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, genera
     return AnalyzerFingerprint(
         digest=digest_of([VERSION, own.digest, of, analyzer.output, generation]), of=of, parts={**options, **parts}
     )
-
-
-# Below the directory of the cache.
-DIRECTORY = "analysis"
-ACCUMULATORS = "accumulators"
-RESULTS = "results"
-
-# Digests are cut to so many hexadecimal digits in paths: 128 bits.
-_NAME_LENGTH = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,16 +227,6 @@ def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, ge
             if each.result is not None:
                 analyzer.result.bind(BoundResult(each.result.path, each.result.facts["digest"]), by_hand=False)
     return AnalysisPlan(root=root, source=source, analyzers=tuple(planned), waiting=waiting)
-
-
-def accumulator_place(root: str, digest: str, name: str) -> str:
-    """Where the accumulator of the source shard with the fingerprint `name` lies, of the analyzer with `digest`."""
-    return f"{root}/{DIRECTORY}/{ACCUMULATORS}/{digest[:_NAME_LENGTH]}/{name[:_NAME_LENGTH]}"
-
-
-def result_place(root: str, digest: str, names: Sequence[str]) -> str:
-    """Where the result of an analyzer over the source shards with the fingerprints `names` lies."""
-    return f"{root}/{DIRECTORY}/{RESULTS}/{digest_of([digest, names])[:_NAME_LENGTH]}"
 
 
 def _planned(

@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -26,6 +26,15 @@ from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FileEntry
 from beam_pipes.cache.storage import TEMPORARY_PREFIX, FileStatus, is_remote, storage_for
 from beam_pipes.errors import CacheNotFoundError
+from beam_pipes.identity.canonical import digest_of
+
+# Below the directory of the cache.
+DIRECTORY = "analysis"
+ACCUMULATORS = "accumulators"
+RESULTS = "results"
+
+# Digests are cut to so many hexadecimal digits in paths: 128 bits.
+_NAME_LENGTH = 32
 
 CONTENT = "content"
 RECORD = "record.json"
@@ -156,3 +165,13 @@ def _files(made: str) -> Iterator[tuple[str, str]]:
 
 def _text(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def accumulator_place(root: str, digest: str, name: str) -> str:
+    """Where the accumulator of the source shard with the fingerprint `name` lies, of the analyzer with `digest`."""
+    return f"{root}/{DIRECTORY}/{ACCUMULATORS}/{digest[:_NAME_LENGTH]}/{name[:_NAME_LENGTH]}"
+
+
+def result_place(root: str, digest: str, names: Sequence[str]) -> str:
+    """Where the result of an analyzer over the source shards with the fingerprints `names` lies."""
+    return f"{root}/{DIRECTORY}/{RESULTS}/{digest_of([digest, names])[:_NAME_LENGTH]}"

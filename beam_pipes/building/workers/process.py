@@ -15,7 +15,7 @@ A worker process: an interpreter, fresh or forked from a fresh one, told over a 
 
 Not `multiprocessing`: its spawned children import the parent's `__main__`, which a script without a guard does not
 survive, and its forked children deadlock with tokenizers and frameworks that have threads. A worker here imports the
-declaration by its reference and nothing else, and needs no Beam.
+declaration by its reference or is sent it by value, runs no main script, and needs no Beam.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_pipes.errors import BuildError
-from beam_pipes.identity.source_code import where_raised
+from beam_pipes.identity.source_code import now_a_worker, where_raised
 
 if TYPE_CHECKING:
     from beam_pipes.building.workers.fork_server import ForkedProcess, ForkServer
@@ -369,6 +369,7 @@ def main() -> None:
 def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
     """The child's end: does what it is told until nobody is there any more."""
     global _connection, _cell
+    now_a_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     for file in (connection, lifeline, cell, where):
         os.set_inheritable(file, False)  # a program that a stage starts may live longer than the worker
