@@ -47,6 +47,10 @@ SUMMARIES = {
 }
 
 
+# Of options that several commands have.
+TASKS_HELP = "regular expression: the registered tasks whose whole names match (may be repeated)"
+MODULES_HELP = "module that registers tasks (may be repeated)"
+
 # Command → the chapter that holds it, where that has another name.
 _CHAPTERS = {
     "chaos": "build",

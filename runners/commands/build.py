@@ -17,10 +17,9 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.runners.build import build
+from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import (
-    MODULES_HELP,
     RUNNERS,
-    TASKS_HELP,
     EnvironmentConfig,
     EnvironmentType,
     FlinkJobServerJar,

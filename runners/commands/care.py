@@ -27,10 +27,7 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.export import FORMATS, export
-from beam_pipes.export.export import export_dali_index
-from beam_pipes.report import cache_directories, write_overview, write_report
 from beam_pipes.runners.commands.stats import console
-from beam_pipes.runners.worker_environment import make_worker_environment
 
 
 def verify_command(path: Annotated[str, typer.Argument(help="directory of a cache")]) -> None:
@@ -90,6 +87,8 @@ def doctor_command(
     load_declaration(declaration)  # what cannot be imported here is said at once
     with tempfile.TemporaryDirectory(prefix="beam-pipes-doctor-") as directory:
         console.print("Installing what a worker would have…")
+        from beam_pipes.runners.worker_environment import make_worker_environment
+
         environment = make_worker_environment(
             Path(directory), setup_file=setup_file, extra_packages=tuple(extra_package or ())
         )
@@ -119,6 +118,8 @@ def export_dali_index_command(
 
     Example: beam-pipes export-dali-index .demo/python_source --to .demo/dali
     """
+    from beam_pipes.export.export import export_dali_index
+
     made = export_dali_index(Cache.open(path), to)
     console.print(f"{len(made)} index files in {to}, for fn.readers.tfrecord(path=…, index_path=…) of DALI.")
 
@@ -138,6 +139,8 @@ def report_command(
 
     Example: beam-pipes report .demo/python_source --to report.html
     """
+    from beam_pipes.report import cache_directories, write_overview, write_report
+
     directories = cache_directories(path)
     if not directories or directories == [directory_path(path)]:
         resolved = None if declaration is None else load_declaration(declaration)

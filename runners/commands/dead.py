@@ -23,11 +23,7 @@ from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.cache.writing import writing_to
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands.stats import console, dead_letters_table
-from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.progress import progress_for
-from beam_pipes.runners.replay import replay_dead
-from beam_pipes.sources.repaired import read_repairs
-from beam_pipes.transforms.dedup import cache_duplicates
 
 # Of a record and of a message, as much as this is shown.
 SHOWN = 200
@@ -140,6 +136,10 @@ def replay_dead_command(
 
     Example: beam-pipes replay-dead .demo/python_source examples.python_source:declaration --accept-code-change
     """
+    from beam_pipes.runners.options import LocalOptions
+    from beam_pipes.runners.replay import replay_dead
+    from beam_pipes.sources.repaired import read_repairs
+
     result = replay_dead(
         declaration,
         path,
@@ -170,6 +170,8 @@ def duplicates_command(
 
     Example: beam-pipes duplicates caches/books --name near --tsv near.tsv
     """
+    from beam_pipes.transforms.dedup import cache_duplicates
+
     found = cache_duplicates(Cache.open(path))
     if name is not None and name not in found or tsv is not None and name is None and len(found) != 1:
         raise DeclarationError(f"--name should be one of {sorted(found)}, analyzers of {path!r}; got {name!r}.")

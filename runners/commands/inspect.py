@@ -17,7 +17,7 @@ from rich.table import Table
 from beam_pipes.cache import Cache
 from beam_pipes.cache.writing import writing_to
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.commands.options import MODULES_HELP
+from beam_pipes.runners.commands import MODULES_HELP
 from beam_pipes.runners.commands.stats import console
 
 if TYPE_CHECKING:

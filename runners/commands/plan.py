@@ -19,10 +19,9 @@ from beam_pipes.building.plan import PlannedInput, make_plan, plan_input
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import AnalysisError, DeclarationError
+from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import (
-    MODULES_HELP,
     RUNNERS,
-    TASKS_HELP,
     EnvironmentConfig,
     EnvironmentType,
     FlinkJobServerJar,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -28,8 +28,10 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Statistic
-from beam_pipes.report import SnapshotDifference, diff_caches
 from beam_pipes.runners.progress import Terminal
+
+if TYPE_CHECKING:
+    from beam_pipes.report import SnapshotDifference
 
 
 def stats_command(
@@ -139,6 +141,8 @@ def diff_command(
 
     Example: beam-pipes diff .demo/monday .demo/tuesday
     """
+    from beam_pipes.report import diff_caches
+
     difference = diff_caches(before, after)
     if as_json:
         console.print_json(strict_json(difference.to_json()))
