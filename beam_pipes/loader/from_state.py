@@ -12,6 +12,7 @@ from typing import Any
 from beam_pipes.cache import Cache, Manifest, storage_for
 from beam_pipes.cache.publish import SNAPSHOTS
 from beam_pipes.errors import CacheNotFoundError, LoaderError
+from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.loader import Loader
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.order import BlockShuffle
@@ -145,9 +146,10 @@ class SourceRows:
         return isinstance(loader, Loader) and isinstance(loader._reader.stream, MixtureStream)
 
     def names(self) -> list[str]:
-        """The sources by the last part of their cache's path; with their number where two are called alike."""
-        paths = [rows.split.path.rstrip("/").rpartition("/")[2] for rows in self._stream.sources]
-        return [name if paths.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(paths)]
+        """The sources by the last part of their cache's path; with their number where several have the same name."""
+        paths = [str(stored_split(rows.split).path) for rows in self._stream.sources]
+        names = [path.rstrip("/").rpartition("/")[2] for path in paths]
+        return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names)]
 
     def moved_to(self, epoch: int, position: int) -> None:
         """Says that a batch was handed out and where the loader stands now."""

@@ -22,6 +22,7 @@ from loading_tasks import LENGTHS, SIZES, cached_tasks_to_load, global_rows, tex
 from beam_pipes import tasks
 from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader.world import Share
+from beam_pipes.telemetry import Telemetry
 from beam_pipes.transforms.converters import (
     DecoderFeatureConverter,
     EncDecFeatureConverter,
@@ -539,3 +540,16 @@ def test_shares_of_cached_examples_lose_and_repeat_nothing(caches, hosts: int, s
         json.dumps([e["inputs"].tolist(), e["targets"].tolist()]) for e in task.examples(LENGTHS, use_cached=True)
     )
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_telemetry_names_the_sources_of_a_mixture_of_tasks(caches: Path, pack: bool) -> None:
+    # One cache is read as it is, one through steps in Python.
+    tasks.MixtureRegistry.add(f"watched_{pack}", [("a", 1), ("doubled", 1)])
+    plan = tasks.plan_loading(f"watched_{pack}", LENGTHS, EncDecFeatureConverter(pack=pack), exhaustion="drop")
+    telemetry = Telemetry(plan.loader(batch_size=1))
+
+    for _ in telemetry:
+        pass
+
+    assert telemetry.totals().rows_by_source == {task.task: task.rows for task in plan.tasks}

@@ -106,6 +106,11 @@ class SteppedSplit:
         return f"SteppedSplit({self._source!r}, {self._chain.name})"
 
     @property
+    def path(self) -> str:
+        """The directory of the cache."""
+        return str(self._source.records.path)
+
+    @property
     def shard_sizes(self) -> Int64:
         """Examples of each shard of the cache."""
         sizes = self._source.records.shard_sizes
