@@ -24,8 +24,7 @@ from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.types import TensorList, no_samples, values_and_lengths
-from beam_pipes.loader.iterator import SharedIterator
-from beam_pipes.loader.prefetch import OrderedPrefetcher
+from beam_pipes.loader.prefetch import OrderedPrefetcher, SharedIterator
 from beam_pipes.loader.state import LoaderState
 
 Batch = TypeVar("Batch")

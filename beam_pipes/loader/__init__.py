@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from beam_pipes.loader.iterator import LoaderIterator as LoaderIterator
 from beam_pipes.loader.loader import Loader as Loader
-from beam_pipes.loader.loader import RowPlace as RowPlace
 from beam_pipes.loader.mixture import Mixture as Mixture
 from beam_pipes.loader.order import ORDER_VERSION as ORDER_VERSION
 from beam_pipes.loader.order import BlockOrder as BlockOrder
@@ -22,3 +21,4 @@ from beam_pipes.loader.random_access import RandomAccess as RandomAccess
 from beam_pipes.loader.random_access import open_remote as open_remote
 from beam_pipes.loader.random_access import random_access as random_access
 from beam_pipes.loader.state import LoaderState as LoaderState
+from beam_pipes.loader.steps import RowPlace as RowPlace

@@ -1,7 +1,11 @@
 """Which source records a step delivers, and at which steps a source record is delivered.
 
-Both are computed from the order, which is a function that can be inverted, and from the lineage of the cache: nothing
-is read of the data, and nothing is kept of earlier steps.
+    step 17  ──deliveries──►  [Delivery(record_id='plays/hamlet.txt@0', host_index=0, index=3, …), …]
+    'plays/hamlet.txt@0'  ──places_of──►  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, step=30, …)]
+
+Both are computed from the order, which is a function that can be inverted, and from the lineage of the cache: no data
+is read, and nothing is kept of earlier steps. `named_failure` goes the same way for errors: it adds to the error of a
+batch which record it is about.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +23,6 @@ from beam_pipes.errors import (
     BeamPipesError,
     CacheError,
     CorruptCacheError,
-    LoaderError,
     StorageError,
     UnboundedLoaderError,
     UnknownRecordError,
@@ -28,11 +31,11 @@ from beam_pipes.loader.columns import columns_of, stored_split
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.packing.plan import PackingPlan
-from beam_pipes.loader.steps import Steps
-from beam_pipes.loader.stream import MixtureStream, Places
+from beam_pipes.loader.rows import Rows
+from beam_pipes.loader.steps import RowPlace, Run, Steps
+from beam_pipes.loader.stream import MixtureStream, Places, RowStream
 
-if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader, RowPlace
+AnyStream = RowStream | MixtureStream
 
 # Entries of a packing plan that are searched at a time.
 _CHUNK = 1 << 20
@@ -64,22 +67,12 @@ class Delivery:
     stands_in: str | None
 
 
-def deliveries(loader: Loader, step: int) -> list[Delivery]:
+def deliveries(run: Run, step: int) -> list[Delivery]:
     """The source records of global batch number `step`, all hosts, in order of rows and of segments.
 
     Raises `LoaderError` for a step outside the run, `CacheNotFoundError` for a cache that was built without lineage.
     """
-    steps = loader._next_step(loader._cursor_at(step))
-    if steps is None and loader.steps_per_epoch == 0:
-        raise LoaderError(
-            f"there is no step {step}: expected batches of at most {loader.rows_per_epoch} rows, which is what an "
-            f"epoch has, got batch_size={loader.batch_size}, and last='drop' gives no smaller ones. Give a smaller "
-            "batch size, or last='pad' or 'partial'.",
-            step=step,
-        )
-    if steps is None or (loader.epochs is not None and loader.steps_per_epoch and step >= len(loader)):
-        raise LoaderError(f"step {step} is outside the run of {len(loader)} steps", step=step)
-    stream = loader._reader.stream
+    steps, stream = run.at(step), run.stream
     positions = steps.position + np.arange(steps.rows)
     places = stream.locate(steps.epoch, positions)
     sources = places[:, 0] if places.ndim == 2 else np.zeros(len(places), np.int64)
@@ -89,7 +82,7 @@ def deliveries(loader: Loader, step: int) -> list[Delivery]:
         rows_of_source = _rows_of(stream, source)
         split = split_of(rows_of_source)
         row %= max(1, rows_of_source.size)  # rows that are drawn anew are numbered on from epoch to epoch
-        host, index = loader._steps.host_of(place, steps.rows)
+        host, index = run.steps.host_of(place, steps.rows)
         segments, records = _records_of(rows_of_source, row)
         ids = split.record_ids(records)
         removed = is_removed(records, split.removed_rows)
@@ -116,7 +109,7 @@ def deliveries(loader: Loader, step: int) -> list[Delivery]:
 
 
 def places_of(
-    loader: Loader, record_id: str, *, first_epoch: int = 0, epochs: int = 1, last_step: int | None = None
+    run: Run, record_id: str, *, first_epoch: int = 0, epochs: int = 1, last_step: int | None = None
 ) -> list[RowPlace]:
     """When the rows that hold anything of a source record come, in order of steps.
 
@@ -128,9 +121,9 @@ def places_of(
     Raises `UnknownRecordError` where no source of the loader has read such a record, and `UnboundedLoaderError` where
     a mixture without end is asked for epochs, or for all steps.
     """
-    stream = loader._reader.stream
+    stream = run.stream
     if stream.size is None:
-        loader._check_epoch(first_epoch + epochs - 1)
+        run.check_epoch(first_epoch + epochs - 1)
         if last_step is None:
             raise UnboundedLoaderError(
                 "a mixture with exhausted='repeat' has no end, and every record of it comes again and again: say up to "
@@ -150,25 +143,19 @@ def places_of(
         hidden = set(records[is_removed(records, removed)].tolist())
         for row, gone in _rows_with(rows_of_source, records, hidden):
             for epoch in range(first_epoch, first_epoch + epochs):
-                for place in _occurrences(loader, epoch, source, row, last_step):
+                for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, taken_down=True) if gone else place)
         for row, other in _stood_in_for(rows_of_source, records, removed):
             for epoch in range(first_epoch, first_epoch + epochs):
-                for place in _occurrences(loader, epoch, source, row, last_step):
+                for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, stands_in_for=other))
     if len(unknown) == len(sources):
         raise unknown[0]
     return sorted(found, key=lambda place: (place.step, place.position))
 
 
-def first_known_step(loader: Loader) -> int:
-    """The first step that `places_of` knows of: not 0 where the rates of a mixture changed in its first epoch."""
-    segment = loader._reader.stream.segment(0)
-    return 0 if segment is None else -(-segment.start // loader.batch_size)
-
-
 def named_failure(
-    error: Exception, steps: Steps, stream: Any, places: Callable[[], Places], read: Callable[[Places], None]
+    error: Exception, steps: Steps, stream: AnyStream, places: Callable[[], Places], read: Callable[[Places], None]
 ) -> Exception:
     """The error of reading one batch, with words for which record it is about, where that lies, and what to do.
 
@@ -220,7 +207,7 @@ def _failing_row(places: Places, read: Callable[[Places], None]) -> tuple[Places
     return None
 
 
-def _record_in_words(stream: Any, place: Places) -> tuple[str, dict[str, Any], CorruptCacheError | None]:
+def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, Any], CorruptCacheError | None]:
     """`record 31 of split 'train' (number 5 of demo-train-00001-of-00003.tfrecord, at byte 480, made of 'a.txt@5')`.
 
     Beside it the same as attributes, and the error of its checksum, which batches are read without: bytes that have
@@ -262,7 +249,7 @@ def _record_in_words(stream: Any, place: Places) -> tuple[str, dict[str, Any], C
     return words, facts, damage
 
 
-def _failing_record(rows: Any, records: Indices) -> int:
+def _failing_record(rows: Rows, records: Indices) -> int:
     """The first record of a row that cannot be read, or the first of all."""
     for record in records.tolist() if len(records) > 1 else []:
         try:
@@ -272,21 +259,21 @@ def _failing_record(rows: Any, records: Indices) -> int:
     return int(records[0])
 
 
-def splits_of(stream: Any) -> list[Any]:
+def splits_of(stream: AnyStream) -> list[Any]:
     """The splits that a stream reads."""
     return [split_of(rows) for rows in (stream.sources if isinstance(stream, MixtureStream) else [stream.rows])]
 
 
-def split_of(rows: Any) -> Any:
+def split_of(rows: Rows) -> Any:
     """The split of a cache behind the rows of one source."""
     return stored_split(rows.split)
 
 
-def _rows_of(stream: Any, source: int) -> Any:
+def _rows_of(stream: AnyStream, source: int) -> Rows:
     return stream.sources[source] if isinstance(stream, MixtureStream) else stream.rows
 
 
-def _records_of(rows: Any, row: int) -> tuple[list[int | None], Indices]:
+def _records_of(rows: Rows, row: int) -> tuple[list[int | None], Indices]:
     """The records that make up a row, and the segment of each in it."""
     if not isinstance(rows, PackedRows):
         return [None], np.array([row], np.int64)
@@ -295,7 +282,7 @@ def _records_of(rows: Any, row: int) -> tuple[list[int | None], Indices]:
     return list(range(1, last - first + 1)), plan.records[first:last].astype(np.int64)
 
 
-def _rows_with(rows: Any, records: Indices, hidden: set[int]) -> Iterator[tuple[int, bool]]:
+def _rows_with(rows: Rows, records: Indices, hidden: set[int]) -> Iterator[tuple[int, bool]]:
     """The rows that hold any of these records (ascending), each once; and whether all that they hold is hidden."""
     if not isinstance(rows, PackedRows):
         yield from ((record, record in hidden) for record in records.tolist())
@@ -310,7 +297,7 @@ def _rows_with(rows: Any, records: Indices, hidden: set[int]) -> Iterator[tuple[
     yield from found.items()
 
 
-def _stood_in_for(rows: Any, records: Indices, removed: Indices) -> Iterator[tuple[int, str]]:
+def _stood_in_for(rows: Rows, records: Indices, removed: Indices) -> Iterator[tuple[int, str]]:
     """The rows of records that are taken down and for which one of these is read, and the source record of each."""
     split = split_of(rows)
     if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
@@ -319,16 +306,16 @@ def _stood_in_for(rows: Any, records: Indices, removed: Indices) -> Iterator[tup
     yield from zip(stood_in_for.tolist(), split.record_ids(stood_in_for), strict=True)
 
 
-def _occurrences(loader: Loader, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
-    stream = loader._reader.stream
-    if stream.size is not None:
-        place = loader.when(row, epoch=epoch, source=source)
-        if place is not None and (last_step is None or place.step <= last_step):
+def _occurrences(run: Run, epoch: int, source: int, row: int, last_step: int | None) -> Iterator[RowPlace]:
+    stream = run.stream
+    if isinstance(stream, MixtureStream) and stream.size is None:
+        for position in stream.positions_of(epoch, source, row):
+            place = run.place_of(epoch, position, source)
+            if place is None or last_step is None or place.step > last_step:
+                return
             yield place
         return
-    assert isinstance(stream, MixtureStream) and last_step is not None
-    for position in stream.positions_of(epoch, source, row):
-        place = loader._place_of(epoch, position, source)
-        if place is None or place.step > last_step:
-            return
+    only = stream.position_of(epoch, source, row)
+    place = None if only is None else run.place_of(epoch, only, source)
+    if place is not None and (last_step is None or place.step <= last_step):
         yield place

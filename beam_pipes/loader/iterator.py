@@ -1,68 +1,27 @@
-"""The iterator of a loader: batches from its cursor on, made by threads ahead of their use if so asked."""
+"""The iterator of a loader: batches from its cursor on, made ahead of their use by threads where `workers` says so.
+
+    steps ──groups of 1, 2, 4, …──► BatchReader (here, or on threads) ──► Progress: batches, popped one by one
+
+`Progress` is what was handed out, and so where the loader stands: whatever was made ahead does not count. The iterator
+knows its loader only as an `IteratedLoader`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
-from beam_pipes.loader.prefetch import OrderedPrefetcher
-from beam_pipes.loader.steps import Cursor, Steps
-
-if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader
+from beam_pipes.loader.prefetch import CLOSED, OrderedPrefetcher, not_copied
+from beam_pipes.loader.reader import BatchReader
+from beam_pipes.loader.steps import Cursor, StepOptions, Steps
+from beam_pipes.loader.world import Share
 
 # Steps, their batches, and why there are no more of them; see `BatchReader.read_until_failure`.
-_Made = tuple[Steps, list[Batch], "Exception | None"]
-T = TypeVar("T")
-
-CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
-
-
-def not_copied(what: str, remedy: str) -> LoaderError:
-    """The error of whoever pickles or copies what belongs to this process: its threads, its place in the middle."""
-    return LoaderError(f"{what} belongs to its process and cannot be pickled or copied. {remedy}")
-
-
-class SharedIterator(Generic[T]):
-    """A generator that threads may share: each element is handed out once, in the order of the calls.
-
-    Threads that call `next()` on a bare generator at the same time get "ValueError: generator already executing".
-    """
-
-    def __init__(self, elements: Generator[T, None, None]) -> None:
-        self._elements = elements
-        self._lock = threading.RLock()
-        self._replaced = False
-
-    def __iter__(self) -> SharedIterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        with self._lock:
-            if self._replaced:
-                raise LoaderError(CLOSED)
-            return next(self._elements)
-
-    def close(self) -> None:
-        """Ends the iteration, once an element that is being made is done."""
-        with self._lock:
-            self._elements.close()
-
-    def replace(self) -> None:
-        """Ends the iteration because a newer one has begun: whoever goes on with this one is told."""
-        with self._lock:
-            self._elements.close()
-            self._replaced = True
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise not_copied(
-            "an iterator", "Pickle or copy the loader itself, or save its state_dict() and call iter(loader) there."
-        )
-
+_Made = tuple[Steps, list[Batch], Exception | None]
 
 _BEFORE_WORLD = (
     "this iterator began before the processes that train together were initialised, and so it gives each of them the "
@@ -106,6 +65,25 @@ class Progress:
         self._start, self._group = steps.cursor_after(steps.length - left - 1), None
 
 
+class IteratedLoader(Protocol):
+    """What an iterator needs of its loader: its reader and steps now, where it stands, and its state."""
+
+    _reader: BatchReader
+    _steps: StepOptions
+    _progress: Progress
+
+    @property
+    def share(self) -> Share: ...
+
+    def get_state(self) -> bytes: ...
+
+    def set_state(self, state: bytes | str) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
 class LoaderIterator:
     """Yields the batches of a loader and moves its cursor; has the loader's state methods.
 
@@ -114,11 +92,11 @@ class LoaderIterator:
     it again.
     """
 
-    def __init__(self, loader: Loader, *, workers: int, prefetch: int) -> None:
+    def __init__(self, loader: IteratedLoader, *, workers: int, prefetch: int) -> None:
         self._loader = loader
         self._workers = workers
         self._prefetch = prefetch
-        self._groups: Any = None  # an iterator of groups of finished batches
+        self._groups: Iterator[_Made] | None = None  # groups of finished batches
         self._error: Exception | None = None  # why there is no batch behind those that are ready
         self._progress = loader._progress
         self._ready: list[Batch] = []
@@ -184,7 +162,7 @@ class LoaderIterator:
                 return
             loader = self._loader
             reader = loader._reader
-            groups = loader._steps.groups(loader._cursor, reader.stream.size_of, reader.group_length)
+            groups = loader._steps.groups(loader._progress.cursor, reader.stream.size_of, reader.group_length)
             # Of the reader, not of the iterator: threads that knew the iterator would keep it alive, and so themselves.
             make = reader.read_until_failure
             if self._workers:
@@ -232,7 +210,7 @@ class LoaderIterator:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loader.load_state_dict(state_dict)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         raise not_copied(
             "an iterator of a Loader",
             "Pickle or copy the loader itself, which goes on where this iterator stands; or save loader.state_dict() "

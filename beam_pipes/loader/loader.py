@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
-from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
-from beam_pipes.loader.batches import Batch, Fills, PadValue, fills_of_result, stack_batches
+from beam_pipes.errors import LoaderError, StateMismatchError
+from beam_pipes.loader.batches import Batch, PadValue, stack_batches
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
-from beam_pipes.loader.iterator import LoaderIterator, Progress, SharedIterator
-from beam_pipes.loader.order import ORDER_VERSION, BlockShuffle
-from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.reader import VALID, BatchReader, checked_result
+from beam_pipes.loader.iterator import LoaderIterator, Progress
+from beam_pipes.loader.options import LoaderOptions, check_batch_size
+from beam_pipes.loader.order import ORDER_VERSION
+from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import RowSource, opened
-from beam_pipes.loader.rows import Columns, GatherOptions, checked_features, checked_name
-from beam_pipes.loader.state import LoaderState, check_same_sequence
-from beam_pipes.loader.steps import Cursor, StepOptions, Steps
+from beam_pipes.loader.rows import Columns
+from beam_pipes.loader.state import LoaderState, check_same_sequence, trackable_state
+from beam_pipes.loader.steps import Cursor, RowPlace, Run, Steps, check_integer
 from beam_pipes.loader.stream import (
+    Changes,
     MixtureStream,
     RowStream,
     Shuffle,
@@ -35,25 +37,6 @@ from beam_pipes.loader.stream import (
     shuffle_label,
 )
 from beam_pipes.loader.world import Share
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RowPlace:
-    """Where a row comes: its step, the host that gets it, and its index in that host's batch.
-
-    `source` counts the sources of a mixture (0 without one). `when_record` says two things more: `taken_down`, where
-    the record is hidden now, so that its place holds another one; and `stands_in_for`, the source record that is
-    taken down and whose place this one has.
-    """
-
-    epoch: int
-    position: int
-    step: int
-    host_index: int
-    index: int
-    source: int = 0
-    taken_down: bool = False
-    stands_in_for: str | None = None
 
 
 class Loader:
@@ -120,31 +103,24 @@ class Loader:
         prefetch: int = 2,
     ) -> None:
         source = opened(source)  # a copy of the loader reads the same snapshot
-        if host_count is not None:
-            _check_integer("host_count", host_count, 1)
-        if host_index is not None:
-            _check_integer("host_index", host_index, 0, None if host_count is None else host_count - 1)
-        share = Share.of_options(host_index, host_count)
-        _check_batch_size(batch_size, share)
-        _check_integer("seed", seed, 0, 2**64 - 1)
-        _check_integer("workers", workers, 0)
-        _check_integer("prefetch", prefetch, 1)
-        if epochs is not None:
-            _check_integer("epochs", epochs, 1)
-        if not isinstance(shuffle, (bool, BlockShuffle)):
-            raise LoaderError(f"shuffle should be True, False or BlockShuffle(window=…), got {shuffle!r}")
-        options = GatherOptions(
-            features=None if features is None else checked_features(features),
+        options = LoaderOptions(
+            batch_size=batch_size,
+            seed=seed,
+            epochs=epochs,
+            shuffle=shuffle,
+            host_index=host_index,
+            host_count=host_count,
+            last=last,
+            features=features,
             ragged=ragged,
             pad_to=pad_to,
             pad_value=pad_value,
+            transform=transform,
+            cu_seqlens=cu_seqlens,
+            workers=workers,
+            prefetch=prefetch,
         )
-        self._steps = StepOptions(
-            batch_size=int(batch_size),
-            epochs=epochs,
-            last=last,
-            share=share,
-        )
+        self._steps = options.steps()
         self.batch_size = int(batch_size)
         self.seed = int(seed)
         self.epochs = epochs
@@ -152,53 +128,12 @@ class Loader:
         self.last = last
         self.workers = int(workers)
         self.prefetch = int(prefetch)
-        self._made_of: tuple[Any, dict[str, Any]] = (
-            source,
-            {
-                "batch_size": batch_size,
-                "seed": seed,
-                "epochs": epochs,
-                "shuffle": shuffle,
-                "host_index": host_index,
-                "host_count": host_count,
-                "last": last,
-                "features": features,
-                "ragged": ragged,
-                "pad_to": pad_to,
-                "pad_value": pad_value,
-                "transform": transform,
-                "cu_seqlens": cu_seqlens,
-                "workers": workers,
-                "prefetch": prefetch,
-            },
-        )
-        self._pad_value = pad_value
-        self._transform = transform
-        self._cu_seqlens = cu_seqlens
-        stream = open_stream(source, options, seed=self.seed, shuffle=shuffle)
-        self._features = stream.features
-        self._fills: Fills = stream.fills
+        self._made_of: tuple[Any, LoaderOptions] = (source, options)
+        stream = open_stream(source, options.gather(), seed=self.seed, shuffle=shuffle)
         if self.host_count > 1:
             stream.check_widths()
-        if transform is not None or cu_seqlens:
-            no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
-            if transform is not None:
-                no_rows = checked_result(transform(no_rows), 0)
-                self._features = tuple(no_rows)
-            if cu_seqlens:
-                cu_seqlens_of(no_rows)  # refuses rows that have none
-        if last == "pad":
-            checked_name(VALID, self._features)
-            if transform is not None:
-                fills_of_result(no_rows, self._fills, pad_value)  # refuses now what no column of the result holds
-        _check_names("pad_to", pad_to, stream.all_features)
-        _check_names("pad_value", pad_value, {*stream.all_features, *self._features})
-        self._reader = self._new_reader(stream)
-        if stream.size is None and epochs is not None:
-            raise LoaderError(
-                f"a mixture with exhausted='repeat' never ends, got epochs={epochs}: pass epochs=None and count "
-                "steps, or Mixture(…, exhausted='stop' or 'drop')"
-            )
+        self._features = options.features_of(stream)
+        self._reader = options.reader(stream, self._steps)
         self._progress = Progress(Cursor(0, 0))
         self._restored: Cursor | None = None  # where the last state stood that was restored
         self._iterator: weakref.ref[LoaderIterator] | None = None
@@ -255,16 +190,11 @@ class Loader:
     @property
     def steps_per_epoch(self) -> int | None:
         """Global batches of an epoch; None for an endless mixture."""
-        rows = self._reader.stream.size
-        return None if rows is None else self._steps.steps_of(rows)
+        return self._run.steps_per_epoch
 
     def __len__(self) -> int:
         """Steps of the whole run, all epochs; `UnboundedLoaderError` if it has no end, or one that is not known."""
-        if self.steps_per_epoch is None or self.epochs is None:
-            raise UnboundedLoaderError(
-                "this loader has no end (epochs=None), hence no length; steps_per_epoch says how long an epoch is"
-            )
-        return self._steps_before(self.epochs)
+        return len(self._run)
 
     def __repr__(self) -> str:
         return (
@@ -273,10 +203,10 @@ class Loader:
             f"host={self.host_index}/{self.host_count}, epoch={self.epoch}, position={self.position})"
         )
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         stream = self._reader.stream
         changes = stream.changes if isinstance(stream, MixtureStream) else None
-        return _made_again, (type(self), *self._made_of, self.share, self._cursor, self._restored, changes)
+        return _rebuilt, (type(self), *self._made_of, self.share, self._cursor, self._restored, changes)
 
     # Reading
 
@@ -299,13 +229,13 @@ class Loader:
         return SharedIterator(self._epoch_batches())
 
     def _epoch_batches(self) -> Generator[Batch, None, None]:
-        upcoming = self._next_step(self._cursor)
+        upcoming = self._run.next_step(self._cursor)
         if upcoming is None:
             return
         epoch = upcoming.epoch
         iterator = iter(self)
         try:
-            while (upcoming := self._next_step(self._cursor)) is not None and upcoming.epoch == epoch:
+            while (upcoming := self._run.next_step(self._cursor)) is not None and upcoming.epoch == epoch:
                 yield next(iterator)
         finally:
             iterator.close()
@@ -314,10 +244,7 @@ class Loader:
         """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
         if self.share.world is None:
             self._settle()
-        found = self._next_step(self._cursor_at(step))
-        if found is None or (self.epochs is not None and step >= len(self)):
-            raise self._outside(step)
-        return self._read_one(found)
+        return self._read_one(self._run.at(step))
 
     def batches_at(self, step: int, count: int) -> Batch:
         """Our slices of the `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
@@ -325,15 +252,16 @@ class Loader:
         As `batch_at`, and cheaper for small batches. Every batch needs the same shapes: pass `pad_to` for ragged
         features; no `last="partial"` within.
         """
-        _check_integer("count", count, 1)
+        check_integer("count", count, 1)
         if self.share.world is None:
             self._settle()
-        cursor, parts = self._cursor_at(step), []
+        run = self._run
+        cursor, parts = run.cursor_at(step), []
         left = count
         while left:
             found = self._steps.next_steps(cursor, self._reader.stream.size_of, most=left)
             if found is None:
-                raise self._outside(step + count - 1)
+                raise run.outside(step + count - 1)
             try:
                 parts.append(self._reader.read_stacked(found))
             except Exception:
@@ -351,48 +279,26 @@ class Loader:
 
         Of a mixture without end, which is one epoch, number 0: when it comes first.
         """
-        self._check_epoch(epoch)
-        position = self._reader.stream.position_of(epoch, source, row)
-        return None if position is None else self._place_of(epoch, position, source)
+        run = self._run
+        run.check_epoch(epoch)
+        position = run.stream.position_of(epoch, source, row)
+        return None if position is None else run.place_of(epoch, position, source)
 
     def place_at(self, epoch: int, position: int) -> RowPlace | None:
         """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""
-        self._check_epoch(epoch)
-        stream = self._reader.stream
-        if isinstance(stream, MixtureStream):
-            return self._place_of(epoch, position, int(stream.locate(epoch, np.array([position]))[0, 0]))
-        return self._place_of(epoch, position, 0)
-
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch and self.rows_per_epoch is None:
-            raise UnboundedLoaderError(
-                f"expected epoch 0, got epoch {epoch}: a mixture with exhausted='repeat' is one epoch without end, so "
-                "no step belongs to a later one. Ask for steps: when_record(…, last_step=1000), or --last-step 1000."
-            )
-
-    def _place_of(self, epoch: int, position: int, source: int) -> RowPlace | None:
-        rows = self._reader.stream.size_of(epoch)
-        step = position // self.batch_size
-        start = step * self.batch_size
-        count = self.batch_size if rows is None else min(self.batch_size, rows - start)
-        if self.last == "drop" and count < self.batch_size:
-            return None
-        host, index = self._steps.host_of(position - start, count)
-        return RowPlace(
-            epoch=epoch,
-            position=position,
-            step=self._steps_before(epoch) + step,
-            host_index=host,
-            index=index,
-            source=source,
-        )
+        run = self._run
+        run.check_epoch(epoch)
+        source = 0
+        if isinstance(run.stream, MixtureStream):
+            source = int(run.stream.locate(epoch, np.array([position]))[0, 0])
+        return run.place_of(epoch, position, source)
 
     def who(self, step: int) -> list[Delivery]:
         """The source records of global batch number `step`, over all hosts: `Delivery` says which, and where they go.
 
         Computed from order and lineage alone, for any step of the run, past or to come.
         """
-        return deliveries(self, step)
+        return deliveries(self._run, step)
 
     def when_record(
         self, record_id: str, *, first_epoch: int = 0, epochs: int = 1, last_step: int | None = None
@@ -401,7 +307,7 @@ class Loader:
 
         loader.when_record("plays/hamlet.txt@0", epochs=2)  →  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, …)]
         """
-        return places_of(self, record_id, first_epoch=first_epoch, epochs=epochs, last_step=last_step)
+        return places_of(self._run, record_id, first_epoch=first_epoch, epochs=epochs, last_step=last_step)
 
     # Our share
 
@@ -412,7 +318,7 @@ class Loader:
         """
         other = not share.is_same_slice(self.share)
         if other:
-            _check_batch_size(self.batch_size, share)
+            check_batch_size(self.batch_size, share)
         if other and share.count > 1:
             self._reader.stream.check_widths()
         self._steps = dataclasses.replace(self._steps, share=share)
@@ -443,7 +349,7 @@ class Loader:
 
         It is `position` but after restoring with another batch size.
         """
-        upcoming = self._next_step(self._cursor)
+        upcoming = self._run.next_step(self._cursor)
         return None if upcoming is None else upcoming.position
 
     @property
@@ -454,11 +360,7 @@ class Loader:
 
         Raises `UnboundedLoaderError` where a mixture's rates had changed before the epoch that it was restored in.
         """
-        epoch, position = self._cursor
-        before, rows = self._steps_before(epoch), self._reader.stream.size_of(epoch)
-        if rows is None:
-            return before + -(-position // self.batch_size)
-        return before + self._steps.steps_of(rows) - self._steps.steps_of(max(0, rows - position))
+        return self._run.steps_done(self._cursor)
 
     @property
     def steps_left(self) -> int:
@@ -466,13 +368,8 @@ class Loader:
 
         0 where a state of the end was restored. Raises `UnboundedLoaderError` where `len` does.
         """
-        epoch, position = self._cursor
-        steps = len(self)
-        left = 0
-        if self.epochs is not None and epoch < self.epochs:
-            rows = self._reader.stream.size_of(epoch) or 0
-            left = self._steps.steps_of(max(0, rows - position)) + steps - self._steps_before(epoch + 1)
-        return left or (0 if self._cursor == self._restored else steps)
+        cursor = self._cursor
+        return self._run.steps_left(cursor) or (0 if cursor == self._restored else len(self))
 
     @property
     def state(self) -> LoaderState:
@@ -529,7 +426,7 @@ class Loader:
         self._move(Cursor(0, 0), stream)
         self._restored = None
 
-    def set_rates(self, rates: Sequence[Any]) -> None:
+    def set_rates(self, rates: Sequence[float | int | Fraction]) -> None:
         """Changes the rates of a mixture from the cursor on; each source goes on where it is, nothing is repeated."""
         if not isinstance(self._reader.stream, MixtureStream):
             raise LoaderError("only a loader of a Mixture has rates to set")
@@ -554,13 +451,15 @@ class Loader:
 
     def tf_checkpoint(self) -> Any:
         """An object for `tf.train.Checkpoint(loader=loader.tf_checkpoint())` that saves and restores this loader."""
-        from beam_pipes.loader.state import trackable_state
-
         return trackable_state(self)
 
     @property
     def _cursor(self) -> Cursor:
         return self._progress.cursor
+
+    @property
+    def _run(self) -> Run:
+        return Run(self._reader.stream, self._steps)
 
     def _read_one(self, steps: Steps) -> Batch:
         try:
@@ -573,7 +472,7 @@ class Loader:
 
     @property
     def _is_done(self) -> bool:
-        return self._next_step(self._cursor) is None
+        return self._run.next_step(self._cursor) is None
 
     def _go_back(self, state: Mapping[str, Any]) -> None:
         """To a state of the same pass, as if the batches behind it had never been read: no state is restored."""
@@ -582,76 +481,38 @@ class Loader:
         self._restored = restored
 
     def _move(self, cursor: Cursor, stream: RowStream | MixtureStream) -> None:
-        self._reader = self._new_reader(stream)
+        self._reader = self._made_of[1].reader(stream, self._steps)
         self._progress = Progress(cursor)
         iterator = self._iterator() if self._iterator is not None else None
         if iterator is not None:
             iterator.restart()
 
-    def _cursor_at(self, step: int) -> Cursor:
-        _check_integer("step", step, 0)
-        epoch = 0
-        for count, rows in self._reader.stream.epoch_sizes():
-            if rows is None:
-                break
-            steps = self._steps.steps_of(rows)
-            if count is None or step < count * steps:
-                return Cursor(epoch + step // steps, step % steps * self.batch_size) if steps else Cursor(epoch, 0)
-            epoch, step = epoch + count, step - count * steps
-        return Cursor(epoch, step * self.batch_size)
 
-    def _outside(self, step: int) -> LoaderError:
-        if self.steps_per_epoch == 0:
-            return LoaderError(f"there is no step {step}: {no_steps(self)}", step=step)
-        return LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
-
-    def _steps_before(self, epoch: int) -> int:
-        """Steps of the epochs before one; a change of a mixture's rates on the way can have altered their sizes."""
-        total = first = 0
-        for count, rows in self._reader.stream.epoch_sizes():
-            count = epoch - first if count is None else min(count, epoch - first)
-            first += count
-            total += count * self._steps.steps_of(rows or 0)
-        return total
-
-    def _next_step(self, cursor: Cursor) -> Steps | None:
-        return self._steps.next_steps(cursor, self._reader.stream.size_of)
-
-    def _new_reader(self, stream: RowStream | MixtureStream) -> BatchReader:
-        return BatchReader(
-            stream,
-            self._steps,
-            fills=self._fills,
-            pad_value=self._pad_value,
-            transform=self._transform,
-            cu_seqlens=self._cu_seqlens,
-        )
+def first_known_step(loader: Loader) -> int:
+    """The first step that `when_record` knows of: not 0 where the rates of a mixture changed in its first epoch."""
+    segment = loader._reader.stream.segment(0)
+    return 0 if segment is None else -(-segment.start // loader.batch_size)
 
 
 def no_steps(loader: Loader) -> str:
     """Why an epoch of a loader has no step, and what to do."""
-    if not loader.rows_per_epoch:
-        return "there are no rows to read: the split is empty."
-    return (
-        f"{loader.rows_per_epoch} rows give no batch of {loader.batch_size}. Use a smaller batch_size, or "
-        'last="pad" or "partial".'
-    )
+    return loader._run.why_no_steps()
 
 
-def _made_again(
+def _rebuilt(
     kind: type[Loader],
     source: Any,
-    options: dict[str, Any],
+    options: LoaderOptions,
     share: Share,
     cursor: Cursor,
     restored: Cursor | None,
-    changes: Any,
+    changes: Changes | None,
 ) -> Loader:
     """A loader that was pickled or copied: files are opened again, threads start with the next loop.
 
     A share that was taken from a world or a sharding goes along: the process that gets the copy may be in none.
     """
-    loader = kind(source, **options)
+    loader = kind(source, **vars(options))
     if share.world is not None or share.chosen_by == "sharding":
         loader.take_share(share)
     stream = loader._reader.stream
@@ -660,25 +521,3 @@ def _made_again(
     loader._move(cursor, stream)
     loader._restored = restored
     return loader
-
-
-def _check_names(option: str, value: Any, known: Collection[str]) -> None:
-    unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else []
-    if unknown:
-        raise LoaderError(
-            f"{option} names {unknown[0]!r}, which is no feature; there are: {', '.join(sorted(known))}",
-            feature=unknown[0],
-        )
-
-
-def _check_batch_size(batch_size: Any, share: Share) -> None:
-    of_world = "" if share.world is None else f", the {share.count} processes of {share.world.framework}"
-    _check_integer(f"batch_size (the global one, over all hosts{of_world})", batch_size, share.count)
-
-
-def _check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise LoaderError(f"{name} should be an integer, got {value!r}")
-    if value < least or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise LoaderError(f"{name} should be {bounds}, got {value}")

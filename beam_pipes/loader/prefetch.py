@@ -1,12 +1,16 @@
-"""Waits that say who is late: after a while one line on standard error, and the wait goes on.
+"""Work done ahead of its use by threads, delivered in order; and the waits and iterators that go with it.
 
-Whether a wait has lasted too long is for the user to decide: a batch may rightly take minutes. That it lasts, and on
-what, should not be for the user to find out with a debugger.
+    tasks ──take──► worker threads (at most `depth` ahead) ──put──► results by number ──► consumer, in order
 
-Work done ahead of its use, by threads, delivered in order.
+`OrderedPrefetcher` is what all loaders that prefetch on threads are made of. Its guarantees: results come in the order
+of the tasks; at most `depth` of them wait; an exception is raised where its result was due, and later results are not
+computed; closing it, dropping it and reaching the end all end its threads.
 
-Bounded: at most `depth` results wait. An exception is raised where its result was due, later results are not computed.
-No wait is silent: every one wakes up to see whether the other side is still alive, and says who is late.
+`Waiting` makes no wait silent: each wakes up to see whether the other side is alive, and after five minutes says on
+standard error who is late. Whether a wait has lasted too long is for the user to decide, as a batch may rightly take
+minutes; on what it waits should not take a debugger to find out.
+
+`SharedIterator` is what loaders hand out: a generator that several threads may share.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Generic, TypeVar
 
 from beam_pipes.errors import LoaderError
 
@@ -81,6 +85,7 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+T = TypeVar("T")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -200,3 +205,48 @@ def _work(shared: _Shared[Task, Result]) -> None:
             shared.put(number, None, error)
             return
         shared.put(number, result, None)
+
+
+CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"
+
+
+def not_copied(what: str, remedy: str) -> LoaderError:
+    """The error of whoever pickles or copies what belongs to this process: its threads, its place in the middle."""
+    return LoaderError(f"{what} belongs to its process and cannot be pickled or copied. {remedy}")
+
+
+class SharedIterator(Generic[T]):
+    """A generator that threads may share: each element is handed out once, in the order of the calls.
+
+    Threads that call `next()` on a bare generator at the same time get "ValueError: generator already executing".
+    """
+
+    def __init__(self, elements: Generator[T, None, None]) -> None:
+        self._elements = elements
+        self._lock = threading.RLock()
+        self._replaced = False
+
+    def __iter__(self) -> SharedIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._lock:
+            if self._replaced:
+                raise LoaderError(CLOSED)
+            return next(self._elements)
+
+    def close(self) -> None:
+        """Ends the iteration, once an element that is being made is done."""
+        with self._lock:
+            self._elements.close()
+
+    def replace(self) -> None:
+        """Ends the iteration because a newer one has begun: whoever goes on with this one is told."""
+        with self._lock:
+            self._elements.close()
+            self._replaced = True
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise not_copied(
+            "an iterator", "Pickle or copy the loader itself, or save its state_dict() and call iter(loader) there."
+        )

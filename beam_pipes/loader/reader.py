@@ -1,15 +1,15 @@
 """Reading steps: from positions to places to batches of this host.
 
-What each stage of a native loader costs, measured one after the other without threads.
+    Steps ──_places──► places of our rows ──gathered──► rows as stored ──finished──► batches, transformed and padded
+
+Called by the loader for single steps, and by its iterator, on threads or not, for groups of them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.rows import varying
 from beam_pipes.loader.steps import StepOptions, Steps
 from beam_pipes.loader.stream import MixtureStream, Places, RowStream
-
-if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader
-
 
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
@@ -246,39 +242,3 @@ class BatchReader:
             # Rows before the last change of rates cannot be located; the caller has made sure that none is wanted.
             starts = np.maximum(starts, segment.start)
         return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TimedBatches:
-    """Batches as the loader makes them at once, and the seconds for all of them.
-
-    `read_secs`: what reading them for the first time cost more than reading them again, that is, fetching shards and
-    pages; `gather_secs`: finding their records and copying them once they are in memory; `transform_secs`: the loader's
-    `transform`, and the columns it adds.
-    """
-
-    batches: list[Batch]
-    read_secs: float
-    gather_secs: float
-    transform_secs: float
-
-
-def timed_batches(loader: Loader) -> Iterator[TimedBatches]:
-    """The batches from the loader's cursor on, epoch after epoch without end; the cursor stays."""
-    clock, reader = time.perf_counter, loader._reader
-    steps_without_end = dataclasses.replace(loader._steps, epochs=None)
-    for steps in steps_without_end.groups(loader._cursor, reader.stream.size_of, reader.group_length):
-        began = clock()
-        rows = reader.gathered(steps)
-        first = clock()
-        rows = reader.gathered(steps)
-        again = clock()
-        batches = reader.finished(rows, steps)
-        done = clock()
-        gather_secs = min(again - first, first - began)
-        yield TimedBatches(
-            batches=batches,
-            read_secs=first - began - gather_secs,
-            gather_secs=gather_secs,
-            transform_secs=done - again,
-        )

@@ -1,13 +1,10 @@
-"""What a loader reads, by name: enough to refuse a state or a plan that belongs to other data.
+"""The state of a loader: where it stands, and everything that determines what comes next.
 
-The state of a loader: where it stands, and everything that determines what comes next.
-
-One JSON of less than a kilobyte, the same on every host; longer only where the rates of a mixture of more than some 30
-sources were changed on the way, as it then holds the place of each. It does not hold the batch size, the number of
-hosts, workers or epochs, nor the choice of features: those may change between saving and restoring, the order of the
-rows may not.
-
-The state of a loader inside `tf.train.Checkpoint`. Imports TensorFlow when called.
+`LoaderState` is one JSON of less than a kilobyte, the same on every host; longer only where the rates of a mixture of
+more than some 30 sources were changed during the run, as it then holds the place of each. It does not hold the batch
+size, the number of hosts, workers or epochs, nor the choice of features: those may change between saving and restoring,
+the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
+`trackable_state` puts a state inside `tf.train.Checkpoint`, and imports TensorFlow when it is called.
 """
 
 from __future__ import annotations
@@ -15,13 +12,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
-
-if TYPE_CHECKING:
-    from beam_pipes.loader.loader import Loader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,7 +177,15 @@ def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
         into[prefix] = value
 
 
-def trackable_state(loader: Loader) -> Any:
+class HasState(Protocol):
+    """What a checkpoint needs of a loader."""
+
+    def get_state(self) -> bytes: ...
+
+    def set_state(self, state: bytes | str) -> None: ...
+
+
+def trackable_state(loader: HasState) -> Any:
     """A trackable whose saved value is the loader's state as JSON; restoring the checkpoint restores the loader."""
     tf = require("tensorflow", purpose="Loader.tf_checkpoint")
 

@@ -1,4 +1,12 @@
-"""Steps: how a sequence of rows is cut into global batches, and these into the slices of hosts."""
+"""Steps: how a sequence of rows is cut into global batches, and these into the slices of hosts.
+
+    rows of an epoch   0 1 2 3 4 5 6 7 8 9 …      position = index of a row in the order of its epoch
+    steps (batch 4)    [ step 0 ][ step 1 ] …     step     = number of a global batch, counted over all epochs
+    hosts (2)          [h0 ][h1 ][h0 ][h1 ] …     share    = the slice of each global batch that a host reads
+
+`StepOptions` is the arithmetic of one epoch. `Run` adds the sizes of all epochs of a stream, and so converts between
+cursors, step numbers and places. Nothing here reads data.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +14,22 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from beam_pipes.errors import LoaderError
+import numpy as np
+
+from beam_pipes.errors import LoaderError, UnboundedLoaderError
+from beam_pipes.loader.stream import MixtureStream, RowStream
 from beam_pipes.loader.world import Share
 
 LAST = ("drop", "pad", "partial")
+
+
+def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Raises `LoaderError` unless `value` is an integer within bounds; NumPy's integers are integers, bools are not."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise LoaderError(f"{name} should be an integer, got {value!r}")
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise LoaderError(f"{name} should be {bounds}, got {value}")
 
 
 class Cursor(NamedTuple):
@@ -108,3 +128,140 @@ class StepOptions:
             yield steps
             cursor = steps.following
             most = min(2 * most, length)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowPlace:
+    """Where a row comes: its step, the host that gets it, and its index in that host's batch.
+
+    `source` counts the sources of a mixture (0 without one). `when_record` adds two facts: `taken_down`, where
+    the record is hidden now, so that its place holds another one; and `stands_in_for`, the source record that is
+    taken down and whose place this one has.
+    """
+
+    epoch: int
+    position: int
+    step: int
+    host_index: int
+    index: int
+    source: int = 0
+    taken_down: bool = False
+    stands_in_for: str | None = None
+
+
+class Run:
+    """All epochs of a stream as steps: converts between cursors, step numbers and the places of rows.
+
+    Epochs of one run may differ in size: a change of a mixture's rates moves where an epoch ends.
+    """
+
+    def __init__(self, stream: RowStream | MixtureStream, steps: StepOptions) -> None:
+        self.stream = stream
+        self.steps = steps
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Global batches of an epoch; None for an endless mixture."""
+        rows = self.stream.size
+        return None if rows is None else self.steps.steps_of(rows)
+
+    def __len__(self) -> int:
+        """Steps of all epochs; `UnboundedLoaderError` where there is no end, or one that is not known."""
+        if self.steps_per_epoch is None or self.steps.epochs is None:
+            raise UnboundedLoaderError(
+                "this loader has no end (epochs=None), hence no length; steps_per_epoch says how long an epoch is"
+            )
+        return self.steps_before(self.steps.epochs)
+
+    def next_step(self, cursor: Cursor) -> Steps | None:
+        """The step at or after a cursor; None behind the last one."""
+        return self.steps.next_steps(cursor, self.stream.size_of)
+
+    def steps_before(self, epoch: int) -> int:
+        """Steps of the epochs before one."""
+        total = first = 0
+        for count, rows in self.stream.epoch_sizes():
+            count = epoch - first if count is None else min(count, epoch - first)
+            first += count
+            total += count * self.steps.steps_of(rows or 0)
+        return total
+
+    def steps_done(self, cursor: Cursor) -> int:
+        """Steps before a cursor: the number of the next one, where the batch size never changed."""
+        epoch, position = cursor
+        before, rows = self.steps_before(epoch), self.stream.size_of(epoch)
+        if rows is None:
+            return before + -(-position // self.steps.batch_size)
+        return before + self.steps.steps_of(rows) - self.steps.steps_of(max(0, rows - position))
+
+    def steps_left(self, cursor: Cursor) -> int:
+        """Steps from a cursor to the end of the run."""
+        epoch, position = cursor
+        steps = len(self)
+        if self.steps.epochs is None or epoch >= self.steps.epochs:
+            return 0
+        rows = self.stream.size_of(epoch) or 0
+        return self.steps.steps_of(max(0, rows - position)) + steps - self.steps_before(epoch + 1)
+
+    def cursor_at(self, step: int) -> Cursor:
+        """Where a step begins, if the run has it."""
+        check_integer("step", step, 0)
+        batch_size = self.steps.batch_size
+        epoch = 0
+        for count, rows in self.stream.epoch_sizes():
+            if rows is None:
+                break
+            steps = self.steps.steps_of(rows)
+            if count is None or step < count * steps:
+                return Cursor(epoch + step // steps, step % steps * batch_size) if steps else Cursor(epoch, 0)
+            epoch, step = epoch + count, step - count * steps
+        return Cursor(epoch, step * batch_size)
+
+    def at(self, step: int) -> Steps:
+        """The global batch number `step`; raises `LoaderError` for one outside the run."""
+        found = self.next_step(self.cursor_at(step))
+        if found is None or (self.steps.epochs is not None and step >= len(self)):
+            raise self.outside(step)
+        return found
+
+    def outside(self, step: int) -> LoaderError:
+        """The error of a step that the run does not have."""
+        if self.steps_per_epoch == 0:
+            return LoaderError(f"there is no step {step}: {self.why_no_steps()}", step=step)
+        return LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
+
+    def why_no_steps(self) -> str:
+        """Why an epoch has no step, and what to do."""
+        if not self.stream.size:
+            return "there are no rows to read: the split is empty."
+        return (
+            f"{self.stream.size} rows give no batch of {self.steps.batch_size}. Use a smaller batch_size, or "
+            'last="pad" or "partial".'
+        )
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises `UnboundedLoaderError` for an epoch that a mixture without end does not have."""
+        if epoch and self.stream.size is None:
+            raise UnboundedLoaderError(
+                f"expected epoch 0, got epoch {epoch}: a mixture with exhausted='repeat' is one epoch without end, so "
+                "no step belongs to a later one. Ask for steps: when_record(…, last_step=1000), or --last-step 1000."
+            )
+
+    def place_of(self, epoch: int, position: int, source: int) -> RowPlace | None:
+        """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""
+        batch_size = self.steps.batch_size
+        rows = self.stream.size_of(epoch)
+        step = position // batch_size
+        start = step * batch_size
+        count = batch_size if rows is None else min(batch_size, rows - start)
+        if self.steps.last == "drop" and count < batch_size:
+            return None
+        host, index = self.steps.host_of(position - start, count)
+        return RowPlace(
+            epoch=epoch,
+            position=position,
+            step=self.steps_before(epoch) + step,
+            host_index=host,
+            index=index,
+            source=source,
+        )

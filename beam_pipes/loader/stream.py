@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,6 +51,10 @@ class EpochSizes(NamedTuple):
 
     epochs: int | None
     rows: int | None
+
+
+# What has changed a mixture: in which epoch, its segment there, and the sizes of the epochs before.
+Changes = tuple[int, Segment, tuple[EpochSizes, ...] | None]
 
 
 class Stream(Protocol):
@@ -349,7 +354,7 @@ class MixtureStream:
             return None
         return self.segment(epoch)
 
-    def with_rates(self, rates: Sequence[Any], epoch: int, position: int) -> MixtureStream:
+    def with_rates(self, rates: Sequence[float | int | Fraction], epoch: int, position: int) -> MixtureStream:
         """The same mixture at other rates from this row on; every source goes on where it is."""
         segment = Segment(start=position, counts=self._schedule(epoch).counts_at(position), rates=integer_rates(rates))
         return self._replaced(epoch, segment, self._sizes_before(epoch))
@@ -367,11 +372,11 @@ class MixtureStream:
         return self._replaced(epoch, segment, None if epoch else ())
 
     @property
-    def changes(self) -> tuple[int, Segment, tuple[EpochSizes, ...] | None] | None:
+    def changes(self) -> Changes | None:
         """What `with_changes` takes over to the same mixture in another process; None where nothing changed."""
         return None if self._changed is None else (self._changed_epoch, self._changed, self._earlier)
 
-    def with_changes(self, changes: tuple[int, Segment, tuple[EpochSizes, ...] | None]) -> MixtureStream:
+    def with_changes(self, changes: Changes) -> MixtureStream:
         """The same mixture with the rates that another one has changed to."""
         return self._replaced(*changes)
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError
-from beam_pipes.loader.iterator import SharedIterator
+from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.world import known_world
 from beam_pipes.map_style.batch_samplers import SAMPLERS, BatchSampler, DistributedSampler, describe_sampler
 from beam_pipes.map_style.batching import default_collate

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
-from beam_pipes.loader.iterator import SharedIterator, not_copied
+from beam_pipes.loader.prefetch import SharedIterator, not_copied
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
 from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset

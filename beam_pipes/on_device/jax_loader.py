@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from beam_pipes.errors import ConversionError, LoaderError
-from beam_pipes.loader.iterator import not_copied
+from beam_pipes.loader.prefetch import not_copied
 from beam_pipes.on_device.conversions import map_leaves, narrowed, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, told
 from beam_pipes.on_device.lambda_loader import ConvertedLoader

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.iterator import SharedIterator
+from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.on_device.conversions import checked_skip_keys, skipping, to_host, unskipped
 from beam_pipes.on_device.prefetch import PrefetchOptions, Stage
 

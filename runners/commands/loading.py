@@ -20,7 +20,7 @@ from beam_pipes.engine.graph import brief
 from beam_pipes.errors import BeamPipesError, LoaderError
 from beam_pipes.identity.source_code import import_user_module
 from beam_pipes.loader import Loader, RowPlace
-from beam_pipes.loader.delivery import first_known_step
+from beam_pipes.loader.loader import first_known_step
 from beam_pipes.runners.commands.loader_options import (
     BatchSize,
     Exhausted,

@@ -20,8 +20,8 @@ from beam_pipes.errors import (
     UnknownRecordError,
 )
 from beam_pipes.loader import BlockShuffle, Loader, LoaderState, Mixture, pack
-from beam_pipes.loader.delivery import first_known_step
 from beam_pipes.loader.from_state import loader_from_state
+from beam_pipes.loader.loader import first_known_step
 
 
 @pytest.fixture(scope="module")

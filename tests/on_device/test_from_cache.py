@@ -409,7 +409,7 @@ class FailsOn:
 FORMS = {
     "tensors": DataLoader.from_cache,
     "mapped": lambda loader: DataLoader.from_cache(loader).map(lambda batch: batch),
-    "tensors_of_path": lambda loader: DataLoader.from_cache(loader._made_of[0], **loader._made_of[1]),
+    "tensors_of_path": lambda loader: DataLoader.from_cache(loader._made_of[0], **vars(loader._made_of[1])),
     "torch": lambda loader: TorchDataLoader(loader, skip_keys=["half", "text"]),
     "torch_prefetched": lambda loader: TorchDataLoader(loader, skip_keys=["half", "text"]).prefetch_to_devices(3),
     "jax": lambda loader: JaxDataLoader(loader, skip_keys=["half", "text"]),

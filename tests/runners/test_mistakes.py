@@ -162,9 +162,7 @@ def test_numbers_of_examples_are_not_negative(
 def test_a_batch_that_is_larger_than_an_epoch_has_no_steps(cache: Path) -> None:
     told = refused("who", cache, "--split", "words", "--step", "3", "--batch-size", "99999")
 
-    expected = (
-        "there is no step 3: expected batches of at most 6 rows, which is what an epoch has, got batch_size=99999"
-    )
+    expected = "there is no step 3: 6 rows give no batch of 99999. Use a smaller batch_size"
     assert told.startswith(expected)
 
 

@@ -1,0 +1,124 @@
+"""The options of a loader: checked on their own, against the source, and turned into what each part below takes.
+
+    Loader(source, batch_size=32, …) ──► LoaderOptions ──gather──► GatherOptions   how rows become arrays
+                                                       ──steps───► StepOptions     how rows become global batches
+                                                       ──reader──► BatchReader     what makes the batches of this host
+
+The docstring of `Loader` says what each option means. A loader that is pickled takes its options along.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from beam_pipes.cache.columns import PadTo
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
+from beam_pipes.loader.order import BlockShuffle
+from beam_pipes.loader.packed_rows import cu_seqlens_of
+from beam_pipes.loader.reader import VALID, BatchReader, checked_result
+from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
+from beam_pipes.loader.steps import StepOptions, check_integer
+from beam_pipes.loader.stream import MixtureStream, RowStream, Shuffle
+from beam_pipes.loader.world import Share
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LoaderOptions:
+    """The keyword arguments of `Loader`, as they were given. Raises `LoaderError` for those out of range."""
+
+    batch_size: int
+    seed: int
+    epochs: int | None
+    shuffle: Shuffle
+    host_index: int | None
+    host_count: int | None
+    last: str
+    features: Sequence[str] | None
+    ragged: str
+    pad_to: PadTo
+    pad_value: PadValue
+    transform: Callable[[Batch], Batch] | None
+    cu_seqlens: bool
+    workers: int
+    prefetch: int
+
+    def __post_init__(self) -> None:
+        if self.host_count is not None:
+            check_integer("host_count", self.host_count, 1)
+        if self.host_index is not None:
+            check_integer("host_index", self.host_index, 0, None if self.host_count is None else self.host_count - 1)
+        check_integer("seed", self.seed, 0, 2**64 - 1)
+        check_integer("workers", self.workers, 0)
+        check_integer("prefetch", self.prefetch, 1)
+        if self.epochs is not None:
+            check_integer("epochs", self.epochs, 1)
+        if not isinstance(self.shuffle, (bool, BlockShuffle)):
+            raise LoaderError(f"shuffle should be True, False or BlockShuffle(window=…), got {self.shuffle!r}")
+
+    def steps(self) -> StepOptions:
+        """How rows become global batches, with the share of this process now."""
+        share = Share.of_options(self.host_index, self.host_count)
+        check_batch_size(self.batch_size, share)
+        return StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
+
+    def gather(self) -> GatherOptions:
+        """How rows become arrays."""
+        return GatherOptions(
+            features=None if self.features is None else checked_features(self.features),
+            ragged=self.ragged,
+            pad_to=self.pad_to,
+            pad_value=self.pad_value,
+        )
+
+    def features_of(self, stream: RowStream | MixtureStream) -> tuple[str, ...]:
+        """The features that are handed out of a stream; raises `LoaderError` for options that do not suit it."""
+        features = stream.features
+        if self.transform is not None or self.cu_seqlens:
+            no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
+            if self.transform is not None:
+                no_rows = checked_result(self.transform(no_rows), 0)
+                features = tuple(no_rows)
+            if self.cu_seqlens:
+                cu_seqlens_of(no_rows)  # refuses rows that have none
+        if self.last == "pad":
+            checked_name(VALID, features)
+            if self.transform is not None:
+                fills_of_result(no_rows, stream.fills, self.pad_value)  # refuses now what no column of the result holds
+        _check_names("pad_to", self.pad_to, stream.all_features)
+        _check_names("pad_value", self.pad_value, {*stream.all_features, *features})
+        if stream.size is None and self.epochs is not None:
+            raise LoaderError(
+                f"a mixture with exhausted='repeat' never ends, got epochs={self.epochs}: pass epochs=None and count "
+                "steps, or Mixture(…, exhausted='stop' or 'drop')"
+            )
+        return features
+
+    def reader(self, stream: RowStream | MixtureStream, steps: StepOptions) -> BatchReader:
+        """What reads the batches of a stream; steps change with the share of this process."""
+        return BatchReader(
+            stream,
+            steps,
+            fills=stream.fills,
+            pad_value=self.pad_value,
+            transform=self.transform,
+            cu_seqlens=self.cu_seqlens,
+        )
+
+
+def check_batch_size(batch_size: object, share: Share) -> None:
+    """Raises `LoaderError` where a global batch has fewer rows than there are slices."""
+    of_world = "" if share.world is None else f", the {share.count} processes of {share.world.framework}"
+    check_integer(f"batch_size (the global one, over all hosts{of_world})", batch_size, share.count)
+
+
+def _check_names(option: str, value: object, known: Collection[str]) -> None:
+    unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else []
+    if unknown:
+        raise LoaderError(
+            f"{option} names {unknown[0]!r}, which is no feature; there are: {', '.join(sorted(known))}",
+            feature=unknown[0],
+        )
