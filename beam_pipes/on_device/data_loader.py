@@ -1,9 +1,11 @@
-"""The public face of tf.data.Dataset, read from TensorFlow itself: new methods of new versions chain too.
+"""DataLoader: Python samples, a tf.data.Dataset or a cache behind all methods of tf.data.Dataset.
 
-DataLoader: Python samples, a tf.data.Dataset or a cache behind the whole surface of tf.data.Dataset.
+    dl = DataLoader(generator_function).map(f).cache().shuffle(1000).batch(10)
+    for batch in dl.to_jax().shard().prefetch_to_devices(): ...
 
-dl = DataLoader(generator_function).map(f).cache().shuffle(1000).batch(10)
-for batch in dl.to_jax().shard().prefetch_to_devices(): ...
+The methods of `tf.data.Dataset` are looked up in TensorFlow itself, so that those of new versions chain too; each gives
+a loader with a longer list of transformations, which `explain` and `optimize` read. Samples come from a `PythonSource`
+or a `CacheSource`; conversions hand the elements on to the chapters of JAX, torch and NumPy.
 """
 
 from __future__ import annotations
@@ -17,17 +19,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
+from beam_pipes.loader import Loader
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
+from beam_pipes.on_device.explain import Suggestion, suggestions
+from beam_pipes.on_device.from_cache import CacheSource, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
+from beam_pipes.on_device.optimize import optimized
 from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset
 
 if TYPE_CHECKING:
     from beam_pipes.cache import Cache
-    from beam_pipes.loader import Loader
     from beam_pipes.loader.row_source import RowSource
-    from beam_pipes.on_device.explain import Suggestion
-    from beam_pipes.on_device.from_cache import CacheSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader, NumpyDataLoader
     from beam_pipes.on_device.torch_loader import TorchDataLoader
@@ -52,8 +55,6 @@ def dataset_members() -> dict[str, str]:
 
 def unwrap(value: Any) -> Any:
     """Loaders inside arguments → their datasets: `[dl, {"a": dl}]` → `[dl.dataset, {"a": dl.dataset}]`."""
-    pass
-
     if isinstance(value, DataLoader):
         return value.dataset
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -67,8 +68,6 @@ def unwrap(value: Any) -> Any:
 
 def loaders_in(value: Any) -> Iterator[Any]:
     """The loaders inside arguments, in order."""
-    pass
-
     if isinstance(value, DataLoader):
         yield value
     elif isinstance(value, dict):
@@ -180,12 +179,28 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self._runs = runs
 
     @classmethod
-    def from_cache(cls, cache: RowSource | Cache | Loader, split: str | None = None, **options: Any) -> DataLoader:
-        """A loader over a cache of ours: `DataLoader.from_cache("cache/train", batch_size=32)`. It takes a path, a
-        Cache, a Split, a packing plan, a Mixture or a native Loader; see `beam_pipes.on_device.from_cache`."""
-        from beam_pipes.on_device.from_cache import cache_loader
+    def from_cache(
+        cls,
+        cache: RowSource | Cache | Loader,
+        split: str | None = None,
+        *,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> DataLoader:
+        """A DataLoader over `cache`: a path (`"cache/train"`), a Cache, a Split, a packing plan, a Mixture or a native Loader.
 
-        return cache_loader(cache, split, **options)
+        With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
+        `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
+        order, for batching by tf.data. Both are this process's share: under `torch.distributed` and `jax.distributed`,
+        or by `host_index` and `host_count`; of single records one process may have one more than another.
+
+        Every iteration is the whole run again; over a native Loader it begins at the cursor that the loader has then,
+        and its length, which is not known beforehand, is what is left of the run.
+        """
+        source = cache_source(cache, split, batch_size, options)
+        loader = DataLoader.__new__(DataLoader)
+        loader._start(source, Transformation(label=loader_label("DataLoader", "from_cache")))
+        return loader
 
     @property
     def dataset(self) -> Any:
@@ -202,8 +217,6 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def _native_source(self, *, transformed: bool = False) -> CacheSource | None:
         """The cache that this loader reads, where no tf.data transformation stands between (or `transformed`)."""
-        from beam_pipes.on_device.from_cache import CacheSource
-
         source = self._sources[0] if self._sources and self._given_root is None else None
         is_native = isinstance(source, CacheSource) and (transformed or len(self._history) == 1)
         return source if is_native and isinstance(source, CacheSource) else None
@@ -295,9 +308,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
                 "Its graph cannot be sent: make it where it is used. DataLoader.from_cache(…) without tf.data "
                 "transformations can be pickled, and so can what it converts to (to_torch, to_numpy).",
             )
-        from beam_pipes.on_device.from_cache import cache_loader_again
-
-        return cache_loader_again, source.made_of
+        return _from_cache_again, source.made_of
 
     def __len__(self) -> int:
         """As of a Dataset: TypeError where the length is unknown or infinite."""
@@ -314,6 +325,15 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """The native Loader given to `from_cache`, whose cursor conversions move; `None` behind transformations."""
         source = self._native_source()
         return None if source is None else source.given
+
+    def _converted_loader(self) -> Loader | None:
+        """The native loader whose batches a conversion of this loader reads as they are."""
+        source = self._native_source()
+        return None if source is None or source.by_record else source.loader
+
+    def _loaders_behind(self) -> list[Loader]:
+        """The native loaders of caches, also behind transformations."""
+        return [source.loader for source in self._sources if isinstance(source, CacheSource)]
 
     def _surfacing(self, elements: Iterator[Any]) -> Generator[Any, None, None]:
         while True:
@@ -415,15 +435,16 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
 
     def explain(self) -> list[Suggestion]:
         """What in the order of the transformations wastes work or surprises, and what to do about it."""
-        from beam_pipes.on_device.explain import suggestions
-
         return suggestions(self)
 
     def optimize(self) -> DataLoader:
         """The same elements in the same order from a better order of transformations; only what is provable moves."""
-        from beam_pipes.on_device.optimize import optimized
-
         return optimized(self)
+
+
+def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any]) -> DataLoader:
+    """A DataLoader that was pickled or copied."""
+    return DataLoader.from_cache(cache, batch_size=batch_size, **options)
 
 
 def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:

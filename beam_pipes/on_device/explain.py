@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_pipes.on_device.lambda_loader import Transformation
-from beam_pipes.on_device.optimize import batch_before_map, filter_before_map
+from beam_pipes.on_device.optimize import Chain, batch_before_map, filter_before_map
 from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
-
-if TYPE_CHECKING:
-    from beam_pipes.on_device.data_loader import DataLoader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,14 +25,14 @@ class Suggestion:
         return f"{', '.join(map(str, self.positions))}: {self.finding}. {self.advice}.{done}"
 
 
-def suggestions(loader: DataLoader) -> list[Suggestion]:
+def suggestions(loader: Chain) -> list[Suggestion]:
     """All remarks, in the order of the transformations they start at."""
     history = loader._history
     found = [*_pairs(loader), *_orders(history), *_frozen_randomness(loader)]
     return sorted(found, key=lambda suggestion: suggestion.positions)
 
 
-def _pairs(loader: DataLoader) -> Iterator[Suggestion]:
+def _pairs(loader: Chain) -> Iterator[Suggestion]:
     history = loader._history
     ordered = loader.dataset.options().deterministic is not False
     for index in range(len(history) - 1):
@@ -94,7 +91,7 @@ def _orders(history: tuple[Transformation, ...]) -> Iterator[Suggestion]:
                 )
 
 
-def _frozen_randomness(loader: DataLoader) -> Iterator[Suggestion]:
+def _frozen_randomness(loader: Chain) -> Iterator[Suggestion]:
     history = loader._history
     caches = [index for index, step in enumerate(history) if step.method == "cache"]
     for index, step in enumerate(history):
@@ -114,5 +111,5 @@ def _frozen_randomness(loader: DataLoader) -> Iterator[Suggestion]:
             )
 
 
-def _input(loader: DataLoader, index: int) -> Any:
+def _input(loader: Chain, index: int) -> Any:
     return loader._root if index == 0 else loader._history[index - 1].dataset

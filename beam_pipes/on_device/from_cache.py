@@ -1,5 +1,9 @@
 """Caches behind a DataLoader: the native loader's batches, handed to tf.data by step number.
 
+    cache ──cache_source──► CacheSource ──dataset────► tf.data: range of step numbers → batches (or single records)
+                                        ──tensors────► TensorFlow's tensors without a pipeline
+                                        ──open_loader► the native Loader, for conversions that follow directly
+
 A step number is all that tf.data knows: order, hosts and epochs are the native loader's. Conversions that follow
 directly (`to_jax`, `to_torch`, `to_numpy`) read the native loader and need no TensorFlow.
 """
@@ -10,7 +14,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +28,8 @@ from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.world import Share
 from beam_pipes.on_device.conversions import aligned_copy
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
-from beam_pipes.on_device.lambda_loader import Transformation, loader_label
 from beam_pipes.on_device.python_source import taken_apart
 from beam_pipes.on_device.values import STRING
-
-if TYPE_CHECKING:
-    from beam_pipes.on_device.data_loader import DataLoader
 
 # Records one by one are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
@@ -43,21 +43,10 @@ SMALLEST_SHARED_BYTES = 4096
 _ENDLESS = 2**62
 
 
-def cache_loader(
-    cache: RowSource | Cache | Loader, split: str | None = None, *, batch_size: int | None = None, **options: Any
-) -> DataLoader:
-    """A DataLoader over `cache`: a path (`"cache/train"`), a Cache, a Split, a packing plan, a Mixture or a Loader.
-
-    With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
-    `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
-    order, for batching by tf.data. Both are this process's share: under `torch.distributed` and `jax.distributed`, or
-    by `host_index` and `host_count`; of single records one process may have one more than another.
-
-    Every iteration is the whole run again; over a native Loader it begins at the cursor that the loader has then, and
-    its length, which is not known beforehand, is what is left of the run.
-    """
-    from beam_pipes.on_device.data_loader import DataLoader
-
+def cache_source(
+    cache: RowSource | Cache | Loader, split: str | None, batch_size: int | None, options: Mapping[str, Any]
+) -> CacheSource:
+    """What `DataLoader.from_cache` reads, for its arguments."""
     if isinstance(cache, Loader):
         if batch_size is not None or options or split is not None:
             given = sorted([*options, *(["batch_size"] if batch_size else []), *(["split"] if split else [])])
@@ -67,15 +56,8 @@ def cache_loader(
     else:
         opened = _source_of(cache, split)
         source = _opened(opened, batch_size, options)
-        source.made_of = opened, batch_size, options
-    loader = DataLoader.__new__(DataLoader)
-    loader._start(source, Transformation(label=loader_label("DataLoader", "from_cache")))
-    return loader
-
-
-def cache_loader_again(cache: Any, batch_size: int | None, options: dict[str, Any]) -> DataLoader:
-    """A DataLoader that was pickled or copied."""
-    return cache_loader(cache, batch_size=batch_size, **options)
+        source.made_of = opened, batch_size, dict(options)
+    return source
 
 
 class CacheSource:
@@ -303,7 +285,7 @@ def _batches_at_once(batch: Mapping[str, Any]) -> int:
     return max(1, min(LARGEST_GROUP, GROUP_BYTES // max(1, batch_bytes)))
 
 
-def _opened(source: Any, batch_size: int | None, options: dict[str, Any]) -> CacheSource:
+def _opened(source: Any, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
     spec = source.spec if isinstance(source, Split) else None
     if batch_size is not None:
         return CacheSource(lambda: Loader(source, batch_size=batch_size, **options), spec=spec)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -20,8 +20,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 from beam_pipes.errors import ConversionError, LoaderError
 from beam_pipes.loader import Loader
 from beam_pipes.loader.world import Share, smallest_share
-from beam_pipes.on_device.data_loader import DataLoader
-from beam_pipes.on_device.from_cache import CacheSource
+
+
+@runtime_checkable
+class OverCaches(Protocol):
+    """A `DataLoader`, as far as it is asked for the native loaders that it reads."""
+
+    def _converted_loader(self) -> Loader | None: ...
+
+    def _loaders_behind(self) -> Sequence[Loader]: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,16 +189,15 @@ def _native(elements: Any) -> Loader | None:
     """The loader whose batches are converted as they are."""
     if isinstance(elements, Loader):
         return elements
-    source = elements._native_source() if isinstance(elements, DataLoader) else None
-    return None if source is None or source.by_record else source.loader
+    return elements._converted_loader() if isinstance(elements, OverCaches) else None
 
 
 def _behind(elements: Any) -> Iterator[Loader]:
     """The loaders of caches behind transformations."""
     if isinstance(elements, Loader):
         yield elements
-    elif isinstance(elements, DataLoader):
-        yield from (source.loader for source in elements._sources if isinstance(source, CacheSource))
+    elif isinstance(elements, OverCaches):
+        yield from elements._loaders_behind()
     elif type(elements).__module__.startswith("beam_pipes."):
         # A LambdaDataLoader, a loader's iterator, telemetry: what hands out the batches of one loader.
         inner = [vars(elements)[name] for name in ("loader", "_loader") if name in getattr(elements, "__dict__", {})]

@@ -1,19 +1,38 @@
-"""Pairs of neighbouring transformations that can change places, with the proof or the reason why not.
+"""A better order of transformations, where the elements are provably the same and in the same order.
 
-A better order of transformations, where the elements are provably the same and in the same order.
+    map, filter → filter, map      map, batch → batch, map
+
+First the pairs of neighbouring transformations that can change places, with the proof or the reason why not, which
+`explain` shows too; then `optimized`, which moves what is proved.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from beam_pipes.extras import require
 from beam_pipes.on_device.lambda_loader import Transformation
 from beam_pipes.on_device.traced_function import TracedFunction, UnreadableFunctionError
 
-if TYPE_CHECKING:
-    from beam_pipes.on_device.data_loader import DataLoader
+
+class Chain(Protocol):
+    """A `DataLoader`, as far as its transformations are looked at and put in another order."""
+
+    _history: tuple[Transformation, ...]
+
+    @property
+    def dataset(self) -> Any: ...
+
+    @property
+    def _root(self) -> Any: ...
+
+    def _batched_runs(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def _extended(self: C, history: tuple[Transformation, ...], **changes: Any) -> C: ...
+
+
+C = TypeVar("C", bound=Chain)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,12 +109,12 @@ def _in_order(mapping: Transformation) -> bool:
     return deterministic is not False
 
 
-def optimized(loader: DataLoader) -> DataLoader:
-    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where `rewrites` proves it.
+def optimized(loader: C) -> C:
+    """`map, filter` → `filter, map` and `map, batch` → `batch, map`, each where it is proved.
 
     Transformations before a `zip` or another static constructor stay as they are, and so does everything when the
     dataset's options allow elements out of order. The transformation list shows the new order; a `cache()` is filled
-    anew.
+    again.
     """
     if loader.dataset.options().deterministic is False:
         return loader
@@ -124,7 +143,7 @@ def _provable(first: Transformation, second: Transformation, element_spec: Any) 
     return any(swap is not None and swap.exact for swap in swaps)
 
 
-def _applied(dataset: Any, steps: list[Transformation], loader: DataLoader) -> list[Transformation]:
+def _applied(dataset: Any, steps: list[Transformation], loader: Chain) -> list[Transformation]:
     applied = []
     for step in steps:
         first_batch = dataset is loader._root and step.method == "batch"
