@@ -15,6 +15,7 @@ minutes; on what it waits should not take a debugger to find out.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -93,18 +94,36 @@ Result = TypeVar("Result")
 class OrderedPrefetcher(Generic[Task, Result]):
     """Iterates over `function(task)` for each task, in order, computed by `workers` threads up to `depth` ahead.
 
-    Threads suit work that releases the interpreter lock (copies, reads, decompression). `close()`, leaving the object
-    to the garbage collector, and the end of the tasks all end the threads.
+        for image in OrderedPrefetcher(decode, iter(files), workers=4, depth=8): ...
+
+    Threads suit work that releases the interpreter lock (copies, reads, decompression). Tasks are taken one at a time,
+    by whichever thread is free; a generator of them is closed by the thread that took the last. `close()`, leaving the
+    object to the garbage collector, and the end of the tasks all end the threads, and so does the end of the process:
+    a thread inside TensorFlow, JAX or CUDA would crash an interpreter that goes away. Prefetchers may read from each
+    other: closing one closes the one that gives its tasks.
+
+    An error of the function or of the tasks is raised as it was, after the results before it. A consumer that waits
+    notices threads that are gone (a process that was forked while prefetching has none) and raises `LoaderError`.
     """
 
-    def __init__(self, function: Callable[[Task], Result], tasks: Iterator[Task], *, workers: int, depth: int) -> None:
+    def __init__(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Iterator[Task],
+        *,
+        workers: int,
+        depth: int,
+        name: str = "beam_pipes-prefetch",
+    ) -> None:
+        self._upstream = tasks if isinstance(tasks, OrderedPrefetcher) else None
         self._shared = shared = _Shared(function, tasks, max(depth, workers))
         self._threads = [
-            threading.Thread(target=_work, args=(shared,), name=f"beam_pipes-prefetch-{index}", daemon=True)
+            threading.Thread(target=_work, args=(shared,), name=f"{name}-{index}", daemon=True)
             for index in range(workers)
         ]
         # The threads know only `shared`, so that an abandoned prefetcher is collected and stops them.
         self._finalizer = weakref.finalize(self, shared.stop)
+        _open_prefetchers.add(self)
         for thread in self._threads:
             thread.start()
 
@@ -121,13 +140,19 @@ class OrderedPrefetcher(Generic[Task, Result]):
                 if shared.exhausted_at is not None and shared.delivered >= shared.exhausted_at:
                     raise StopIteration
                 if not any(thread.is_alive() for thread in self._threads):
-                    raise LoaderError("all prefetch threads ended without a result; was the interpreter shut down?")
+                    raise LoaderError(
+                        "the prefetching threads are gone without having ended or failed; was this process forked "
+                        "while it was prefetching? Make the iterator in the process that uses it."
+                    )
                 waiting = waiting or Waiting(self._who_is_late)
                 if not shared.changed.wait(LOOK_SECS):
                     waiting.look()
             result, error = shared.results.pop(shared.delivered)
             shared.delivered += 1
             shared.changed.notify_all()
+        if isinstance(error, StopIteration):
+            self.close()
+            raise RuntimeError("what was prefetched raised StopIteration, which would look like its end") from error
         if error is not None:
             self.close()
             raise error
@@ -138,22 +163,31 @@ class OrderedPrefetcher(Generic[Task, Result]):
         """Results that wait to be taken."""
         return len(self._shared.results)
 
-    def close(self) -> None:
-        """Ends the threads, and waits for what they are doing at the moment."""
+    def close(self, *, most_secs: float | None = None) -> None:
+        """Ends the threads, and waits (for `most_secs`, where given) for what they are doing at the moment."""
         self._shared.stop()
+        if self._upstream is not None:
+            self._upstream.close(most_secs=most_secs)
         for thread in self._threads:
-            if thread is not threading.current_thread():
+            if thread is threading.current_thread():
+                continue
+            if most_secs is None:
                 join_saying_who(thread)
+            else:
+                thread.join(most_secs)
 
     def _who_is_late(self) -> str:
         return "; ".join(thread_place(thread) for thread in self._threads if thread.is_alive())
 
 
 class _Shared(Generic[Task, Result]):
+    """What the threads and the consumer share. `pulling` is held while a task is taken, `changed` only for moments."""
+
     def __init__(self, function: Callable[[Task], Result], tasks: Iterator[Task], depth: int) -> None:
         self.function = function
         self.tasks = tasks
         self.depth = depth
+        self.pulling = threading.Lock()
         self.changed = threading.Condition()
         self.results: dict[int, tuple[Result | None, BaseException | None]] = {}
         self.taken = 0
@@ -164,32 +198,53 @@ class _Shared(Generic[Task, Result]):
     def stop(self) -> None:
         with self.changed:
             self.stopped = True
+            self.results.clear()
             self.changed.notify_all()
 
     def take(self) -> tuple[int, Task] | None:
         """The next task and its number; None when there is nothing more to do."""
-        with self.changed:
-            while not self.stopped and self.exhausted_at is None and self.taken - self.delivered >= self.depth:
-                self.changed.wait(LOOK_SECS)
-            if self.stopped or self.exhausted_at is not None:
-                return None
+        with self.pulling:
+            with self.changed:
+                while not self.stopped and self.exhausted_at is None and self.taken - self.delivered >= self.depth:
+                    self.changed.wait(LOOK_SECS)
+                if self.stopped or self.exhausted_at is not None:
+                    self._end(None)
+                    return None
+            # Not under `changed`: making a task may take long, and the consumer can have earlier results meanwhile.
             try:
                 task = next(self.tasks)
             except StopIteration:
-                self.exhausted_at = self.taken
-                self.changed.notify_all()
+                self._end(None)
                 return None
             except BaseException as error:  # noqa: B036 - handed to the consumer, as those of the function are
+                self._end(error)
+                return None
+            with self.changed:
+                number = self.taken
+                self.taken += 1
+            return number, task
+
+    def _end(self, error: BaseException | None) -> None:
+        """No more tasks are taken; the first thread that sees it closes their generator."""
+        tasks, self.tasks = self.tasks, iter(())
+        try:
+            close = None if isinstance(tasks, OrderedPrefetcher) else getattr(tasks, "close", None)
+            if callable(close):
+                close()
+        except BaseException as failure:  # noqa: B036 - handed to the consumer
+            error = error or failure
+        with self.changed:
+            if error is not None and self.exhausted_at is None:
                 self.results[self.taken] = (None, error)
                 self.exhausted_at = self.taken + 1
-                self.changed.notify_all()
-                return None
-            number = self.taken
-            self.taken += 1
-            return number, task
+            elif self.exhausted_at is None:
+                self.exhausted_at = self.taken
+            self.changed.notify_all()
 
     def put(self, number: int, result: Result | None, error: BaseException | None) -> None:
         with self.changed:
+            if self.stopped:
+                return
             self.results[number] = (result, error)
             if error is not None:
                 self.exhausted_at = min(number + 1, self.exhausted_at or number + 1)
@@ -203,8 +258,21 @@ def _work(shared: _Shared[Task, Result]) -> None:
             result = shared.function(task)
         except BaseException as error:  # noqa: B036 - handed to the consumer, which raises it
             shared.put(number, None, error)
+            shared.take()  # ends the tasks
             return
         shared.put(number, result, None)
+        del work, task, result  # a thread that waits must not keep a batch in memory
+
+
+_open_prefetchers: weakref.WeakSet[OrderedPrefetcher[Any, Any]] = weakref.WeakSet()
+# How long the end of a process waits for its threads.
+END_SECS = 5.0
+
+
+@atexit.register
+def _close_open_prefetchers() -> None:
+    for prefetcher in list(_open_prefetchers):
+        prefetcher.close(most_secs=END_SECS)
 
 
 CLOSED = "this iterator was closed, or replaced by a newer one of the same loader; call iter(loader) again"

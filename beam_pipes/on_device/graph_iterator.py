@@ -85,9 +85,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             workers=1 if in_order else options.num_threads,
             depth=max(1, options.prefetch_queue_depth),
         )
-        return _TwoStages(
-            host, Stage(((made.work, (made.run.tally, self.batch_of(made))) for made in host), self._device_buffer)
-        )
+        return Stage(lambda made: (made.work, (made.run.tally, self.batch_of(made))), host, self._device_buffer)
 
     def batch_of(self, made: Made) -> dict[str, Any]:
         on_device = self.program.run(made.run)
@@ -139,22 +137,6 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         if self._ragged == "values":
             whole = whole.reshape((-1, *whole.shape[2:]))
         return {name: whole, f"{name}/lengths": lengths if back else self.placed(f"{name}/lengths", lengths)}
-
-
-class _TwoStages:
-    """The device stage over the host stage; closing it ends both."""
-
-    def __init__(self, host: Any, device: Stage[Any]) -> None:
-        self._host = host
-        self._device = device
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._device
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._host.close()
-        self._device.close()
 
 
 class _Namespace:

@@ -54,6 +54,8 @@ def loader_label(owner: str, method: str) -> str:
 
 
 L = TypeVar("L", bound="TrackedLoader")
+# An element on its way to the device, and the state of the native loader behind it.
+_Placed = tuple[Any, dict[str, Any] | None]
 
 
 class TrackedLoader:
@@ -209,7 +211,7 @@ class ConvertedLoader(LambdaDataLoader):
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._handed_out: dict[str, Any] | None = None
-        self._placed: weakref.ref[Stage[Any]] | None = None
+        self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
 
     def _own_state(self) -> dict[str, Any]:
@@ -337,18 +339,15 @@ class ConvertedLoader(LambdaDataLoader):
                 _go_back(native, self._handed_out)
             self._handed_out = self._placed = None
 
-    def _prefetching(self, native: Any) -> Stage[tuple[Any, dict[str, Any] | None]]:
+    def _prefetching(self, native: Any) -> Stage[_Placed, _Placed]:
         assert self._prefetch is not None
         skip_keys, host, place, elements = self.skip_keys, self._host, self._placement(), self._elements()
-        hosted = Stage(
-            (
-                (host(skipping(element, skip_keys)), None if native is None else native.state_dict())
-                for element in elements
-            ),
-            self._prefetch.host_buffer,
-            name="host",
-        )
-        return hosted.map(lambda pair: (place(pair[0]), pair[1]), self._prefetch.device_buffer, name="device")
+
+        def on_host(element: Any) -> _Placed:
+            return host(skipping(element, skip_keys)), None if native is None else native.state_dict()
+
+        hosted = Stage(on_host, elements, self._prefetch.host_buffer, name="host")
+        return Stage(lambda pair: (place(pair[0]), pair[1]), hosted, self._prefetch.device_buffer, name="device")
 
 
 def _go_back(native: Any, state: dict[str, Any] | None) -> None:

@@ -138,7 +138,8 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
         from beam_pipes.on_device.prefetch import Stage
 
         loader = Loader(split, batch_size=8, seed=3, workers=1, epochs=1)
-        with Stage(loader, 2, name="host").map(lambda batch: batch, 2, name="device") as stage:
+        hosted = Stage(lambda batch: batch, loader, 2, name="host")
+        with Stage(lambda batch: batch, hosted, 2, name="device") as stage:
             yield from stage
     else:
         from beam_pipes.map_style import DataLoader

@@ -115,8 +115,8 @@ def test_a_prefetching_thread_that_is_late_is_named_with_its_place(
         time.sleep(0.8)
         yield 1
 
-    assert list(Stage(slow(), 1, name="host")) == [1]
-    assert "; thread beam-pipes-host is at test_leftovers_of_loading.py, line " in capfd.readouterr().err
+    assert list(Stage(abs, slow(), 1, name="host")) == [1]
+    assert "; thread beam-pipes-host-0 is at test_leftovers_of_loading.py, line " in capfd.readouterr().err
 
 
 def test_a_thread_that_was_asked_to_end_and_does_not_is_named(

@@ -4,6 +4,7 @@ import gc
 import itertools
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -87,6 +88,69 @@ def test_an_error_in_the_task_iterator_reaches_the_consumer():
     assert next(prefetcher) == "1"
     with pytest.raises(KeyError, match="out of luck"):
         next(prefetcher)
+
+
+def test_results_are_had_while_the_next_task_is_being_made():
+    release = threading.Event()
+
+    def tasks():
+        yield 1
+        assert release.wait(10), "the consumer waited for the second task to get the first result"
+
+    prefetcher = OrderedPrefetcher(str, tasks(), workers=1, depth=2)
+
+    assert next(prefetcher) == "1"
+    release.set()
+    assert list(prefetcher) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_function_that_raises_stop_iteration_does_not_end_the_iteration_silently(workers):
+    prefetcher = OrderedPrefetcher(next, iter([iter("a"), iter(""), iter("b")]), workers=workers, depth=2)
+
+    assert next(prefetcher) == "a"
+    with pytest.raises(RuntimeError, match="what was prefetched raised StopIteration"):
+        next(prefetcher)
+
+
+def test_a_generator_of_tasks_is_closed_when_the_prefetcher_is():
+    closed = threading.Event()
+
+    def tasks():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.set()
+
+    prefetcher = OrderedPrefetcher(str, tasks(), workers=2, depth=2)
+    next(prefetcher)
+    prefetcher.close()
+
+    assert closed.is_set()
+
+
+def test_a_waiting_thread_keeps_no_result():
+    class Batch:
+        pass
+
+    alive = weakref.WeakSet()
+
+    def made(_):
+        batch = Batch()
+        alive.add(batch)
+        return batch
+
+    prefetcher = OrderedPrefetcher(made, itertools.count(), workers=1, depth=2)
+    taken = [next(prefetcher) for _ in range(3)]
+    deadline = time.monotonic() + 10
+    while len(alive) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(alive) == 5  # three were taken, two wait
+    taken.clear()
+
+    assert len(alive) == 2
+    prefetcher.close()
+    assert len(alive) == 0
 
 
 def test_close_and_garbage_collection_end_the_threads():

@@ -18,6 +18,11 @@ def our_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("beam-pipes-")]
 
 
+def staged(items, size: int, *, name: str = "prefetch") -> Stage:
+    """The items as they are, read ahead."""
+    return Stage(lambda item: item, items, size, name=name)
+
+
 def wait_for(condition, seconds: float = 5.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -26,19 +31,19 @@ def wait_for(condition, seconds: float = 5.0) -> bool:
 
 
 def test_items_come_in_order_through_two_stages():
-    stage = Stage(range(100), 2, name="host").map(lambda item: item * 2, 3, name="device")
+    stage = Stage(lambda item: item * 2, staged(range(100), 2, name="host"), 3, name="device")
 
     assert list(stage) == [item * 2 for item in range(100)]
     assert wait_for(lambda: not our_threads())
 
 
 def test_nothing_ends_at_once():
-    assert list(Stage([], 2)) == []
-    assert list(Stage([], 2).map(str, 2, name="device")) == []
+    assert list(staged([], 2)) == []
+    assert list(Stage(str, staged([], 2), 2, name="device")) == []
 
 
 def test_a_stage_that_has_ended_stays_ended():
-    stage = Stage([1], 2)
+    stage = staged([1], 2)
 
     assert list(stage) == [1]
     assert list(stage) == []
@@ -52,7 +57,7 @@ def test_it_reads_no_further_ahead_than_its_buffer_and_the_item_in_work():
             read.append(item)
             yield item
 
-    stage = Stage(items(), 3)
+    stage = staged(items(), 3)
     first = next(stage)
     wait_for(lambda: len(read) >= 5)
     time.sleep(0.05)
@@ -64,7 +69,7 @@ def test_it_reads_no_further_ahead_than_its_buffer_and_the_item_in_work():
 
 def test_two_stages_hold_both_buffers_and_an_item_each():
     read = []
-    stage = Stage((read.append(item) or item for item in range(1000)), 2).map(lambda item: item, 3, name="device")
+    stage = Stage(lambda item: item, staged((read.append(item) or item for item in range(1000)), 2), 3, name="device")
     next(stage)
     wait_for(lambda: len(read) >= 1 + (3 + 1) + (2 + 1))
     time.sleep(0.05)
@@ -79,7 +84,7 @@ def test_an_error_comes_after_the_items_before_it_with_its_own_traceback():
         yield 2
         raise KeyError("broken record")
 
-    stage = Stage(items(), 1).map(lambda item: item, 1, name="device")
+    stage = Stage(lambda item: item, staged(items(), 1), 1, name="device")
 
     assert [next(stage), next(stage)] == [1, 2]
     with pytest.raises(KeyError, match="broken record") as raised:
@@ -89,7 +94,7 @@ def test_an_error_comes_after_the_items_before_it_with_its_own_traceback():
 
 
 def test_an_error_of_the_second_stage_reaches_the_consumer():
-    stage = Stage(range(5), 2).map(lambda item: 1 // (item - 1), 2, name="device")
+    stage = Stage(lambda item: 1 // (item - 1), staged(range(5), 2), 2, name="device")
 
     assert next(stage) == -1
     with pytest.raises(ZeroDivisionError):
@@ -102,7 +107,7 @@ def test_even_an_exit_in_the_producer_reaches_the_consumer():
         yield 1
         raise SystemExit(3)
 
-    stage = Stage(items(), 1)
+    stage = staged(items(), 1)
 
     assert next(stage) == 1
     with pytest.raises(SystemExit):
@@ -118,7 +123,7 @@ def test_closing_ends_the_threads_and_closes_the_source():
         finally:
             closed.set()
 
-    stage = Stage(items(), 2).map(lambda item: item, 2, name="device")
+    stage = Stage(lambda item: item, staged(items(), 2), 2, name="device")
     next(stage)
     stage.close()
     stage.close()
@@ -129,7 +134,7 @@ def test_closing_ends_the_threads_and_closes_the_source():
 
 
 def test_dropping_a_stage_ends_its_threads():
-    stage = Stage(iter(int, 1), 2).map(lambda item: item, 2, name="device")
+    stage = Stage(lambda item: item, staged(iter(int, 1), 2), 2, name="device")
     next(stage)
     del stage
 
@@ -146,7 +151,7 @@ def slow():
     yield 1
     time.sleep(60)
 
-stage = Stage(slow(), 1)
+stage = Stage(abs, slow(), 1)
 assert next(stage) == 1
 time.sleep(0.1)
 child = os.fork()
@@ -154,7 +159,7 @@ if child == 0:
     try:
         next(stage)
     except LoaderError as error:
-        os._exit(7 if "thread is gone" in str(error) else 1)
+        os._exit(7 if "threads are gone" in str(error) else 1)
     os._exit(2)
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -166,7 +171,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_process_ends_while_a_stage_is_open():
     program = """
 from beam_pipes.on_device.prefetch import Stage
-stage = Stage(iter(int, 1), 2).map(lambda item: item, 2, name="device")
+stage = Stage(lambda item: item, Stage(abs, iter(int, 1), 2), 2, name="device")
 next(stage)
 """
     finished = subprocess.run([sys.executable, "-c", program], timeout=30, capture_output=True, text=True)
