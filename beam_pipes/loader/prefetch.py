@@ -74,9 +74,9 @@ def thread_place(thread: threading.Thread) -> str:
     return f"thread {thread.name} is at {os.path.basename(code.co_filename)}, line {frame.f_lineno}, in {code.co_name}"
 
 
-def join_saying_who(thread: threading.Thread, *, late_secs: float | None = None) -> None:
-    """Joins a thread that is about to end; says what it is at while it does not."""
-    waiting = Waiting(lambda: f"{thread_place(thread)}, and has been asked to end", late_secs=late_secs)
+def join_saying_who(thread: threading.Thread, *, who: Callable[[], str] | None = None) -> None:
+    """Joins a thread that is about to end; says what it is at while it does not, or what `who` returns."""
+    waiting = Waiting(who or (lambda: f"{thread_place(thread)}, and has been asked to end"))
     while thread.is_alive():
         thread.join(LOOK_SECS)
         waiting.look()
@@ -104,6 +104,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
 
     An error of the function or of the tasks is raised as it was, after the results before it. A consumer that waits
     notices threads that are gone (a process that was forked while prefetching has none) and raises `LoaderError`.
+    A wait that lasts names the task that comes next in the words of `describe`, by default the place of each thread.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
         workers: int,
         depth: int,
         name: str = "beam_pipes-prefetch",
+        describe: Callable[[Task], str] | None = None,
     ) -> None:
         self._upstream = tasks if isinstance(tasks, OrderedPrefetcher) else None
         self._shared = shared = _Shared(function, tasks, max(depth, workers))
@@ -122,6 +124,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
             for index in range(workers)
         ]
         # The threads know only `shared`, so that an abandoned prefetcher is collected and stops them.
+        self._describe = describe
         self._finalizer = weakref.finalize(self, shared.stop)
         _open_prefetchers.add(self)
         for thread in self._threads:
@@ -172,11 +175,14 @@ class OrderedPrefetcher(Generic[Task, Result]):
             if thread is threading.current_thread():
                 continue
             if most_secs is None:
-                join_saying_who(thread)
+                join_saying_who(thread, who=self._who_is_late if self._describe is not None else None)
             else:
                 thread.join(most_secs)
 
     def _who_is_late(self) -> str:
+        at_work = dict(self._shared.at_work)
+        if self._describe is not None and at_work:
+            return self._describe(at_work[min(at_work)])
         return "; ".join(thread_place(thread) for thread in self._threads if thread.is_alive())
 
 
@@ -190,6 +196,7 @@ class _Shared(Generic[Task, Result]):
         self.pulling = threading.Lock()
         self.changed = threading.Condition()
         self.results: dict[int, tuple[Result | None, BaseException | None]] = {}
+        self.at_work: dict[int, Task] = {}
         self.taken = 0
         self.delivered = 0
         self.exhausted_at: int | None = None
@@ -222,6 +229,7 @@ class _Shared(Generic[Task, Result]):
             with self.changed:
                 number = self.taken
                 self.taken += 1
+                self.at_work[number] = task
             return number, task
 
     def _end(self, error: BaseException | None) -> None:
@@ -243,6 +251,7 @@ class _Shared(Generic[Task, Result]):
 
     def put(self, number: int, result: Result | None, error: BaseException | None) -> None:
         with self.changed:
+            del self.at_work[number]
             if self.stopped:
                 return
             self.results[number] = (result, error)

@@ -30,8 +30,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for_futures
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -40,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
-from beam_pipes.loader.prefetch import LOOK_SECS, Waiting
+from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting
 from beam_pipes.map_style.dataset import MapStyle, reading_epoch
 
 
@@ -304,7 +302,7 @@ class WorkerPool:
     def _start(self, number: int) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs,), name=f"transforms-loader-{number}", daemon=True)
+        process = context.Process(target=serve, args=(theirs,), name=f"map-style-loader-{number}", daemon=True)
         resource_tracker.ensure_running()  # a start that finds it gone unblocks Ctrl-C again
         try:
             with children_deaf_to_interrupts():
@@ -379,41 +377,28 @@ def load_on_threads(
     """
     stopped = threading.Event()
 
-    def load(indices: list[int]) -> list[Any]:
+    def load(indices: list[int]) -> Loaded:
         if not hasattr(dataset, "__getitems__"):
             # One by one, so that a closed iterator waits for an example and not for a batch.
-            return [
+            return indices, [
                 example
                 for index in indices
                 if not stopped.is_set()
                 for example in load_examples(dataset, [index], epoch)
             ]
-        return load_examples(dataset, indices, epoch)
+        return indices, load_examples(dataset, indices, epoch)
 
-    pending: deque[tuple[list[int], Future[list[Any]]]] = deque()
-    executor = ThreadPoolExecutor(num_workers, thread_name_prefix="transforms-loader")
+    def at_examples(indices: list[int]) -> str:
+        closed = " that was closed is still at one of the" if stopped.is_set() else " is at"
+        return f"a thread of the loader{closed} examples {short(indices)}"
+
+    loaded = OrderedPrefetcher(
+        load, batches, workers=num_workers, depth=num_workers * prefetch, name="map-style-loader", describe=at_examples
+    )
     try:
-        for indices in itertools.islice(batches, num_workers * prefetch):
-            pending.append((indices, executor.submit(load, indices)))
-        while pending:
-            indices, future = pending.popleft()
-            _await(future, indices, "a thread of the loader is at examples {}")
-            examples = future.result()
-            for following in itertools.islice(batches, 1):
-                pending.append((following, executor.submit(load, following)))
-            yield indices, examples
+        # Not `yield from`, which would close it before the threads are told to stop.
+        while (batch := next(loaded, None)) is not None:
+            yield batch
     finally:
         stopped.set()
-        executor.shutdown(wait=False, cancel_futures=True)
-        for indices, future in pending:
-            _await(future, indices, "a thread of the loader that was closed is still at one of the examples {}")
-        executor.shutdown(wait=True)
-
-
-def _await(future: Future[list[Any]], indices: list[int], where: str) -> None:
-    """Waits until a batch is there, and says which examples it is at where that takes long."""
-    if future.done():
-        return
-    waiting = Waiting(lambda: where.format(short(indices)))
-    while not wait_for_futures([future], LOOK_SECS).done:
-        waiting.look()
+        loaded.close()

@@ -257,7 +257,7 @@ def test_threads_read_several_batches_at_a_time_and_are_joined():
             return super().get_example(index)
 
     assert [[n] for n in range(9)] == indices(DataLoader(Meeting(9), num_workers=3, prefetch=1))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("transforms-loader")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("map-style-loader")]
 
 
 def test_threads_end_when_an_iterator_is_left():
@@ -273,7 +273,7 @@ def test_threads_end_when_an_iterator_is_left():
     next(iterator)
     iterator.close()
 
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("transforms-loader")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("map-style-loader")]
     assert len(read) < 400
 
 
