@@ -29,7 +29,6 @@ from beam_pipes.loader.world import Share
 from beam_pipes.on_device.conversions import aligned_copy
 from beam_pipes.on_device.inference import ColumnSignature, tensor_dtype
 from beam_pipes.on_device.python_source import taken_apart
-from beam_pipes.on_device.values import STRING
 
 # Records one by one are read in batches of this many rows.
 RECORDS_AT_ONCE = 256
@@ -243,8 +242,7 @@ class CacheSource:
         columns = []
         for name in self._loader.features:
             feature = self._spec[name]
-            dtype = STRING if feature.dtype in ("bytes", "str") else feature.numpy_dtype
-            columns.append(ColumnSignature(path=(name,), dtype=dtype, shape=tuple(feature.shape)))
+            columns.append(ColumnSignature(path=(name,), dtype=feature.numpy_dtype, shape=tuple(feature.shape)))
         awkward = [column.key for column in columns if column.layout == "padded"]
         if awkward:
             raise LoaderError(

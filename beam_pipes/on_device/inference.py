@@ -211,7 +211,7 @@ def columns_of_signature(signature: Any) -> tuple[ColumnSignature, ...] | None:
     return tuple(
         ColumnSignature(
             path=path,
-            dtype=STRING if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype),
+            dtype=array_dtype(spec.dtype),
             shape=tuple(spec.shape.as_list()),
             declared=True,
         )
@@ -230,6 +230,12 @@ def tensor_dtype(dtype: np.dtype[Any]) -> Any:
         raise SpecError(
             f"TensorFlow has no dtype for NumPy's {dtype.name}; convert it before it is yielded."
         ) from error
+
+
+def array_dtype(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a tf.DType: the inverse of `tensor_dtype`."""
+    # TensorFlow's dtype of strings is NumPy's `object` as well; `STRING` says what these objects are.
+    return STRING if dtype.name == "string" else np.dtype(dtype.as_numpy_dtype)
 
 
 def _shortened(value: Any) -> str:

@@ -24,6 +24,7 @@ from beam_pipes.extras import require
 from beam_pipes.on_device.inference import (
     ColumnSignature,
     WastefulPaddingError,
+    array_dtype,
     build_column,
     flatten_sample,
     keys_error,
@@ -422,10 +423,9 @@ def sample_dataset(source: PythonSource, signature: Mapping[Any, Any]) -> Any:
     def _to_spec(value: Any, spec: Any, path: Any, number: int) -> Any:
         try:
             if isinstance(spec, tf.TensorSpec):
-                dtype = STRING if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
-                return convert(read_value(value), dtype, declared=True)
+                return convert(read_value(value), array_dtype(spec.dtype), declared=True)
             if isinstance(spec, tf.RaggedTensorSpec) and not isinstance(value, tf.RaggedTensor):
-                check_numbers(value, np.dtype(spec.dtype.as_numpy_dtype))
+                check_numbers(value, array_dtype(spec.dtype))
                 return tf.ragged.constant(value, dtype=spec.dtype, row_splits_dtype=spec.row_splits_dtype)
             return value
         except (UnfitValueError, TypeError, ValueError, OverflowError) as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import copy
 import itertools
 import json
 import pickle
 import re
-import sys
 import threading
 import time
 
@@ -17,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loader_datasets import Numbers, Raising
+from shared_iterators import assert_each_comes_once_and_in_order
 
 from beam_pipes.errors import DatasetError, ExampleError, LoaderError, StateMismatchError
 from beam_pipes.map_style import (
@@ -334,24 +333,9 @@ def test_resuming_gives_the_rest_of_any_loader(size, batch_size, steps, shuffle,
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_threads_that_share_an_iterator_get_each_batch_once_and_in_order(num_workers):
     batches = iter(DataLoader(Numbers(400), 2, True, num_workers=num_workers))
-    barrier = threading.Barrier(4)
-
-    def take():
-        barrier.wait()
-        return indices(batches)
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            parts = [future.result() for future in [pool.submit(take) for _ in range(4)]]
-    finally:
-        sys.setswitchinterval(before)
-
     whole = indices(DataLoader(Numbers(400), 2, True))
-    order = [[whole.index(batch) for batch in part] for part in parts]
-    assert list(range(200)) == sorted(itertools.chain(*order))
-    assert order == [sorted(part) for part in order]
+
+    assert_each_comes_once_and_in_order(batches, whole, number_of=lambda batch: batch[0].tolist())
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
