@@ -1,9 +1,9 @@
-"""Loading while records are taken down: rows keep their places, so orders, steps and states stay what they were.
-
-One feature of several records, as rows are made of them.
+"""One feature of several records, as rows are made of them; and reading that takedowns do not disturb.
 
 A *column* is what a split gives for some records: of a ragged feature all values, one after the other, and how many
-each record has; of any other feature one value a record.
+each record has; of any other feature one value a record. Records that are taken down while a loader runs leave the
+places of all others as they are, so orders, steps and states keep their meaning: `read_consistently` makes sure that
+all features of a row are of the same record.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
     for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
         rows_of_source = _rows_of(stream, source)
         split = split_of(rows_of_source)
-        row %= max(1, rows_of_source.size)  # rows that are drawn anew are numbered on from epoch to epoch
+        row %= max(
+            1, rows_of_source.size
+        )  # rows that are drawn again in each epoch keep counting up from epoch to epoch
         host, index = run.steps.host_of(place, steps.rows)
         segments, records = _records_of(rows_of_source, row)
         ids = split.record_ids(records)

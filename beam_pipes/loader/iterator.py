@@ -149,7 +149,7 @@ class LoaderIterator:
                 self._stop()
             raise
         with self._changing:
-            if self._groups is not groups:  # closed or set anew by another thread while this one was reading
+            if self._groups is not groups:  # closed or restarted by another thread while this one was reading
                 raise error if error is not None and not batches else LoaderError(CLOSED)
             self._error = error
             if batches:
@@ -172,7 +172,7 @@ class LoaderIterator:
                 self._groups = map(make, groups)
 
     def restart(self) -> None:
-        """Forgets what was made ahead: the loader's cursor or rates were set anew."""
+        """Forgets what was made ahead: the loader's cursor or rates were changed."""
         self._stop()
         self._progress = self._loader._progress
 

@@ -1,12 +1,13 @@
-"""Which source of a mixture gives the row at position p, so that every prefix has the right proportions.
+"""Mixtures: rows of several sources in fixed proportions, at every moment and not only on average.
 
-*Rates* are integers w_1..w_k; their sum D is the *period*. Within a period the sources are scheduled by the chairman
-assignment (R. Tijdeman, "The chairman assignment problem", Discrete Mathematics 32, 1980): at slot t the sources whose
-lag w_i·t/D - count_i is at least 1/(2k-2) are eligible, and of these the one with the earliest deadline is taken.
-After every slot, every count then differs from w_i·t/D by at most 1 - 1/(2k-2) < 1, which is the best possible bound.
-After D slots all counts are exact, so the schedule repeats: counts at any position follow from one period's table.
+    rates (0.7, 0.3) ──integer_rates──► (7, 3) ──chairman_table──► the source of each of 10 slots ──► MixtureSchedule
 
-Mixtures: rows of several sources in fixed proportions, at every moment and not only on average.
+`Mixture` is what users declare, `MixtureSchedule` says which source gives the row at position p. *Rates* are integers
+w_1..w_k; their sum D is the *period*. In a period the sources are scheduled by the chairman assignment (R. Tijdeman,
+"The chairman assignment problem", Discrete Mathematics 32, 1980): at slot t the sources whose lag w_i·t/D - count_i is
+at least 1/(2k-2) are eligible, and of these the one with the earliest deadline is taken. After every slot, every count
+then differs from w_i·t/D by at most 1 - 1/(2k-2) < 1, which is the best possible bound. After D slots all counts are
+exact, so the schedule repeats: counts at any position follow from one period's table.
 """
 
 from __future__ import annotations

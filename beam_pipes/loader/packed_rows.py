@@ -1,6 +1,10 @@
-"""Rows of one record each, padded to a fixed length: what packed rows are, without packing.
+"""Rows of a fixed length: one record each, padded (`PaddedRows`), or several, packed by a plan (`PackedRows`).
 
-Rows assembled by a packing plan.
+    records [5, 6, 7], [8, 9]   padded to 5   [5, 6, 7, 0, 0] and [8, 9, 0, 0, 0]
+                                packed in 6   [5, 6, 7, 8, 9, 0], segment_ids [1, 1, 1, 2, 2, 0]
+
+Both give the same columns, so that what reads the one reads the other. Streams gather them as they gather the records
+of a split (`SplitRows`); `cu_seqlens_of` turns segment ids into the boundaries that attention kernels take.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A split as torch's map-style dataset and as Grain's random-access data source.
+"""Splits for other loaders, and splits that are far away.
 
-A split whose shards come from a storage when they are needed, and ahead of it, into a bounded local directory.
-
-Use it with `Loader(…, shuffle=BlockShuffle(window=…))`: a window of shards is read while the next one arrives. A global
-shuffle works too and fetches every shard again and again, unless the directory holds them all.
+`random_access` makes a split torch's map-style dataset and Grain's random-access data source. `open_remote` opens a
+split whose shards are fetched from a storage ahead of their use, into a bounded local directory. Use it with
+`Loader(…, shuffle=BlockShuffle(window=…))`: a window of shards is read while the next one arrives. A global shuffle
+works too, but fetches every shard again and again unless the directory holds them all.
 """
 
 from __future__ import annotations

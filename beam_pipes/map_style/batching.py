@@ -1,10 +1,7 @@
-"""Batch functions: they turn a list of examples into arrays, padding what differs in length.
+"""Batch functions: they turn a list of examples into arrays, and pad what differs in length.
 
-The default batch function: an array of structures becomes a structure of arrays.
-
-Padding sequences of different lengths into one array.
-
-Casts and pad values that are exact, or an error: NumPy would turn -1 into 255 and 3.7 into 3 without a word.
+`default_collate` makes a structure of arrays from a list of structures. Casts and pad values are exact, or an error:
+NumPy would turn -1 into 255 and 3.7 into 3 without a word.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Which epoch examples are read for: what a transform that draws has to know besides the index.
-
-It is kept per thread of execution, not in the dataset: two iterators, in two epochs, may read one dataset at once.
-
-The dataset protocol and the base class of every dataset here.
+"""The dataset protocol, the base class of every dataset here, and the epoch that examples are read for.
 
 A *dataset* is anything with `__len__` and `__getitem__`: a list, a NumPy array, a memory-mapped split of a cache, or
 a subclass of `Dataset`. An *example* is what one integer index gives. An index outside `[-n, n)` raises
 `ExampleIndexError`; an `IndexError` or `StopIteration` that comes out of user code is raised as `ExampleError`, since
 Python's iteration protocol would take either for the end of the data.
+
+The epoch is what a transform that draws has to know besides the index. It is kept per thread of execution, not in the
+dataset: two iterators, in two epochs, may read one dataset at once.
 """
 
 from __future__ import annotations

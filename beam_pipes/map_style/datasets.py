@@ -1,12 +1,7 @@
 """Map-style datasets: small classes that wrap anything with `__len__` and `__getitem__`.
 
-A dataset that remembers its examples.
-
-A list of records seen as a table, with a converter per field.
-
-Several datasets of one length, side by side in dicts.
-
-Several datasets of one length, side by side in tuples.
+One remembers its examples, one sees a list of records as a table with a converter per field, and others put several
+datasets of one length side by side, in dicts or in tuples.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The loader over map-style datasets. (`beam_pipes.DataLoader` is another one: over streams, caches and devices.)
 
-The state of a `DataLoader`: where it stands, and what order that place belongs to.
+    batch sampler ──indices──► examples (here, on threads or in processes) ──collate_fn──► batch
 
-Batches of a map-style dataset.
+`DataLoader` hands out the batches and counts them in its `Place`; `dump_state` and `load_state` turn that into JSON
+and back, and refuse a state that belongs to another order.
 """
 
 from __future__ import annotations

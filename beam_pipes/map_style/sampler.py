@@ -1,22 +1,12 @@
-"""What every sampler is: an iterable of indices (or of lists of indices) that depends on a seed and an epoch only.
+"""Samplers: iterables of indices that depend on a seed and an epoch only.
 
-Iterating twice gives the same order twice; `set_epoch` gives the next one. That makes a run repeatable, a stopped run
-resumable, and ranks agree on one global order without talking to each other.
+Iterating twice gives the same order twice; `set_epoch` gives the next one. That makes a run repeatable and a stopped
+run resumable, and ranks agree on one global order without talking to each other. There are samplers for every index in
+order, every index once in random order (or independent draws), given indices in random order, and draws in proportion
+to weights.
 
-Random draws that are a function of (seed, epoch), the same under every NumPy version.
-
-Only the raw 64-bit stream of PCG64 and the hash of SeedSequence are used, as NumPy promises to keep those two; the
-methods of `numpy.random.Generator` may change between versions.
-
-A short name for the content of an array.
-
-Every index in order.
-
-Every index once in random order, or a number of independent draws.
-
-Given indices in random order.
-
-Draws in proportion to weights.
+Random draws are the same under every NumPy version: only the raw 64-bit stream of PCG64 and the hash of SeedSequence
+are used, which NumPy promises to keep; the methods of `numpy.random.Generator` may change between versions.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""Reading the examples of one batch; whatever goes wrong names the example.
+"""Loading ahead for the map-style loader: in worker processes, or on threads of this process.
 
-Work that Ctrl-C may not cut in two, as starting a process and noting that it runs.
+    loader ──(epoch, indices)──► pipe ──► serve(): load_examples ──► encode ──► pipe ──► loader, in order
+    loader ──indices──► OrderedPrefetcher: load_examples ──► loader, in order
 
-Objects through a pipe: large arrays travel beside the pickle, without a copy of their own on either side.
-
-What a worker process does: unpickle the dataset, then answer requests for examples until the pipe ends.
-
-Loading ahead in worker processes, started with `spawn`.
-
-A forked child inherits locks held by threads that it does not have: tokenizers, TensorFlow and JAX deadlock there.
-Each worker is joined to the loader by one pipe and ends when that pipe does, so none outlives its loader or the
-process of its loader, even one that is killed.
-
-Loading ahead on threads of this process.
+`load_examples` reads the examples of one batch; whatever goes wrong names the example. Processes are started with
+`spawn`: a forked child inherits locks held by threads that it does not have; tokenizers, TensorFlow and JAX deadlock
+there. Each worker is joined to the loader by one pipe and ends when that pipe does, so none outlives its loader or the
+process of its loader, even one that is killed. Large arrays travel beside the pickle, without another copy on either
+side. Ctrl-C is held back while a process is started and noted, which it must not cut in two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Host memory as TensorFlow, XLA and BLAS kernels want it, so that they take an array over instead of copying it.
-
-Walking over an element: a tensor, or dicts, tuples and lists of them.
-
-From an element of tf.data or of a native loader to NumPy memory that belongs to the consumer alone.
+"""From an element of tf.data or of a native loader to NumPy memory that belongs to the consumer alone.
 
 | value                             | NumPy            | JAX                    | torch                  |
 | --------------------------------- | ---------------- | ---------------------- | ---------------------- |
@@ -14,7 +10,9 @@ From an element of tf.data or of a native loader to NumPy memory that belongs to
 | sparse, nested dataset, quantized | error            | error                  | error                  |
 
 While JAX runs with 32-bit types, 64-bit values become 32-bit ones where every value stays the same, else an error.
-Every array is a copy: changing a batch in place reaches no cached dataset. Errors (`ConversionError`) name the key.
+Every array is a copy, so that changing a batch in place reaches no cached dataset; it is aligned as TensorFlow, XLA and
+BLAS kernels want it, so that they take it over instead of copying it. An element is a tensor, or dicts, tuples and
+lists of them (`map_leaves`). Errors (`ConversionError`) name the key.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What the iterators of graphs over JAX and torch share: the host part made ahead, then the device part.
+"""Iterators of graphs over JAX and torch: the host part made ahead, then the device part.
 
-`JaxGraphIterator`: batches of a graph as JAX arrays; its device operators are jitted.
+    works ──OrderedPrefetcher──► host part (threads) ──Stage──► device part ──► batches of arrays on the device
 
-`TorchGraphIterator`: batches of a graph as torch tensors; its device operators run through the array API.
+`JaxGraphIterator` gives JAX arrays, and its device operators are jitted; `TorchGraphIterator` gives torch tensors, and
+its device operators run through the array API.
 """
 
 from __future__ import annotations

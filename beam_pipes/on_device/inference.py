@@ -1,15 +1,12 @@
-"""Inference of the `output_signature` of a Python iterable from its first samples.
+"""Inference of the `output_signature` of a Python iterable from its first samples, and columns of that signature.
 
     {"x": [1, 2], "y": 3}, {"x": [4], "y": 5}
         → {'x': TensorSpec(shape=(None,), dtype=tf.int32, name='x_input'),
            'y': TensorSpec(shape=(), dtype=tf.int32, name='y_input')}
 
-A dtype that changes is an error, a dimension that changes becomes `None`.
-
-A run of Python samples as one NumPy column per key.
-
-Batching is where the time of a Python generator goes or is saved: what can be converted for a whole run at once
-(Python ints, floats, bools, text, equal arrays, flat lists) is; anything else goes value by value, to the same end.
+A dtype that changes is an error, a dimension that changes becomes `None`. Then a run of samples becomes one NumPy
+column per key: what can be converted for a whole run at once (Python ints, floats, bools, text, equal arrays, flat
+lists) is; anything else goes value by value, with the same result. Batching is where a Python generator loses or saves its time.
 """
 
 from __future__ import annotations

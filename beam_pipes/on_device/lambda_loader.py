@@ -1,13 +1,12 @@
-"""Tracking: the list of what was done to a loader, as labels and as steps that can be done again.
+"""What all loaders of this room share: the list of what was done to them, and conversion element by element.
 
-The labels are strings that users compare: `tf.data.Dataset.map` for what TensorFlow does,
-`midas.JaxDataLoader.shard` for what a loader class does.
+    TrackedLoader ◄── DataLoader                       tf.data and caches
+                  ◄── LambdaDataLoader                 one function of each element
+                        ◄── ConvertedLoader            in three steps, which prefetching takes apart
+                              ◄── NumpyDataLoader, JaxDataLoader, TorchDataLoader
 
-What every loader can say of itself: its samples, its length and what was done to it.
-
-LambdaDataLoader: a loader whose elements go through one function; the base of all conversions.
-
-NumpyDataLoader: elements as NumPy arrays of their own memory.
+Every chain is a list of `Transformation`s: labels that users compare (`tf.data.Dataset.map` for what TensorFlow does,
+`midas.JaxDataLoader.shard` for what a loader class does), and steps that can be done again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A Python iterable as the source of samples: fresh passes, its count, and the error it raised.
+"""Python samples into tf.data a run at a time: one hand-over per run instead of one per sample.
 
-Python samples into tf.data a run at a time: one hand-over per run instead of one per sample.
-
-`tf.data.Dataset.from_generator` pays some 300 µs for every value it is handed. Here it is handed runs of samples that
+`PythonSource` is the iterable: fresh passes over it, its count, and the error that it raised.
+`tf.data.Dataset.from_generator` takes some 300 µs for every value it is handed. Here it is handed runs of samples that
 were stacked in NumPy, and TensorFlow takes them apart again in C++.
 """
 

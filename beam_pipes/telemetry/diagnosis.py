@@ -1,10 +1,8 @@
 """`diagnose_loader`: is training bound by its input, and by which stage of it?
 
-Two measurements of the real loader. First its stages one after the other, without threads: what each costs a batch.
-Then the loader as it is, with its threads and buffers, before a consumer that takes `step_ms` for each batch: what that
-one waits.
-
-The stages of each kind of loader, and what they cost: run one after the other, in the thread that asks.
+Two measurements of the real loader. First its stages one after the other, in the thread that asks: what each costs a
+batch (`stages_of` knows the stages of each kind of loader). Then the loader as it is, with its threads and buffers,
+before a consumer that takes `step_ms` for each batch: how long that one waits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Totals of a loader as Prometheus metrics: counters, from which Prometheus makes rates over any window.
+"""Where totals of a loader go: to Prometheus as counters, to TensorBoard as scalars.
 
-Metrics of a loader as TensorBoard scalars, without TensorFlow or TensorBoard.
-
-An event file is a TFRecord file of `Event` protos, of which a scalar needs six fields; TensorBoard shows them as it
-shows those of `tf.summary`.
+Prometheus makes rates of counters over any window. TensorBoard is written to without TensorFlow or TensorBoard: an
+event file is a TFRecord file of `Event` protos, of which a scalar needs six fields, shown as those of `tf.summary` are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`Telemetry`: a loader, watched while it is iterated over.
+"""`Telemetry`: a loader, measured while it is iterated over.
 
-What a loader has delivered since its telemetry began, as sums; differences of two give a window.
+What it has delivered since its telemetry began is kept as sums (`Totals`); the difference of two gives a window.
+`SourceRows` says how many rows each source of a mixture has given, computed from positions.
 """
 
 from __future__ import annotations
