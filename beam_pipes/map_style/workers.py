@@ -264,6 +264,8 @@ class WorkerPool:
         self, batches: Iterator[list[int]], epoch: int, *, prefetch: int, timeout: float | None
     ) -> Iterator[Loaded]:
         """Yields `(indices, examples)` of each batch in order; batch k is loaded by worker k modulo their number."""
+        failures: list[Exception] = []  # of the sampler: due behind the batches that it gave before
+        batches = _until_failure(batches, failures)
         turns = itertools.cycle(range(len(self._workers)))
         pending: deque[tuple[int, list[int]]] = deque()
         for indices in itertools.islice(batches, len(self._workers) * prefetch):
@@ -274,6 +276,8 @@ class WorkerPool:
             for following in itertools.islice(batches, 1):
                 pending.append(self._request(next(turns), epoch, following))
             yield indices, examples
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Ends every worker: by closing its pipe, by force where that does not help within seconds."""
@@ -348,6 +352,13 @@ class WorkerPool:
             exit_code=process.exitcode,
             indices=indices,
         )
+
+
+def _until_failure(batches: Iterator[list[int]], failures: list[Exception]) -> Iterator[list[int]]:
+    try:
+        yield from batches
+    except Exception as error:
+        failures.append(error)
 
 
 def _rebuilt(failure: Failure, number: int) -> ExampleError:

@@ -6,7 +6,8 @@
 
 A dtype that changes is an error, a dimension that changes becomes `None`. Then a run of samples becomes one NumPy
 column per key: what can be converted for a whole run at once (Python ints, floats, bools, text, equal arrays, flat
-lists) is; anything else goes value by value, with the same result. Batching is where a Python generator loses or saves its time.
+lists) is; anything else goes value by value, with the same result. Batching is where a Python generator loses or saves
+its time.
 """
 
 from __future__ import annotations

@@ -276,6 +276,23 @@ def test_threads_end_when_an_iterator_is_left():
     assert len(read) < 400
 
 
+@pytest.mark.parametrize(("num_workers", "worker_type"), [(0, "thread"), (2, "thread"), (1, "process")])
+def test_a_sampler_that_fails_does_so_behind_the_batches_before_it(num_workers, worker_type):
+    class Failing:
+        def __iter__(self):
+            yield from ([0], [1])
+            raise OSError("the list of indices cannot be read")
+
+        def __len__(self):
+            return 3
+
+    with DataLoader(Numbers(3), batch_sampler=Failing(), num_workers=num_workers, worker_type=worker_type) as loader:
+        batches = iter(loader)
+        assert [[0], [1]] == indices(itertools.islice(batches, 2))
+        with pytest.raises(OSError, match="the list of indices cannot be read"):
+            next(batches)
+
+
 def test_threads_share_a_cache():
     reads = []
     cached = CacheDataset(TransformDataset(range(20), lambda n: reads.append(n) or n))
