@@ -187,7 +187,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         batch_size: int | None = None,
         **options: Any,
     ) -> DataLoader:
-        """A DataLoader over `cache`: a path (`"cache/train"`), a Cache, a Split, a packing plan, a Mixture or a native Loader.
+        """A DataLoader over `cache`: a path (`"cache/train"`), a Cache, a Split, a packing plan, a Mixture or a Loader.
 
         With `batch_size` elements are the native loader's batches, as `options` (`seed`, `epochs`, `shuffle`, `last`,
         `host_index`, `pad_to`, …, see `beam_pipes.loader.Loader`) say. Without it they are single records, in the same
