@@ -346,6 +346,30 @@ print(len(names))
         print(seqio.Tusk)
 
 
+def test_modules_of_the_facade_are_imported_in_every_way() -> None:
+    code = """
+import importlib, importlib.util, pickle
+import beam_pipes.seqio.utils
+import beam_pipes.seqio.metrics as metrics
+from beam_pipes.seqio import utils
+from beam_pipes.seqio.loggers import *
+import beam_pipes.seqio as seqio
+
+assert seqio.utils is utils is beam_pipes.seqio.utils and seqio.metrics is metrics
+assert importlib.import_module("beam_pipes.seqio.helpers") is seqio.helpers
+assert importlib.util.find_spec("beam_pipes.seqio.helpers").name == "beam_pipes.seqio.helpers"
+assert JSONLogger is seqio.JSONLogger
+assert pickle.loads(pickle.dumps(utils.trim_dataset)) is seqio.trim_dataset
+try:
+    utils.trim_datasets
+except AttributeError as error:
+    print(error)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert printed.strip() == "module 'beam_pipes.seqio.utils' has no attribute 'trim_datasets'"
+
+
 def test_without_tensorflow_a_python_task_runs_and_a_dataset_names_the_extra(tmp_path) -> None:
     (tmp_path / "lines.txt").write_text("ab\n")
     code = f"""
