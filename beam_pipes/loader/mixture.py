@@ -16,9 +16,10 @@ import bisect
 import dataclasses
 import functools
 import heapq
+import itertools
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -33,27 +34,38 @@ MAX_EXACT_PERIOD = 1 << 20  # rates with a common denominator up to here are kep
 _SEARCHED_PERIOD = 1 << 18  # others are approximated by a period up to here
 
 
+def exact_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
+    """Rates as integers without a common factor, in exactly the same proportions: `(0.7, 0.2, 0.1)` → `(7, 2, 1)`.
+
+    Raises:
+        LoaderError: a rate is not a number or is negative, or none is positive.
+    """
+    exact = [_as_fraction(rate, index) for index, rate in enumerate(rates)]
+    if not any(exact):
+        raise LoaderError(f"a mixture needs at least one positive rate, got {list(rates)!r}")
+    scale = math.lcm(*(rate.denominator for rate in exact))
+    whole = [int(rate * scale) for rate in exact]
+    divisor = math.gcd(*whole)
+    return tuple(rate // divisor for rate in whole)
+
+
 def integer_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
-    """Rates as integers without a common factor.
+    """Rates as integers without a common factor, whose sum is small enough for a table.
 
     Integers, fractions and decimals keep their exact proportions: `(0.7, 0.2, 0.1)` → `(7, 2, 1)`. Rates whose common
     denominator exceeds 2^20 get the best simultaneous approximation with a period of at most 2^18: for two sources
     within 10^-10, for three within 10^-7, for many within 2·10^-6 of the proportions asked for.
     """
-    exact = [_as_fraction(rate, index) for index, rate in enumerate(rates)]
-    total = sum(exact, Fraction(0))
-    if not exact or total <= 0:
-        raise LoaderError(f"a mixture needs at least one positive rate, got {list(rates)!r}")
-    shares = [rate / total for rate in exact]
-    period = math.lcm(*(share.denominator for share in shares))
+    exact = exact_rates(rates)
+    period = sum(exact)
     if period <= MAX_EXACT_PERIOD:
-        weights = tuple(int(share * period) for share in shares)
-    else:
-        weights = _approximate(np.array([float(share) for share in shares]))
+        return exact
+    shares = [rate / period for rate in exact]
+    weights = _approximate(np.array(shares))
     for index, (weight, share) in enumerate(zip(weights, shares, strict=True)):
         if share and not weight:
             raise LoaderError(
-                f"rate {float(share):.3g} of source {index} is too small beside the others: "
+                f"rate {share:.3g} of source {index} is too small beside the others: "
                 f"a source gets at least one row in {_SEARCHED_PERIOD}, or none with rate 0",
                 source=index,
             )
@@ -92,13 +104,15 @@ def _approximate(shares: npt.NDArray[np.float64]) -> tuple[int, ...]:
     return tuple(int(weight) // divisor for weight in weights)
 
 
-@functools.lru_cache(maxsize=64)
-def chairman_table(rates: tuple[int, ...]) -> npt.NDArray[np.int32]:
-    """One period: the source of each of `sum(rates)` slots. `(2, 1)` → `[0, 1, 0]`. About 1 µs a slot, then kept."""
+def chairman_turns(rates: Sequence[int]) -> Iterator[int]:
+    """Endless turns of sources with integer rates: `(2, 1)` → 0, 1, 0, 0, 1, 0, ... One with rate 0 never has a turn.
+
+    About 1 µs a turn, and no memory beyond a few numbers a source, however large the rates are.
+    """
     period = sum(rates)
     sources = [index for index, rate in enumerate(rates) if rate]
     if len(sources) == 1:
-        return np.full(period, sources[0], np.int32)
+        yield from itertools.repeat(sources[0])
     scale = 2 * len(sources) - 2
     given = [0] * len(rates)
     # Item j (from 0) of source i is eligible from slot ceil(D·(scale·j + 1) / (scale·w)), and should be placed by
@@ -106,18 +120,23 @@ def chairman_table(rates: tuple[int, ...]) -> npt.NDArray[np.int32]:
     waiting = [(-(-period // (scale * rates[index])), index) for index in sources]
     heapq.heapify(waiting)
     ready: list[tuple[int, int]] = []
-    table = [0] * period
-    for slot in range(1, period + 1):
+    for slot in itertools.count(1):
         while waiting and waiting[0][0] <= slot:
             index = heapq.heappop(waiting)[1]
             deadline = period * (scale * (given[index] + 1) - 1) // (scale * rates[index])
             heapq.heappush(ready, (deadline, index))
         index = heapq.heappop(ready)[1]
-        table[slot - 1] = index
+        yield index
         given[index] += 1
         release = -(-period * (scale * given[index] + 1) // (scale * rates[index]))
         heapq.heappush(waiting, (release, index))
-    result = np.array(table, np.int32)
+
+
+@functools.lru_cache(maxsize=64)
+def chairman_table(rates: tuple[int, ...]) -> npt.NDArray[np.int32]:
+    """One period of the turns: the source of each of `sum(rates)` slots, then kept. `(2, 1)` → `[0, 1, 0]`."""
+    period = sum(rates)
+    result = np.fromiter(itertools.islice(chairman_turns(rates), period), np.int32, period)
     result.setflags(write=False)
     return result
 

@@ -354,10 +354,10 @@ class Mixture(DatasetProviderBase):
     ) -> Iterator[dict[str, Any]]:
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
         needs it."""
+        from beam_pipes.loader.mixture import exact_rates
         from beam_pipes.tasks.in_python.task_examples import iterate_examples
         from beam_pipes.tasks.in_tensorflow.mixture_dataset import own_examples, take_turns
         from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
-        from beam_pipes.tasks.mixing import exact_rates
 
         policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
         kept = self.output_features

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.mixture import Stretch, chairman_table, integer_rates
+from beam_pipes.loader.mixture import Stretch, chairman_table, chairman_turns, exact_rates, integer_rates
 
 RATES = st.lists(st.integers(1, 200), min_size=1, max_size=12).map(tuple)
 
@@ -27,6 +28,24 @@ def test_every_prefix_is_within_the_chairman_bound_of_its_target(rates):
 
     assert deviations.max() <= bound * period
     assert given_rows[:, -1].tolist() == list(rates)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any))
+@settings(deadline=None)
+def test_endless_turns_keep_the_proportions_and_repeat_the_table_of_one_period(rates):
+    period, counts = sum(rates), [0] * len(rates)
+    turns = list(itertools.islice(chairman_turns(rates), 2 * period))
+
+    assert turns == chairman_table(tuple(rates)).tolist() * 2
+    for position, turn in enumerate(turns, start=1):
+        counts[turn] += 1
+        assert all(abs(count - rate * position / period) < 1 for count, rate in zip(counts, rates, strict=True))
+
+
+def test_the_turns_of_known_rates_stay_what_they_were():
+    assert list(itertools.islice(chairman_turns((2, 1)), 6)) == [0, 1, 0, 0, 1, 0]
+    assert list(itertools.islice(chairman_turns((3, 0, 2, 1)), 12)) == [0, 2, 0, 3, 0, 2, 0, 2, 0, 3, 0, 2]
+    assert list(itertools.islice(chairman_turns((0, 4)), 3)) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("num_sources", [2, 3, 5, 10, 40])
@@ -66,6 +85,14 @@ def test_rates_keep_the_proportions_that_were_typed():
     assert integer_rates((Fraction(1, 3), Fraction(2, 3))) == (1, 2)
     assert integer_rates((1, 0, 1)) == (1, 0, 1)
     assert integer_rates((np.float32(0.5), np.int64(1))) == (1, 2)
+
+
+def test_exact_rates_have_any_period():
+    assert exact_rates([0.7, 0.2, 0.1]) == (7, 2, 1)
+    assert exact_rates([1e-9, 1]) == (1, 10**9)
+    assert next(chairman_turns(exact_rates([1e-9, 1]))) == 1
+    with pytest.raises(LoaderError, match="a mixture needs at least one positive rate"):
+        exact_rates([0, 0])
 
 
 @pytest.mark.parametrize(("num_sources", "precision"), [(2, 1e-10), (3, 1e-7), (6, 2e-6), (50, 2e-6)])

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from beam_pipes.errors import TaskError, UnknownNameError, WrongConverterError
 from beam_pipes.tasks import (
@@ -35,7 +33,6 @@ from beam_pipes.tasks import (
     preprocessors,
     unimax_rates,
 )
-from beam_pipes.tasks.mixing import exact_rates, schedule
 from beam_pipes.transforms.converters import LMFeatureConverter
 
 IDS = PassThroughVocabulary(1000, eos_id=1)
@@ -208,23 +205,6 @@ def test_four_hundred_and_twenty_examples_are_all_delivered(in_python: bool) -> 
     assert delivered == targets(mixture.examples(num_epochs=1))
     assert len(targets(mixture.get_dataset(num_epochs=1, exhaustion="stop"))) == 41
     assert len(targets(mixture.get_dataset(num_epochs=1, exhaustion="repeat"), 900)) == 900
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any))
-def test_every_prefix_has_the_right_proportions(rates: list[int]) -> None:
-    total, counts = sum(rates), [0] * len(rates)
-
-    for position, turn in enumerate(itertools.islice(schedule(rates), 300), start=1):
-        counts[turn] += 1
-        assert all(abs(count - rate * position / total) < 1 for count, rate in zip(counts, rates, strict=True))
-
-
-def test_rates_are_taken_as_they_are_written() -> None:
-    assert exact_rates([0.7, 0.2, 0.1]) == [7, 2, 1]
-    assert exact_rates([1e-9, 1]) == [1, 10**9]
-    with pytest.raises(TaskError, match="rates of a mixture are not negative, and one of them is positive"):
-        exact_rates([0, 0])
 
 
 def test_a_mixture_holds_output_features_and_what_is_asked_for() -> None:

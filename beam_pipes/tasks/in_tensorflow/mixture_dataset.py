@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from beam_pipes.loader.mixture import chairman_turns, exact_rates
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
 from beam_pipes.tasks.in_tensorflow.dataset_map import frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
-from beam_pipes.tasks.mixing import exact_rates, schedule
 from beam_pipes.tasks.provider import ShardInfo, check_converter
 from beam_pipes.tasks.registry import maybe_get_mixture_or_task
 from beam_pipes.tasks.seeds import fold
@@ -107,7 +107,7 @@ def _turn_dataset(rates: Sequence[int]) -> Any:
     tf = tensorflow("Mixture.get_dataset")
 
     def chunks() -> Iterator[Any]:
-        turns = schedule(rates)
+        turns = chairman_turns(rates)
         while True:
             yield np.fromiter((next(turns) for _ in range(1024)), np.int64, 1024)
 
@@ -141,7 +141,7 @@ def take_turns(
     iterators: dict[int, Iterator[Any]] = {}
     finished: set[int] = set()
     active = {index for index, rate in enumerate(rates) if rate}
-    turns = schedule(rates)
+    turns = chairman_turns(rates)
     while finished != active:
         turn = next(turns)
         if turn in finished:
@@ -158,7 +158,7 @@ def take_turns(
             del iterators[turn]
             # The others go on with the proportions that they have among themselves.
             left = [0 if index in finished else rate for index, rate in enumerate(rates)]
-            turns = schedule(left) if any(left) else turns
+            turns = chairman_turns(left) if any(left) else turns
 
 
 def _log_rates(mixture: Mixture, tasks: Sequence[Task], rates: Sequence[float]) -> None:
