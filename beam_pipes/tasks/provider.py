@@ -18,13 +18,12 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from beam_pipes.cache.spec import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
 
 _ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
-_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
-_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-NAMES = _INTEGERS | _FLOATS | {"bool", "string", "complex64", "complex128"}
+_NAMES = frozenset({*INTEGERS, *FLOATS, BOOL, "string", "complex64", "complex128"})
 
 
 class DType(str):
@@ -50,15 +49,15 @@ class DType(str):
 
     @property
     def is_integer(self) -> bool:
-        return self in _INTEGERS
+        return self in INTEGERS
 
     @property
     def is_floating(self) -> bool:
-        return self in _FLOATS
+        return self in FLOATS
 
     @property
     def is_bool(self) -> bool:
-        return self == "bool"
+        return self == BOOL
 
     @property
     def is_string(self) -> bool:
@@ -67,14 +66,7 @@ class DType(str):
     @property
     def as_numpy_dtype(self) -> np.dtype[Any]:
         """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (of TensorFlow or JAX)."""
-        if self.is_string:
-            return np.dtype(object)
-        if self == "bfloat16":
-            from ml_dtypes import bfloat16
-
-            dtype: np.dtype[Any] = np.dtype(bfloat16)
-            return dtype
-        return np.dtype(self.name)
+        return numpy_dtype(BYTES if self.is_string else self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (DType, (self.name,))
@@ -95,8 +87,8 @@ def _name_of(dtype: Any) -> str:
     name = _ALIASES.get(name, name)
     if name.startswith(("str", "bytes")):
         name = "string"
-    if name not in NAMES:
-        raise TaskError(f"unknown feature dtype {name!r}; choose one of: {', '.join(sorted(NAMES))}", dtype=name)
+    if name not in _NAMES:
+        raise TaskError(f"unknown feature dtype {name!r}; choose one of: {', '.join(sorted(_NAMES))}", dtype=name)
     return name
 
 
