@@ -19,7 +19,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.mixture import Mixture, Rate
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry, maybe_get_mixture_or_task
-from beam_pipes.tasks.sources.data_source import DataSource
+from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
@@ -138,7 +138,7 @@ def rebuilt(
     return remake(original, new_name)
 
 
-class TruncatedDatasetProvider(DataSource):
+class TruncatedDatasetProvider(LibrarySource):
     """The first examples of a source, split by split. Read as one shard.
 
     Args:
@@ -167,17 +167,7 @@ class TruncatedDatasetProvider(DataSource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        *,
-        sequence_length: Mapping[str, Any] | None = None,
-        use_cached: bool = False,
-        num_epochs: int | None = 1,
-    ) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
         if shard_info is not None and shard_info.num_shards > 1:
             raise TaskError("`TruncatedDatasetProvider` does not support low-level sharding.")
         if split not in self.split_sizes:

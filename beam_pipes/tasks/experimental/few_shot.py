@@ -9,7 +9,7 @@ from typing import Any
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_parallelism, tensorflow
 from beam_pipes.tasks.provider import ShardInfo
-from beam_pipes.tasks.sources.data_source import DataSource
+from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
 from beam_pipes.tasks.task import SHUFFLE_BUFFER_SIZE
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _FIXED_SEED = 0
 
 
-class FewshotDataSource(DataSource):
+class FewshotDataSource(LibrarySource):
     """Examples `{"train": {"inputs": [...], "targets": [...]}, "eval": {...}}`: `num_shots` of the train split,
     and one to answer.
 
@@ -70,17 +70,7 @@ class FewshotDataSource(DataSource):
     def num_input_examples(self, split: str) -> int | None:
         return self._original_source.num_input_examples(split)
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        *,
-        sequence_length: Mapping[str, Any] | None = None,
-        use_cached: bool = False,
-        num_epochs: int | None = 1,
-    ) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
         """Raises `TaskError` if the train split is not one of the source's."""
         tf = tensorflow("FewshotDataSource")
         examples = {"eval": self._prepared(split, self._eval_preprocessors, shuffle, seed, shard_info)}

@@ -29,13 +29,13 @@ from beam_pipes.tasks.in_tensorflow.dataset_map import (
     tensorflow,
 )
 from beam_pipes.tasks.provider import DType, ShardInfo
-from beam_pipes.tasks.sources.data_source import DataSource
+from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
 
 _CHUNK = 256
 
 
-class BuiltCacheSource(DataSource):
+class BuiltCacheSource(LibrarySource):
     """One split of a published snapshot. Records are read by index: any number of hosts has equal shares, and
     shuffling is a
     permutation of the whole split, not of a buffer.
@@ -70,17 +70,7 @@ class BuiltCacheSource(DataSource):
         ends = np.cumsum(self._records.shard_sizes)
         yield from self.examples_at(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        *,
-        sequence_length: Mapping[str, Any] | None = None,
-        use_cached: bool = False,
-        num_epochs: int | None = 1,
-    ) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
         self._check_split(split)
         epochs = iter(range(1 << 62))
 

@@ -150,6 +150,30 @@ class DataSource(DatasetProviderBase):
             raise UnknownNameError(f"no split '{split}' in {self!r}; it has: {', '.join(self.splits)}", name=split)
 
 
+class LibrarySource(DataSource):
+    """Base of the sources of this library: they write `_dataset_of`, and `get_dataset` is here once.
+
+    The arguments after `shard_info` are those that tasks and mixtures take too; a source accepts and ignores them.
+    """
+
+    def get_dataset(  # type: ignore[override]
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        *,
+        sequence_length: Mapping[str, Any] | None = None,
+        use_cached: bool = False,
+        num_epochs: int | None = 1,
+    ) -> Any:
+        return self._dataset_of(split, shuffle, seed, shard_info)
+
+    @abc.abstractmethod
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+        """The raw examples of a split, or of one host's share of it, as a `tf.data.Dataset`."""
+
+
 def too_few_files(num_files: int, shard_info: ShardInfo) -> TaskError:
     return TaskError(
         f"Dataset has too few files to shard. {num_files} files vs {shard_info.num_shards} shards requested.",

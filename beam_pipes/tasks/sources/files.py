@@ -25,10 +25,10 @@ from beam_pipes.tasks.in_tensorflow.dataset_map import (
 )
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name
-from beam_pipes.tasks.sources.data_source import DataSource, too_few_files
+from beam_pipes.tasks.sources.data_source import LibrarySource, too_few_files
 
 
-class FileDataSource(DataSource):
+class FileDataSource(LibrarySource):
     """Files by pattern, and a function that reads them. A shard is a file.
 
     Args:
@@ -75,17 +75,7 @@ class FileDataSource(DataSource):
             f"caching_permitted={self.caching_permitted})"
         )
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        *,
-        sequence_length: Mapping[str, Any] | None = None,
-        use_cached: bool = False,
-        num_epochs: int | None = 1,
-    ) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
         """The examples of a split.
 
         Raises:

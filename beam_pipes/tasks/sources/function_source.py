@@ -11,7 +11,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
-from beam_pipes.tasks.sources.data_source import DataSource
+from beam_pipes.tasks.sources.data_source import LibrarySource
 
 
 class DatasetFnCallable(Protocol):
@@ -20,7 +20,7 @@ class DatasetFnCallable(Protocol):
     def __call__(self, split: str, shuffle_files: bool, seed: int | None = None) -> Any: ...
 
 
-class FunctionDataSource(DataSource):
+class FunctionDataSource(LibrarySource):
     """A function that returns the examples of a split: a `tf.data.Dataset`, or any iterable of Python examples.
 
     ```
@@ -69,17 +69,7 @@ class FunctionDataSource(DataSource):
             f"num_input_examples={self._num_input_examples}, caching_permitted={self.caching_permitted})"
         )
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        *,
-        sequence_length: Mapping[str, Any] | None = None,
-        use_cached: bool = False,
-        num_epochs: int | None = 1,
-    ) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
         self._check_split(split)
         if shard_info is not None and shard_info.num_shards > 1:
             raise TaskError(

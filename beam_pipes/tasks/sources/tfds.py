@@ -13,10 +13,10 @@ from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
 from beam_pipes.tasks.provider import ShardInfo
-from beam_pipes.tasks.sources.data_source import DataSource
+from beam_pipes.tasks.sources.data_source import LibrarySource
 
 
-class TfdsDataSource(DataSource):
+class TfdsDataSource(LibrarySource):
     """A data set of TensorFlow Datasets, by name and version: `TfdsDataSource("wmt19_translate/de-en:1.0.0")`.
 
     Needs `tensorflow_datasets`, and the data prepared in `tfds_data_dir`.
@@ -73,17 +73,7 @@ class TfdsDataSource(DataSource):
     def __repr__(self) -> str:
         return f"TfdsDataSource(tfds_name={self._tfds_dataset.name}, splits={self._named_splits})"
 
-    def get_dataset(  # type: ignore[override]
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: ShardInfo | None = None,
-        *,
-        sequence_length: Mapping[str, Any] | None = None,
-        use_cached: bool = False,
-        num_epochs: int | None = 1,
-    ) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
         self._check_split(split)
         return self._tfds_dataset.load(split, shuffle_files=shuffle, seed=seed, shard_info=shard_info)
 
