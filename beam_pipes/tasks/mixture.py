@@ -299,7 +299,19 @@ class Mixture(DatasetProviderBase):
             skip_missing_splits=skip_missing_splits,
             exhaustion=checked_exhaustion(exhaustion or self._exhaustion, self.name),
         )
-        return load_mixture(self, LoadOptions.of(locals()), mix)
+        options = LoadOptions(
+            name=self.name,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            trim_output_features=trim_output_features,
+            try_in_mem_cache=try_in_mem_cache,
+        )
+        return load_mixture(self, options, mix)
 
     def get_task_dataset(
         self,
@@ -361,7 +373,17 @@ class Mixture(DatasetProviderBase):
 
         policy = checked_exhaustion(exhaustion or self._exhaustion, self.name)
         kept = self.output_features
-        options = LoadOptions.of(locals(), num_epochs=None if policy == "repeat" else num_epochs)
+        options = LoadOptions(
+            name=self.name,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            trim_output_features=trim_output_features,
+            num_epochs=None if policy == "repeat" else num_epochs,
+        )
         rated = self.rated_tasks(split, skip_missing_splits)
         makers: list[Callable[[], Any]] = [functools.partial(iterate_examples, task, options) for task, _ in rated]
         if self.reads_tasks_itself:

@@ -334,7 +334,20 @@ class Task(DatasetProviderBase):
         """
         from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, load_dataset
 
-        return load_dataset(self, LoadOptions.of(locals()))
+        options = LoadOptions(
+            name=self.name,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            shuffle_buffer_size=shuffle_buffer_size,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            trim_output_features=trim_output_features,
+            try_in_mem_cache=try_in_mem_cache,
+        )
+        return load_dataset(self, options)
 
     def examples(
         self,
@@ -356,7 +369,18 @@ class Task(DatasetProviderBase):
         from beam_pipes.tasks.in_python.task_examples import iterate_examples
         from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
 
-        return iterate_examples(self, LoadOptions.of(locals()))
+        options = LoadOptions(
+            name=self.name,
+            sequence_length=sequence_length,
+            split=split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            trim_output_features=trim_output_features,
+        )
+        return iterate_examples(self, options)
 
 
 def _listed(values: Any, what: str, task: str) -> tuple[Any, ...]:

@@ -55,12 +55,6 @@ class LoadOptions:
         if self.seed is not None and not is_whole(self.seed):
             raise TaskError(f"'{self.name}': seed should be a whole number or None, got {self.seed!r}", seed=self.seed)
 
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any], **changed: Any) -> LoadOptions:
-        """Those arguments of a call (its `locals()`, `self` among them) that are options, some of them changed."""
-        names = [field.name for field in dataclasses.fields(cls) if field.name in arguments]
-        return cls(**{**{name: arguments[name] for name in names}, "name": arguments["self"].name, **changed})
-
 
 def is_whole(value: Any) -> bool:
     try:
