@@ -25,11 +25,12 @@ from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.progress import Progress
 from beam_pipes.tasks import Task, TaskRegistry
-from beam_pipes.tasks.caches import SplitSteps, TaskReference, TaskSource, TaskSteps
-from beam_pipes.tasks.caches.offline import cached_spec, import_modules
+from beam_pipes.tasks.caches.offline import TaskReference, cached_spec, import_modules
+from beam_pipes.tasks.caches.places import COMPLETED, MANIFEST, get_task_dir_from_name
 from beam_pipes.tasks.caches.sidecars import write_seqio_sidecars
-from beam_pipes.tasks.caches.task_cache import COMPLETED, MANIFEST, fingerprint_digests, get_task_dir_from_name
-from beam_pipes.tasks.in_tensorflow.dataset_map import TRANSFORM_FN
+from beam_pipes.tasks.caches.task_cache import TRANSFORM_FN, fingerprint_digests
+from beam_pipes.tasks.caches.task_source import TaskSource
+from beam_pipes.tasks.caches.task_steps import SplitSteps, TaskSteps
 from beam_pipes.tasks.registry import did_you_mean
 from beam_pipes.tft import RawFeatures, TransformFn
 

@@ -18,7 +18,7 @@ from beam_pipes.evaluation.eval_tasks import ModelFn, check_model_functions, get
 from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
-from beam_pipes.tasks.registry import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
 from beam_pipes.tasks.task import Task
 
 _log = logging.getLogger(__name__)

@@ -124,14 +124,15 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "Feature Vocabulary add_global_cache_dirs get_global_cache_dirs map_over_dataset "
                 "mixing_rate_num_characters mixing_rate_num_examples set_global_cache_dirs unimax_rates"
             ),
-            "tasks.caches.task_cache": (
+            "tasks.caches.places": (
                 "get_cached_info_path get_cached_stats_path get_cached_tfrecord_prefix get_task_dir_from_name"
             ),
             "tasks.column_forms": "trim_and_pad_dataset trim_dataset",
             "tasks.in_tensorflow.dataset_map": (
-                "dict_to_tfexample list_files stateless_shuffle tfexample_ragged_length_key "
-                "tfexample_sparse_indices_key tfexample_to_dict"
+                "dict_to_tfexample stateless_shuffle tfexample_ragged_length_key tfexample_sparse_indices_key "
+                "tfexample_to_dict"
             ),
+            "tasks.in_tensorflow.runtime": "list_files",
             "tasks.in_tensorflow.packing": "make_autoregressive_inputs packing_density trim_and_pack_dataset",
             "tasks.seeds": "map_seed_manager set_preprocessor_seed",
             "tasks.signatures": (

@@ -9,20 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_pipes.tasks.by_name import get_dataset as get_dataset
+    from beam_pipes.tasks.by_name import get_mixture_or_task as get_mixture_or_task
+    from beam_pipes.tasks.by_name import get_subtasks as get_subtasks
+    from beam_pipes.tasks.by_name import maybe_get_mixture_or_task as maybe_get_mixture_or_task
     from beam_pipes.tasks.caches.offline import task_declaration_parts as task_declaration_parts
+    from beam_pipes.tasks.caches.places import add_global_cache_dirs as add_global_cache_dirs
+    from beam_pipes.tasks.caches.places import get_global_cache_dirs as get_global_cache_dirs
+    from beam_pipes.tasks.caches.places import set_global_cache_dirs as set_global_cache_dirs
     from beam_pipes.tasks.caches.sidecars import write_seqio_sidecars as write_seqio_sidecars
-    from beam_pipes.tasks.caches.task_cache import add_global_cache_dirs as add_global_cache_dirs
-    from beam_pipes.tasks.caches.task_cache import get_global_cache_dirs as get_global_cache_dirs
-    from beam_pipes.tasks.caches.task_cache import set_global_cache_dirs as set_global_cache_dirs
     from beam_pipes.tasks.in_python.loading import get_loader as get_loader
     from beam_pipes.tasks.in_python.loading import plan_loading as plan_loading
     from beam_pipes.tasks.in_python.loading_plan import LoadingPlan as LoadingPlan
     from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset as map_over_dataset
-    from beam_pipes.tasks.in_tensorflow.mixture_dataset import get_dataset as get_dataset
     from beam_pipes.tasks.mixing import mixing_rate_num_characters as mixing_rate_num_characters
     from beam_pipes.tasks.mixing import mixing_rate_num_examples as mixing_rate_num_examples
     from beam_pipes.tasks.mixing import unimax_rates as unimax_rates
     from beam_pipes.tasks.mixture import Mixture as Mixture
+    from beam_pipes.tasks.mixture import MixtureRegistry as MixtureRegistry
     from beam_pipes.tasks.provider import ContinuousFeature as ContinuousFeature
     from beam_pipes.tasks.provider import DatasetProviderBase as DatasetProviderBase
     from beam_pipes.tasks.provider import Feature as Feature
@@ -31,11 +35,7 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.provider import SourceInfo as SourceInfo
     from beam_pipes.tasks.python_forms import python_map as python_map
     from beam_pipes.tasks.registry import DatasetProviderRegistry as DatasetProviderRegistry
-    from beam_pipes.tasks.registry import MixtureRegistry as MixtureRegistry
     from beam_pipes.tasks.registry import TaskRegistry as TaskRegistry
-    from beam_pipes.tasks.registry import get_mixture_or_task as get_mixture_or_task
-    from beam_pipes.tasks.registry import get_subtasks as get_subtasks
-    from beam_pipes.tasks.registry import maybe_get_mixture_or_task as maybe_get_mixture_or_task
     from beam_pipes.tasks.sources.data_source import DataSource as DataSource
     from beam_pipes.tasks.sources.data_source import DataSourceInterface as DataSourceInterface
     from beam_pipes.tasks.sources.files import FileDataSource as FileDataSource
@@ -72,7 +72,7 @@ _MODULE_OF = {
     "FunctionDataSource": "sources.function_source",
     "LoadingPlan": "in_python.loading_plan",
     "Mixture": "mixture",
-    "MixtureRegistry": "registry",
+    "MixtureRegistry": "mixture",
     "PartialCodepointVocabulary": "vocabularies",
     "PassThroughFeature": "provider",
     "PassThroughVocabulary": "vocabularies",
@@ -88,19 +88,19 @@ _MODULE_OF = {
     "TokenizersVocabulary": "vocabularies",
     "UnigramVocabulary": "vocabularies",
     "Vocabulary": "vocabularies",
-    "add_global_cache_dirs": "caches.task_cache",
-    "get_dataset": "in_tensorflow.mixture_dataset",
-    "get_global_cache_dirs": "caches.task_cache",
+    "add_global_cache_dirs": "caches.places",
+    "get_dataset": "by_name",
+    "get_global_cache_dirs": "caches.places",
     "get_loader": "in_python.loading",
-    "get_mixture_or_task": "registry",
-    "get_subtasks": "registry",
+    "get_mixture_or_task": "by_name",
+    "get_subtasks": "by_name",
     "map_over_dataset": "in_tensorflow.dataset_map",
-    "maybe_get_mixture_or_task": "registry",
+    "maybe_get_mixture_or_task": "by_name",
     "mixing_rate_num_characters": "mixing",
     "mixing_rate_num_examples": "mixing",
     "plan_loading": "in_python.loading",
     "python_map": "python_forms",
-    "set_global_cache_dirs": "caches.task_cache",
+    "set_global_cache_dirs": "caches.places",
     "task_declaration_parts": "caches.offline",
     "unimax_rates": "mixing",
     "write_seqio_sidecars": "caches.sidecars",

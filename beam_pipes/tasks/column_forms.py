@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from beam_pipes.loader.batches import ranges
 from beam_pipes.tasks import python_forms
-from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.python_forms import append_eos_to_features, with_python_form
 

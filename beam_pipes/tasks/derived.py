@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.mixture import Mixture, Rate
+from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
+from beam_pipes.tasks.mixture import Mixture, MixtureRegistry, Rate
 from beam_pipes.tasks.provider import Feature, ShardInfo
-from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry, maybe_get_mixture_or_task
+from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task

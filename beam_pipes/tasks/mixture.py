@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo, checked_name
+from beam_pipes.tasks.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
 from beam_pipes.tasks.task import Task
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
 Rate: TypeAlias = "float | Callable[[Task], float]"
-Exhaustion = Literal["drop", "stop", "repeat"]
 
 
 class Mixture(DatasetProviderBase):
@@ -404,8 +405,6 @@ def checked_exhaustion(exhaustion: Any, mixture: str) -> Exhaustion:
 def _resolve(task: Any, mixture: str) -> Task | Mixture:
     if isinstance(task, (Task, Mixture)):
         return task
-    from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry, did_you_mean
-
     if not isinstance(task, str):
         raise TaskError(f"a task of mixture '{mixture}' is a name, a Task or a Mixture, got {task!r}", mixture=mixture)
     if task in TaskRegistry.names():
@@ -416,3 +415,31 @@ def _resolve(task: Any, mixture: str) -> Task | Mixture:
     raise UnknownNameError(
         f"Provider name not registered: {task} (in mixture '{mixture}'){did_you_mean(str(task), known)}", name=task
     )
+
+
+class MixtureRegistry(DatasetProviderRegistry):
+    """Mixtures by name."""
+
+    _REGISTRY: ClassVar[dict[str, Any]] = {}
+    _PROVIDER_TYPE: ClassVar[type] = Mixture
+
+    @classmethod
+    def add(  # type: ignore[override]
+        cls,
+        name: str,
+        tasks: Sequence[Any],
+        default_rate: Rate | None = None,
+        mixture_cls: type[Mixture] = Mixture,
+        source_info: SourceInfo | None = None,
+        **kwargs: Any,
+    ) -> Mixture:
+        """Makes a `Mixture` (or `mixture_cls`) of the arguments and registers it. Returns the mixture."""
+        mixture = mixture_cls(
+            name, tasks=tasks, default_rate=default_rate, source_info=source_info or caller(), **kwargs
+        )
+        cls.add_provider(name, mixture)
+        return mixture
+
+    @classmethod
+    def get(cls, name: str) -> Mixture:
+        return super().get(name)  # type: ignore[no-any-return]

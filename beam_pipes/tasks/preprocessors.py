@@ -8,7 +8,8 @@ from typing import Any
 
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset, map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
+from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.python_forms import (
     append_eos_to_features,

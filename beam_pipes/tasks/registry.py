@@ -1,22 +1,15 @@
-"""Registries: providers by name.
-
-Tasks and mixtures by name.
-"""
+"""Registries: providers by name. The one of tasks is here, the one of mixtures is with the mixture."""
 
 from __future__ import annotations
 
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
-from beam_pipes.tasks.mixture import Mixture
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
 from beam_pipes.tasks.task import Task
-
-if TYPE_CHECKING:
-    from beam_pipes.tasks.mixture import Rate
 
 
 class DatasetProviderRegistry:
@@ -144,7 +137,7 @@ class TaskRegistry(DatasetProviderRegistry):
             postprocess_fn=postprocess_fn,
             metric_fns=metric_fns,
             metric_objs=metric_objs,
-            source_info=source_info or _caller(),
+            source_info=source_info or caller(),
             **kwargs,
         )
         cls.add_provider(name, task)
@@ -152,34 +145,6 @@ class TaskRegistry(DatasetProviderRegistry):
 
     @classmethod
     def get(cls, name: str) -> Task:
-        return super().get(name)  # type: ignore[no-any-return]
-
-
-class MixtureRegistry(DatasetProviderRegistry):
-    """Mixtures by name."""
-
-    _REGISTRY: ClassVar[dict[str, Any]] = {}
-    _PROVIDER_TYPE: ClassVar[type] = Mixture
-
-    @classmethod
-    def add(  # type: ignore[override]
-        cls,
-        name: str,
-        tasks: Sequence[Any],
-        default_rate: Rate | None = None,
-        mixture_cls: type[Mixture] = Mixture,
-        source_info: SourceInfo | None = None,
-        **kwargs: Any,
-    ) -> Mixture:
-        """Makes a `Mixture` (or `mixture_cls`) of the arguments and registers it. Returns the mixture."""
-        mixture = mixture_cls(
-            name, tasks=tasks, default_rate=default_rate, source_info=source_info or _caller(), **kwargs
-        )
-        cls.add_provider(name, mixture)
-        return mixture
-
-    @classmethod
-    def get(cls, name: str) -> Mixture:
         return super().get(name)  # type: ignore[no-any-return]
 
 
@@ -194,7 +159,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f". Registered are: {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}"
 
 
-def _caller() -> SourceInfo:
+def caller() -> SourceInfo:
     """File and line of the call of `add`."""
     frame = sys._getframe(2)
     return SourceInfo(frame.f_code.co_filename, frame.f_lineno)
@@ -203,34 +168,3 @@ def _caller() -> SourceInfo:
 def _declared_at(provider: Any) -> str:
     info = getattr(provider, "source_info", None)
     return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info else ""
-
-
-def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
-    """The mixture of a name, or else the task.
-
-    Raises:
-        UnknownNameError: there is neither; the message has the nearest names.
-    """
-    if task_or_mixture_name in MixtureRegistry.names():
-        return MixtureRegistry.get(task_or_mixture_name)
-    if task_or_mixture_name in TaskRegistry.names():
-        return TaskRegistry.get(task_or_mixture_name)
-    known = [*MixtureRegistry.names(), *TaskRegistry.names()]
-    raise UnknownNameError(
-        f"No Task or Mixture found with name '{task_or_mixture_name}'.{did_you_mean(task_or_mixture_name, known)[1:]}",
-        name=task_or_mixture_name,
-    )
-
-
-def maybe_get_mixture_or_task(task: Any) -> Task | Mixture:
-    """The object itself, or the one of a name."""
-    if isinstance(task, str):
-        return get_mixture_or_task(task)
-    if isinstance(task, (Task, Mixture)):
-        return task
-    raise TaskError(f"User passed in a task that was not a string, Task, or Mixture. Got type: {type(task)}")
-
-
-def get_subtasks(task_or_mixture: Task | Mixture) -> list[Task]:
-    """The tasks of a mixture, nested ones included; a task alone is its own."""
-    return task_or_mixture.tasks if isinstance(task_or_mixture, Mixture) else [task_or_mixture]

@@ -12,13 +12,13 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
-from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
@@ -310,3 +310,46 @@ class CacheDatasetPlaceholder:
 
     def __repr__(self) -> str:
         return f"CacheDatasetPlaceholder(required={self._required})"
+
+
+class DeclaredTask(Protocol):
+    """What reading and caching need of a task; `beam_pipes.tasks.Task` describes each name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> Any: ...
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]: ...
+
+    @property
+    def shuffle_buffer_size(self) -> int | None: ...
+
+    @property
+    def placeholder(self) -> CacheDatasetPlaceholder | None: ...
+
+    @property
+    def supports_caching(self) -> bool: ...
+
+    @property
+    def requires_caching(self) -> bool: ...
+
+    def assert_cached(self) -> None: ...
+
+    def offline_steps(self) -> Sequence[Step]: ...
+
+    def online_steps(self) -> Sequence[Step]: ...
+
+    def step_context(self, sequence_length: Mapping[str, Any] | None = None) -> StepContext: ...
+
+    def preprocess_precache(self, dataset: Any, seed: int | None = None) -> Any: ...
+
+    def preprocess_postcache(
+        self,
+        dataset: Any,
+        sequence_length: Mapping[str, Any] | None,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+    ) -> Any: ...

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.dataset_map import apply_learned
 from beam_pipes.tasks.provider import (
     DatasetProviderBase,
     Feature,
@@ -111,6 +110,8 @@ class Task(DatasetProviderBase):
                     "CacheDatasetPlaceholder to its preprocessors",
                     task=self.name,
                 )
+            from beam_pipes.tasks.caches.task_cache import apply_learned
+
             online = (functools.partial(apply_learned, task=self.name), *online)
         self._online_steps = tuple(Step(p) for p in online)
         if self._placeholder is not None and not self._source.caching_permitted:
@@ -273,8 +274,8 @@ class Task(DatasetProviderBase):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
 
     def run_offline(self, examples: Iterator[Any], *, seed: int) -> Iterator[dict[str, Any]]:
-        """Streams raw examples of one shard through the offline steps; see `beam_pipes.tasks.caches.offline`."""
-        from beam_pipes.tasks.caches.offline import run_offline
+        """Streams raw examples of one shard through the offline steps; see `in_python.task_examples.run_offline`."""
+        from beam_pipes.tasks.in_python.task_examples import run_offline
 
         return run_offline(self, examples, seed=seed)
 
@@ -283,13 +284,13 @@ class Task(DatasetProviderBase):
     @property
     def cache_dir(self) -> str | None:
         """Directory of the finished cache of this task under a global cache directory; None where there is none."""
-        from beam_pipes.tasks.caches.task_cache import find_cache_dir
+        from beam_pipes.tasks.caches.places import find_cache_dir
 
         return find_cache_dir(self.name)
 
     def assert_cached(self) -> None:
         """Raises `CacheNotFoundError` unless there is a finished cache."""
-        from beam_pipes.tasks.caches.task_cache import require_cache_dir
+        from beam_pipes.tasks.caches.places import require_cache_dir
 
         require_cache_dir(self.name)
 

@@ -9,10 +9,3 @@
 | `TaskSteps` | the stages as a graph, one output for each split |
 | `SplitSteps` | the same for the records of one split, for an analysis |
 """
-
-from __future__ import annotations
-
-from beam_pipes.tasks.caches.offline import TaskReference as TaskReference
-from beam_pipes.tasks.caches.task_source import TaskSource as TaskSource
-from beam_pipes.tasks.caches.task_steps import SplitSteps as SplitSteps
-from beam_pipes.tasks.caches.task_steps import TaskSteps as TaskSteps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,56 +18,10 @@ from beam_pipes.cache.exact import NotExactError, NotNumbersError, cast_exactly,
 from beam_pipes.cache.spec import Encoding, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.identity.source_code import import_user_module
-from beam_pipes.tasks.in_python.examples import dtype_name, examples_from_dataset, normalised, rank_of
+from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
+from beam_pipes.tasks.in_python.task_examples import as_mapping, stream_shard
 from beam_pipes.tasks.registry import TaskRegistry
-from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.steps import dataset_steps, run_over_dataset, run_over_examples
 from beam_pipes.tasks.task import Task
-
-if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
-
-
-def run_offline(task: Task, examples: Iterable[Any], *, seed: int) -> Iterator[dict[str, Any]]:
-    """Raw examples → cached examples, lazily and in order.
-
-    Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
-    the content of the example: not on how the source is divided. `examples` is read once.
-
-    Raises:
-        TaskError: a step fails, or what comes out is no mapping of features.
-    """
-    with map_seed_manager(seed, keyed_by="content"):
-        stream = run_over_examples(task.offline_steps(), examples, task.step_context())
-    return (as_mapping(task, example) for example in stream)
-
-
-def stream_shard(task: Task, split: str, shard: str, *, seed: int, num_steps: int | None = None) -> Iterator[Any]:
-    """The examples of one shard of the source, behind its first `num_steps` offline steps (None: all of them).
-
-    Where source and first steps are both tf.data, nothing passes through Python between them.
-    """
-    steps = list(task.offline_steps()[:num_steps])
-    native = getattr(task.source, "reads_without_tensorflow", False)
-    leading = [] if native or not hasattr(task.source, "shard_dataset") else dataset_steps(steps)
-    with map_seed_manager(seed, keyed_by="content"):
-        if leading:
-            dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
-            examples: Iterable[Any] = examples_from_dataset(dataset)
-        else:
-            examples = task.source.read_shard(split, shard)
-        return run_over_examples(steps[len(leading) :], examples, task.step_context())
-
-
-def as_mapping(task: Task, example: Any) -> dict[str, Any]:
-    """What is cached of an example, normalised. Raises `TaskError` where it is no mapping of features."""
-    if type(example) is not dict and not isinstance(example, Mapping):
-        raise TaskError(
-            f"task '{task.name}': what is cached should be a dict of features, got {type(example).__name__}. Make one "
-            f"in a step before the CacheDatasetPlaceholder",
-            task=task.name,
-        )
-    return normalised(example, task.output_features)  # type: ignore[no-any-return]
 
 
 @dataclasses.dataclass(frozen=True)

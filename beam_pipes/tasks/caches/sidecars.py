@@ -17,7 +17,7 @@ from beam_pipes.cache import Cache, FeatureSpec, RecordWriter, Split, shard_file
 from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.cache.storage import storage_for, temporary_path
 from beam_pipes.errors import CacheNotFoundError, TaskError
-from beam_pipes.tasks.caches.task_cache import (
+from beam_pipes.tasks.caches.places import (
     COMPLETED,
     get_cached_info_path,
     get_cached_stats_path,

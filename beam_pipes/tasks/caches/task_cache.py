@@ -11,41 +11,16 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from beam_pipes.errors import CacheNotFoundError, StaleCacheError, TaskError
+from beam_pipes.errors import StaleCacheError, TaskError
+from beam_pipes.extras import require
 from beam_pipes.identity.fingerprint import fingerprint
-from beam_pipes.tasks.in_tensorflow.dataset_map import exists, read_bytes
+from beam_pipes.tasks.caches.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
+from beam_pipes.tasks.in_tensorflow.runtime import exists, read_bytes
 from beam_pipes.tasks.python_forms import PythonMap
-from beam_pipes.tasks.steps import Step
-
-if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
-
-
-COMPLETED = "COMPLETED"
-MANIFEST = "manifest.json"
-
-
-def find_cache_dir(task_name: str) -> str | None:
-    """The first global cache directory that has a finished cache of the task."""
-    for directory in get_global_cache_dirs():
-        path = os.path.join(directory, get_task_dir_from_name(task_name))
-        if exists(os.path.join(path, MANIFEST)) or exists(os.path.join(path, COMPLETED)):
-            return path
-    return None
-
-
-def require_cache_dir(task_name: str) -> str:
-    """`find_cache_dir`, or `CacheNotFoundError`."""
-    path = find_cache_dir(task_name)
-    if path is None:
-        searched = ", ".join(get_global_cache_dirs()) or "none; add one with add_global_cache_dirs([...])"
-        raise CacheNotFoundError(
-            f"'{task_name}' does not exist in any of the task cache directories (searched: {searched})", task=task_name
-        )
-    return path
+from beam_pipes.tasks.steps import DeclaredTask, Step
 
 
 def cached_stats(task_name: str, split: str) -> Mapping[str, int | float]:
@@ -100,7 +75,7 @@ def cached_num_examples(task_name: str, split: str) -> int | None:
     return None if count is None else int(count)
 
 
-def cached_source(task: Task, split: str) -> Any:
+def cached_source(task: DeclaredTask, split: str) -> Any:
     """The source that reads a split of a task's cache: one that beam-pipes built, or one in the layout of
     `info.{split}.json`."""
     directory = require_cache_dir(task.name)
@@ -118,51 +93,10 @@ def cached_source(task: Task, split: str) -> Any:
     return CachedDataSource(directory, split, file_shuffle_buffer_size=buffer_size)
 
 
-_INFO = "info.{split}.json"
-_STATS = "stats.{split}.json"
-_TFRECORDS = "{split}.tfrecord"
-
-_global_cache_dirs: list[str] = []
-
-
-def get_global_cache_dirs() -> Sequence[str]:
-    """Directories that are searched for cached tasks, in order."""
-    return tuple(_global_cache_dirs)
-
-
-def set_global_cache_dirs(global_cache_dirs: Iterable[str]) -> None:
-    """Replaces the searched directories."""
-    _global_cache_dirs[:] = [os.fspath(path) for path in global_cache_dirs]
-
-
-def add_global_cache_dirs(global_cache_dirs: Iterable[str]) -> None:
-    """Appends directories to the searched ones; those already there keep their place."""
-    for path in global_cache_dirs:
-        if os.fspath(path) not in _global_cache_dirs:
-            _global_cache_dirs.append(os.fspath(path))
-
-
-def get_task_dir_from_name(task_name: str) -> str:
-    """Directory of a task under a cache directory: `wmt:de-en` → `wmt/de-en`."""
-    return os.path.join(*task_name.split(":"))
-
-
-def get_cached_info_path(data_dir: str, split: str) -> str:
-    return os.path.join(data_dir, _INFO.format(split=split))
-
-
-def get_cached_stats_path(data_dir: str, split: str) -> str:
-    return os.path.join(data_dir, _STATS.format(split=split))
-
-
-def get_cached_tfrecord_prefix(data_dir: str, split: str) -> str:
-    return os.path.join(data_dir, _TFRECORDS.format(split=split))
-
-
 _PREFIX = "task/"
 
 
-def task_fingerprints(task: Task) -> dict[str, str]:
+def task_fingerprints(task: DeclaredTask) -> dict[str, str]:
     """Part of a task → digest of what it depends on: `features`, and `step 0: tokenize`, ... for each offline step.
 
     Made of names, bound arguments, the code of functions and of what they refer to, and the content of vocabularies:
@@ -173,7 +107,7 @@ def task_fingerprints(task: Task) -> dict[str, str]:
     return {"features": features_digest(task), **{part_name(n, step): step_digest(step) for n, step in steps}}
 
 
-def features_digest(task: Task) -> str:
+def features_digest(task: DeclaredTask) -> str:
     """Digest of the output features with their vocabularies."""
     features = {
         name: {
@@ -209,12 +143,12 @@ def plain_preprocessor(preprocessor: Any) -> Any:
     return preprocessor
 
 
-def fingerprint_digests(task: Task) -> dict[str, str]:
+def fingerprint_digests(task: DeclaredTask) -> dict[str, str]:
     """`task_fingerprints`, named `task/<part>`: what a build stores in the manifest."""
     return {_PREFIX + part: digest for part, digest in task_fingerprints(task).items()}
 
 
-def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> None:
+def check_fingerprints(task: DeclaredTask, stored: Mapping[str, str], where: str) -> None:
     """Raises `StaleCacheError` if a cache was built for another version of the task; caches without digests pass."""
     before = {name: digest for name, digest in stored.items() if name.startswith(_PREFIX)}
     now = fingerprint_digests(task)
@@ -227,3 +161,33 @@ def check_fingerprints(task: Task, stored: Mapping[str, str], where: str) -> Non
         task=task.name,
         changed=changed,
     )
+
+
+# What the asset in the cache is called.
+TRANSFORM_FN = "transform_fn"
+
+
+# Examples that the function is given at once: a call costs a millisecond, an example in it microseconds.
+_EXAMPLES_AT_ONCE = 256
+
+
+def apply_learned(dataset: Any, *, task: str) -> Any:
+    """Cached examples → what the transform function in the task's cache makes of them, in the same order.
+
+    Raises `CacheNotFoundError` where the task is not cached: there is nothing that was learned.
+    """
+    from beam_pipes.cache import Cache
+    from beam_pipes.tft import TransformFunction
+
+    tf = require("tensorflow", purpose="the preprocessing_fn of a task")
+    transform = TransformFunction.of(Cache.open(require_cache_dir(task)), TRANSFORM_FN)
+    taken = set(transform.raw_features.names)
+
+    def transformed(batch: dict[str, Any]) -> dict[str, Any]:
+        made = transform({name: value for name, value in batch.items() if name in taken})
+        return {
+            name: tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value
+            for name, value in made.items()
+        }
+
+    return dataset.ragged_batch(_EXAMPLES_AT_ONCE).map(transformed).unbatch()

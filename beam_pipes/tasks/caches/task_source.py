@@ -19,8 +19,9 @@ from beam_pipes.sources.lines import line_ranges
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
-from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes, stream_shard
+from beam_pipes.tasks.caches.offline import TaskReference, example_of, raw_bytes
 from beam_pipes.tasks.caches.task_cache import part_name, plain_preprocessor
+from beam_pipes.tasks.in_python.task_examples import stream_shard
 from beam_pipes.tasks.sources.files import FileDataSource, TextLineDataSource, read_lines
 from beam_pipes.tasks.steps import num_streamed_steps
 

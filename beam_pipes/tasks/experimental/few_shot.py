@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
 from beam_pipes.tasks.task import SHUFFLE_BUFFER_SIZE

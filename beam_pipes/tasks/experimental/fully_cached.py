@@ -13,10 +13,10 @@ from typing import Any
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.column_forms import trim_dataset
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_parallelism, tensorflow
-from beam_pipes.tasks.mixture import Mixture
+from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import Feature
-from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry
+from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.signatures import add_kwargs_to_transform
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task

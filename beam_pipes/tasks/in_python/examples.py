@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.provider import DType, Feature
 
 _NUMBERS = "biufcV"

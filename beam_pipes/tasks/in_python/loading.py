@@ -12,13 +12,14 @@ from beam_pipes.errors import TaskError
 from beam_pipes.loader import Loader, PackingPlan, pack
 from beam_pipes.loader.packed_rows import PaddedSplit
 from beam_pipes.tasks import column_forms
+from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
 from beam_pipes.tasks.caches.task_cache import cached_source, step_digest
 from beam_pipes.tasks.in_python.loading_plan import LoadingPlan, TaskRows, TokenTotals, no_rows
 from beam_pipes.tasks.in_python.split_steps import ColumnStep, StepChain, SteppedSplit, TrimmedSplit
+from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 from beam_pipes.tasks.in_tensorflow.task_dataset import check_promise, check_split, missing_feature
-from beam_pipes.tasks.mixture import Exhaustion, Mixture, checked_exhaustion
+from beam_pipes.tasks.mixture import Mixture, checked_exhaustion
 from beam_pipes.tasks.provider import DType, RowConverter, SequenceLength, ShardInfo, row_converter
-from beam_pipes.tasks.registry import maybe_get_mixture_or_task
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
 from beam_pipes.tasks.steps import Step
 from beam_pipes.tasks.task import Task

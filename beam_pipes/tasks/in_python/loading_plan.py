@@ -13,7 +13,7 @@ from beam_pipes.loader import Mixture as RowMixture
 from beam_pipes.tasks.provider import RowConverter, ShardInfo
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.mixture import Exhaustion
+    from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

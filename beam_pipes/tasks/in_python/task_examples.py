@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.task_cache import cached_source
 from beam_pipes.tasks.in_python.examples import dtype_name, examples_from_dataset, normalised, rank_of
-from beam_pipes.tasks.in_tensorflow.dataset_map import frugal, with_few_threads
+from beam_pipes.tasks.in_tensorflow.runtime import frugal, with_few_threads
 from beam_pipes.tasks.in_tensorflow.task_dataset import (
     LoadOptions,
     check_promise,
@@ -24,15 +25,12 @@ from beam_pipes.tasks.in_tensorflow.task_dataset import (
 from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
-from beam_pipes.tasks.steps import Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
-
-if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.steps import DeclaredTask, Step, StepContext, dataset_steps, run_over_dataset, run_over_examples
 
 _FIRST_BUFFER = 16
 
 
-def iterate_examples(task: Task, options: LoadOptions) -> Iterator[dict[str, Any]]:
+def iterate_examples(task: DeclaredTask, options: LoadOptions) -> Iterator[dict[str, Any]]:
     """`Task.examples`: what `load_dataset` gives, with every step in its Python form where it has one."""
     use_cached = resolve_caching(task, options.use_cached)
     buffer_size, lengths = shuffle_buffer_size(task, options), checked_lengths(task, options)
@@ -125,7 +123,7 @@ def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Gen
         yield buffer[index]
 
 
-def _checked(task: Task, stream: Iterable[Any], lengths: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: dict[str, Any]) -> Iterator[dict[str, Any]]:
     features = task.output_features
     for raw in stream:
         example: dict[str, Any] = normalised(raw, features)
@@ -138,3 +136,47 @@ def _checked(task: Task, stream: Iterable[Any], lengths: dict[str, Any]) -> Iter
             if name in example:
                 example[name] = trim_array(example[name], length)
         yield example
+
+
+def run_offline(task: DeclaredTask, examples: Iterable[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+    """Raw examples → cached examples, lazily and in order.
+
+    Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
+    the content of the example: not on how the source is divided. `examples` is read once.
+
+    Raises:
+        TaskError: a step fails, or what comes out is no mapping of features.
+    """
+    with map_seed_manager(seed, keyed_by="content"):
+        stream = run_over_examples(task.offline_steps(), examples, task.step_context())
+    return (as_mapping(task, example) for example in stream)
+
+
+def stream_shard(
+    task: DeclaredTask, split: str, shard: str, *, seed: int, num_steps: int | None = None
+) -> Iterator[Any]:
+    """The examples of one shard of the source, behind its first `num_steps` offline steps (None: all of them).
+
+    Where source and first steps are both tf.data, nothing passes through Python between them.
+    """
+    steps = list(task.offline_steps()[:num_steps])
+    native = getattr(task.source, "reads_without_tensorflow", False)
+    leading = [] if native or not hasattr(task.source, "shard_dataset") else dataset_steps(steps)
+    with map_seed_manager(seed, keyed_by="content"):
+        if leading:
+            dataset = run_over_dataset(leading, task.source.shard_dataset(split, shard), task.step_context())
+            examples: Iterable[Any] = examples_from_dataset(dataset)
+        else:
+            examples = task.source.read_shard(split, shard)
+        return run_over_examples(steps[len(leading) :], examples, task.step_context())
+
+
+def as_mapping(task: DeclaredTask, example: Any) -> dict[str, Any]:
+    """What is cached of an example, normalised. Raises `TaskError` where it is no mapping of features."""
+    if type(example) is not dict and not isinstance(example, Mapping):
+        raise TaskError(
+            f"task '{task.name}': what is cached should be a dict of features, got {type(example).__name__}. Make one "
+            f"in a step before the CacheDatasetPlaceholder",
+            task=task.name,
+        )
+    return normalised(example, task.output_features)  # type: ignore[no-any-return]

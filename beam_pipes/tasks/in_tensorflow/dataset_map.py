@@ -1,129 +1,25 @@
-"""TensorFlow, imported where it is needed.
+"""Functions of one example made functions of a `tf.data.Dataset`, and examples of tensors as `tf.train.Example`.
 
-Files by name or glob, local or on any file system that TensorFlow knows.
+`map_over_dataset` decorates a preprocessor; its seeds come from the active seed manager, so that noise in it is a
+function of the task's seed.
 
-How many examples a dataset maps at a time: all cores for one task, one for each of many.
-
-A shuffle that is a function of its seed. Needs TensorFlow.
-
-Functions of one example, made functions of a dataset. Needs TensorFlow when the dataset is there.
-
-Examples of tensors as `tf.train.Example`, and back. Needs TensorFlow.
-
-What a list of values does not tell is kept in features of its own: `_sh:<name>` the shape, `_rl:<dim>:<name>` the row
-lengths of a ragged dimension, `_sp:<dim>:<name>` the indices of a sparse one.
-
-The step that applies what was learned of a task's `preprocessing_fn` to its cached examples.
+`dict_to_tfexample` and `tfexample_to_dict`: what a list of values does not tell is kept in features of its own,
+`_sh:<name>` the shape, `_rl:<dim>:<name>` the row lengths of a ragged dimension, `_sp:<dim>:<name>` sparse indices.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
-import glob
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, cast_exactly
-from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import TaskError
-from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name
-
-
-def tensorflow(purpose: str) -> Any:
-    """The `tensorflow` module, or `MissingExtraError` naming `purpose`.
-
-    Inside a traced function it must already be loaded: looked up, not imported, since AutoGraph cannot read
-    the import machinery.
-    """
-    loaded = sys.modules.get("tensorflow")
-    return require("tensorflow", purpose=purpose) if loaded is None else loaded
-
-
-def is_remote(path: str) -> bool:
-    return "://" in path
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file; a path with a scheme (`gs://`) is read through TensorFlow's file systems."""
-    path = os.fspath(path)
-    if not is_remote(path):
-        with open(path, "rb") as file:
-            return file.read()
-    with _gfile("reading " + path).GFile(path, "rb") as file:
-        content: bytes = file.read()
-    return content
-
-
-def exists(path: str | os.PathLike[str]) -> bool:
-    path = os.fspath(path)
-    return bool(_gfile("looking for " + path).exists(path)) if is_remote(path) else os.path.exists(path)
-
-
-def list_files(file_patterns: str | Iterable[str]) -> list[str]:
-    """Files that match one pattern, a list of patterns, or a comma-separated string of them; sorted within each one.
-
-    `["b*", "a.txt"]` → files of `b*`, sorted, then `a.txt`; a file that several patterns match is listed once. A plain
-    name that does not exist is not listed.
-    """
-    patterns = file_patterns.split(",") if isinstance(file_patterns, str) else list(file_patterns)
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        found.update(dict.fromkeys(_matches(os.fspath(pattern))))
-    return list(found)
-
-
-def _matches(pattern: str) -> list[str]:
-    if is_remote(pattern):
-        return sorted(_gfile("listing " + pattern).glob(pattern))
-    if os.path.exists(pattern):  # before globbing: a name may hold glob characters
-        return [pattern]
-    return sorted(glob.glob(pattern))
-
-
-def _gfile(purpose: str) -> Any:
-    return require("tensorflow", purpose=purpose).io.gfile
-
-
-_AUTOTUNE = -1  # tf.data.AUTOTUNE, without importing TensorFlow
-
-_frugal: contextvars.ContextVar[bool] = contextvars.ContextVar("frugal", default=False)
-
-
-def map_parallelism() -> int | None:
-    """`num_parallel_calls` for `Dataset.map`: tf.data's choice; None (no threads of its own) among many tasks."""
-    return None if _frugal.get() else _AUTOTUNE
-
-
-def is_frugal() -> bool:
-    return _frugal.get()
-
-
-@contextlib.contextmanager
-def frugal() -> Iterator[None]:
-    """Datasets built inside take no threads of their own: 300 tasks with 7 threads each would be 2,100."""
-    token = _frugal.set(True)
-    try:
-        yield
-    finally:
-        _frugal.reset(token)
-
-
-def with_few_threads(dataset: Any) -> Any:
-    """The dataset, read with two threads instead of five: no tuning, no prefetching that nobody asked for."""
-    tf = tensorflow("reading a dataset")
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    options.experimental_optimization.inject_prefetch = False
-    return dataset.with_options(options)
 
 
 def stateless_shuffle(value: Any, seed: Any) -> Any:
@@ -321,32 +217,3 @@ def _values(tf: Any, feature: Any) -> Any:
     if kind == "float_list":
         return tf.constant(feature.float_list.value, tf.float32)
     return tf.constant(list(feature.bytes_list.value), tf.string)
-
-
-# What the asset in the cache is called.
-TRANSFORM_FN = "transform_fn"
-
-# Examples that the function is given at once: a call costs a millisecond, an example in it microseconds.
-_EXAMPLES_AT_ONCE = 256
-
-
-def apply_learned(dataset: Any, *, task: str) -> Any:
-    """Cached examples → what the transform function in the task's cache makes of them, in the same order.
-
-    Raises `CacheNotFoundError` where the task is not cached: there is nothing that was learned.
-    """
-    from beam_pipes.tasks.caches.task_cache import require_cache_dir
-    from beam_pipes.tft import TransformFunction
-
-    tf = require("tensorflow", purpose="the preprocessing_fn of a task")
-    transform = TransformFunction.of(Cache.open(require_cache_dir(task)), TRANSFORM_FN)
-    taken = set(transform.raw_features.names)
-
-    def transformed(batch: dict[str, Any]) -> dict[str, Any]:
-        made = transform({name: value for name, value in batch.items() if name in taken})
-        return {
-            name: tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value
-            for name, value in made.items()
-        }
-
-    return dataset.ragged_batch(_EXAMPLES_AT_ONCE).map(transformed).unbatch()

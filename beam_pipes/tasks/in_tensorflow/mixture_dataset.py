@@ -13,21 +13,19 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
-from beam_pipes.tasks.in_tensorflow.dataset_map import frugal, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
-from beam_pipes.tasks.provider import ShardInfo, check_converter
-from beam_pipes.tasks.registry import maybe_get_mixture_or_task
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
 
 if TYPE_CHECKING:
-    from beam_pipes.tasks.mixture import Exhaustion, Mixture
     from beam_pipes.tasks.task import Task
 
 
@@ -37,6 +35,43 @@ MAX_TASKS_IN_GRAPH = 16
 _MEASURED_EXAMPLES = 100
 
 _log = logging.getLogger(__name__)
+
+
+#: What happens when a task has given all of its examples; see `Mixture`.
+Exhaustion = Literal["drop", "stop", "repeat"]
+
+
+class MixedTasks(Protocol):
+    """What mixing needs of a mixture; `beam_pipes.tasks.Mixture` describes each name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def output_features(self) -> Mapping[str, Feature]: ...
+
+    @property
+    def sample_fn(self) -> Callable[..., Any] | None: ...
+
+    @property
+    def reads_tasks_itself(self) -> bool: ...
+
+    def rated_tasks(self, split: str, skip_missing: bool = False) -> Sequence[tuple[Task, float]]: ...
+
+    def get_task_dataset(
+        self,
+        task: Task,
+        output_feature_keys: Collection[str],
+        sequence_length: SequenceLength | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: ShardInfo | None = None,
+        num_epochs: int | None = None,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +86,7 @@ class MixOptions:
     exhaustion: Exhaustion
 
 
-def load_mixture(mixture: Mixture, options: LoadOptions, mix: MixOptions) -> Any:
+def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> Any:
     """`Mixture.get_dataset`."""
     tf = tensorflow("Mixture.get_dataset")
     rated = mixture.rated_tasks(options.split, mix.skip_missing_splits)
@@ -82,7 +117,7 @@ def load_mixture(mixture: Mixture, options: LoadOptions, mix: MixOptions) -> Any
     return mixed.prefetch(tf.data.AUTOTUNE)
 
 
-def _load_task(mixture: Mixture, task: Task, *, kept: Collection[str], options: LoadOptions) -> Any:
+def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], options: LoadOptions) -> Any:
     return mixture.get_task_dataset(
         task,
         kept,
@@ -98,7 +133,7 @@ def _load_task(mixture: Mixture, task: Task, *, kept: Collection[str], options: 
     )
 
 
-def own_examples(mixture: Mixture, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[Any]:
+def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options: LoadOptions) -> Iterator[Any]:
     """The examples of a task as a mixture that overrides `get_task_dataset` reads them."""
     return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 
@@ -115,7 +150,7 @@ def _turn_dataset(rates: Sequence[int]) -> Any:
 
 
 def _in_turns(
-    mixture: Mixture,
+    mixture: MixedTasks,
     tasks: Sequence[Task],
     options: LoadOptions,
     rates: Sequence[int],
@@ -161,7 +196,7 @@ def take_turns(
             turns = chairman_turns(left) if any(left) else turns
 
 
-def _log_rates(mixture: Mixture, tasks: Sequence[Task], rates: Sequence[float]) -> None:
+def _log_rates(mixture: MixedTasks, tasks: Sequence[Task], rates: Sequence[float]) -> None:
     total = sum(rates)
     for task, rate in zip(tasks, rates, strict=True):
         _log.info("mixture %s: %.4f of the examples are of task %s", mixture.name, rate / total, task.name)
@@ -177,64 +212,3 @@ def _log_lengths(tasks: Sequence[Task], options: LoadOptions) -> None:
             lengths = [len(example[name]) for example in examples if name in example and np.ndim(example[name])]
             if lengths:
                 _log.info("task %s: %s has %.1f entries on average", task.name, name, float(np.mean(lengths)))
-
-
-def get_dataset(
-    mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
-    feature_converter: Any,
-    dataset_split: str = "train",
-    use_cached: bool = False,
-    shuffle: bool = False,
-    num_epochs: int | None = 1,
-    shard_info: ShardInfo | None = None,
-    verbose: bool = True,
-    seed: int | None = None,
-    batch_size: int | None = None,
-    trim_output_features: bool = True,
-) -> Any:
-    """The model features of a task or mixture, as a `tf.data.Dataset`.
-
-    Args:
-        mixture_or_task_name: a name, a `Task` or a `Mixture`.
-        task_feature_lengths: task feature → longest length.
-        feature_converter: makes model features of task features.
-        dataset_split: name of the split.
-        use_cached: read the cache.
-        shuffle: shuffle files and examples.
-        num_epochs: passes over the data; None for no end.
-        shard_info: this host's share.
-        verbose: log an overview.
-        seed: same seed, same order and same draws.
-        batch_size: examples a batch; None for no batches. A last batch that is not full is left out.
-        trim_output_features: cut task features to their lengths before conversion.
-
-    Raises:
-        WrongConverterError: the converter is something else.
-    """
-    check_converter(feature_converter)
-    tf = tensorflow("get_dataset")
-    provider = maybe_get_mixture_or_task(mixture_or_task_name)
-    dataset = provider.get_dataset(
-        sequence_length=task_feature_lengths,
-        split=dataset_split,
-        use_cached=use_cached,
-        shuffle=shuffle,
-        seed=seed,
-        shard_info=shard_info,
-        num_epochs=num_epochs,
-        trim_output_features=trim_output_features,
-    )
-    dataset = feature_converter(dataset, task_feature_lengths=task_feature_lengths)
-    if batch_size is not None:
-        dataset = dataset.batch(batch_size, drop_remainder=True)
-    if verbose:
-        _log.info(
-            "%s, split %s, cached %s, lengths %s: %s",
-            provider.name,
-            dataset_split,
-            use_cached,
-            dict(task_feature_lengths),
-            {name: spec.shape for name, spec in dataset.element_spec.items()},
-        )
-    return dataset.prefetch(tf.data.AUTOTUNE)

@@ -18,7 +18,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.array_ops import ops_of
-from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.provider import DType
 
 

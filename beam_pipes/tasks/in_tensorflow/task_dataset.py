@@ -6,18 +6,16 @@ import dataclasses
 import logging
 import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
-from beam_pipes.tasks.in_tensorflow.dataset_map import is_frugal, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import is_frugal, tensorflow
 from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
-
-if TYPE_CHECKING:
-    from beam_pipes.tasks.task import Task
+from beam_pipes.tasks.steps import DeclaredTask
 
 #: Splits of up to this many raw examples a host are kept in memory.
 MAX_IN_MEMORY_EXAMPLES = 1000
@@ -64,7 +62,7 @@ def is_whole(value: Any) -> bool:
     return True
 
 
-def checked_lengths(task: Task, options: LoadOptions) -> dict[str, Any]:
+def checked_lengths(task: DeclaredTask, options: LoadOptions) -> dict[str, Any]:
     """Output feature → the length that it is cut to, or a list of one an axis; empty where nothing is trimmed."""
     if not options.trim_output_features:
         return {}
@@ -85,7 +83,7 @@ def checked_lengths(task: Task, options: LoadOptions) -> dict[str, Any]:
     return lengths
 
 
-def load_dataset(task: Task, options: LoadOptions) -> Any:
+def load_dataset(task: DeclaredTask, options: LoadOptions) -> Any:
     """`Task.get_dataset`."""
     tf = tensorflow("Task.get_dataset")
     use_cached = resolve_caching(task, options.use_cached)
@@ -105,7 +103,7 @@ def load_dataset(task: Task, options: LoadOptions) -> Any:
     return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _preprocessed(task: Task, source: Any, options: LoadOptions, use_cached: bool) -> Any:
+def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> Any:
     dataset = shared_dataset(source, options)
     if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
         dataset = dataset.cache()
@@ -125,7 +123,7 @@ def empty_dataset(features: Mapping[str, Feature], *, name: str) -> Any:
     )
 
 
-def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:
+def shuffle_buffer_size(task: DeclaredTask, options: LoadOptions) -> int:
     """Size of the buffer that shuffles examples; raises where the task does not allow shuffling that is asked for."""
     size = options.shuffle_buffer_size or task.shuffle_buffer_size
     if options.shuffle and size is None:
@@ -137,7 +135,7 @@ def shuffle_buffer_size(task: Task, options: LoadOptions) -> int:
     return size or 0
 
 
-def resolve_caching(task: Task, use_cached: bool) -> bool:
+def resolve_caching(task: DeclaredTask, use_cached: bool) -> bool:
     """Whether the cache is to be read; raises where the task does not allow what is asked for."""
     if use_cached and not task.supports_caching:
         _log.warning("Task '%s' does not support caching. Switching to on-the-fly preprocessing.", task.name)
@@ -149,7 +147,7 @@ def resolve_caching(task: Task, use_cached: bool) -> bool:
     return use_cached
 
 
-def check_split(task: Task, source: Any, split: str) -> None:
+def check_split(task: DeclaredTask, source: Any, split: str) -> None:
     if split not in source.splits:
         raise TaskError(
             f"Task '{task.name}' has no split '{split}'; it has: {', '.join(source.splits)}",
@@ -176,7 +174,7 @@ def shared_dataset(source: Any, options: LoadOptions) -> Any:
     return source.get_dataset(**arguments).shard(share.num_shards, share.index)
 
 
-def _is_small(task: Task, source: Any, options: LoadOptions, use_cached: bool) -> bool:
+def _is_small(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> bool:
     if options.num_epochs == 1:
         return False
     if use_cached:
@@ -187,7 +185,7 @@ def _is_small(task: Task, source: Any, options: LoadOptions, use_cached: bool) -
     return count is not None and count <= MAX_IN_MEMORY_EXAMPLES * hosts
 
 
-def check_promises(task: Task, dataset: Any) -> None:
+def check_promises(task: DeclaredTask, dataset: Any) -> None:
     """Raises `TaskError` unless the elements of a dataset are what the output features promise."""
     spec = dataset.element_spec
     if not isinstance(spec, dict):
@@ -204,7 +202,7 @@ def check_promises(task: Task, dataset: Any) -> None:
         check_promise(task, name, spec[name].dtype.name, spec[name].shape.rank)
 
 
-def check_promise(task: Task, name: str, dtype: str, rank: int | None) -> None:
+def check_promise(task: DeclaredTask, name: str, dtype: str, rank: int | None) -> None:
     feature = task.output_features[name]
     if dtype != feature.dtype.name:
         raise TaskError(
@@ -226,7 +224,7 @@ def check_promise(task: Task, name: str, dtype: str, rank: int | None) -> None:
         )
 
 
-def missing_feature(task: Task, name: str, found: list[str]) -> TaskError:
+def missing_feature(task: DeclaredTask, name: str, found: list[str]) -> TaskError:
     return TaskError(
         f"Task dataset is missing expected output feature after preprocessing: {name} (task '{task.name}'; its "
         f"examples "

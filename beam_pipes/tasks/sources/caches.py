@@ -18,16 +18,10 @@ from beam_pipes.cache import Cache, Split
 from beam_pipes.cache.framing import read_records
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SourceError
 from beam_pipes.loader.order import KeyedPermutation
-from beam_pipes.tasks.caches.task_cache import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
+from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.in_python.examples import dataset_of
-from beam_pipes.tasks.in_tensorflow.dataset_map import (
-    RAGGED_PREFIX,
-    SHAPE_PREFIX,
-    exists,
-    map_parallelism,
-    read_bytes,
-    tensorflow,
-)
+from beam_pipes.tasks.in_tensorflow.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
+from beam_pipes.tasks.in_tensorflow.runtime import exists, map_parallelism, read_bytes, tensorflow
 from beam_pipes.tasks.provider import DType, ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import SourceError
-from beam_pipes.tasks.in_tensorflow.dataset_map import (
+from beam_pipes.tasks.in_tensorflow.runtime import (
     is_frugal,
     is_remote,
     list_files,

@@ -11,7 +11,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 

@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks import preprocessors
-from beam_pipes.tasks.caches.task_cache import get_global_cache_dirs, set_global_cache_dirs
-from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample, tensorflow
+from beam_pipes.tasks.caches.places import get_global_cache_dirs, set_global_cache_dirs
+from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.mixture import MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
-from beam_pipes.tasks.registry import MixtureRegistry, TaskRegistry
+from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.sources.files import TextLineDataSource, TFExampleDataSource
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset, tensorflow
+from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 

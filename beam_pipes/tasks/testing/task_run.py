@@ -7,7 +7,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.dataset_map import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.testing.assertions import DataInjector
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.dataset_map import read_bytes
+from beam_pipes.tasks.in_tensorflow.runtime import read_bytes, tensorflow
 from beam_pipes.tasks.provider import DType
-from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
 
 # Blocks of ideographs that stand alone as words.
 _CJK = (
@@ -138,9 +138,7 @@ class BertWordPieceVocabulary(Vocabulary):
         return " ".join(words)
 
     def _encode_tf(self, s: Any) -> Any:
-        from beam_pipes.tasks.vocabularies.tensorflow_bridge import tensorflow
-
-        return tensorflow().cast(super()._encode_tf(s), self._token_out_type)
+        return tensorflow(TF_PURPOSE).cast(super()._encode_tf(s), self._token_out_type)
 
     def words(self, text: str) -> Iterator[str]:
         """The words of a text, before they are divided into pieces."""

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
 
 _SPECIAL_IDS = 3
 _BYTES = 256
@@ -53,9 +54,7 @@ class ByteVocabulary(Vocabulary):
         return raw.decode("utf-8", "ignore")
 
     def _encode_tf(self, s: Any) -> Any:
-        from beam_pipes.tasks.vocabularies.tensorflow_bridge import tensorflow
-
-        tf = tensorflow()
+        tf = tensorflow(TF_PURPOSE)
         return (
             tf.cast(tf.io.decode_raw(s, tf.uint8), tf.int32) + _SPECIAL_IDS
             if _is_scalar(tf, s)
@@ -104,14 +103,10 @@ class FullCodepointVocabulary(Vocabulary):
         return "".join(chr(i) for i in ids if i != self.EOS_CODEPOINT)
 
     def _encode_tf(self, s: Any) -> Any:
-        from beam_pipes.tasks.vocabularies.tensorflow_bridge import tensorflow
-
-        return tensorflow().strings.unicode_decode(s, input_encoding="UTF-8")
+        return tensorflow(TF_PURPOSE).strings.unicode_decode(s, input_encoding="UTF-8")
 
     def _decode_tf(self, ids: Any) -> Any:
-        from beam_pipes.tasks.vocabularies.tensorflow_bridge import tensorflow
-
-        return tensorflow().strings.unicode_encode(ids, output_encoding="UTF-8")
+        return tensorflow(TF_PURPOSE).strings.unicode_encode(ids, output_encoding="UTF-8")
 
 
 class PartialCodepointVocabulary(Vocabulary):
@@ -149,7 +144,7 @@ class PartialCodepointVocabulary(Vocabulary):
         Raises:
             TaskError: a line is not a number.
         """
-        from beam_pipes.tasks.in_tensorflow.dataset_map import read_bytes
+        from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 
         codepoints = []
         for number, line in enumerate(read_bytes(vocab_file).decode("utf-8").splitlines(), start=1):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.dataset_map import read_bytes
+from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 
 

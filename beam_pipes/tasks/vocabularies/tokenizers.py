@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.dataset_map import read_bytes
+from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
 
 
