@@ -1,11 +1,8 @@
-"""One feature of many examples at once: their lengths, and where they are needed their values.
+"""Columns of many examples: the library's preprocessors on them, and cutting and padding for tf.data.
 
-The library's preprocessors over columns of many examples: the same results as their other forms, for loaders.
-
-A column form makes of each feature something that depends on this feature alone, and works without values too: then
-it says how long the results are, which is what rows are planned by.
-
-Sequences cut to a length, and padded to it. Needs TensorFlow.
+A `TokenColumn` is one feature of many examples: their lengths, and where they are needed their values. A column form
+makes something of each feature that depends on this feature alone, and works without values too: then it says how long
+the results are, which is what loaders plan rows by.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The name of an element type, told without importing TensorFlow.
+"""What is declared of examples: element types, features, and what all providers of datasets have in common.
 
-Features: what a task promises about each field of its examples.
-
-What tasks need of a feature converter; the converters themselves live in `beam_pipes.transforms.converters`.
-
-What tasks, mixtures and sources have in common: features, splits, a dataset.
+`DType` names an element type without importing TensorFlow. `Feature` is what a task promises about one field of its
+examples. `ShardInfo`, `SourceInfo` and `DatasetProviderBase` are shared by tasks, mixtures and sources. `RowConverter`
+is what loading needs of a feature converter; the converters themselves are in `beam_pipes.transforms.converters`.
 """
 
 from __future__ import annotations

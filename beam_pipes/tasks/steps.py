@@ -1,9 +1,8 @@
 """The preprocessors of a task as steps, each in the forms it has: over a `tf.data.Dataset`, or over Python examples.
 
 A dataset function has the first form. A `python_map` function and a typed pipeline have the second. The library's own
-preprocessors have both.
-
-The cut between what is cached and what runs at load time.
+preprocessors have both. `CacheDatasetPlaceholder` marks the cut between the steps whose results are cached and those
+that run when the data is read.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Step:
                 "parentheses",
                 preprocessor=preprocessor,
             )
-        self.digest: str | None = None  # of what it depends on; see `fingerprints.step_digest`
+        self.digest: str | None = None  # of what it depends on; see `caches.task_cache.step_digest`
         if not callable(preprocessor) and not self.is_pipeline:
             raise TaskError(
                 f"a preprocessor is a function, a typed pipeline or a CacheDatasetPlaceholder, got {preprocessor!r}",

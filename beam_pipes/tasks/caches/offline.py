@@ -1,8 +1,7 @@
-"""The offline side of a task: one shard of its source, streamed through the steps before the cut.
+"""What a build needs of a task: its shards and fingerprints, the spec of its cached examples, and how workers find it.
 
-`TaskReference`: how a worker finds a task.
-
-Raw examples as bytes: what a dead letter keeps of a record that was no line of text.
+`TaskReference` travels to workers in place of the task: a name, and the modules that register it. `raw_bytes` and
+`example_of` keep a raw example that is not a line of text in a dead letter, and give it back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Our caches for readers of another layout: `info.{split}.json`, `stats.{split}.json`, `{split}.tfrecord-...`.
+"""A published cache made readable for SeqIO: `info.{split}.json`, `stats.{split}.json`, `{split}.tfrecord-...`.
 
-What a split of a cache counts: examples, tokens, longest, characters.
+The statistics are those of `Task.get_cached_stats`: examples, tokens, characters, and the longest example.
 """
 
 from __future__ import annotations

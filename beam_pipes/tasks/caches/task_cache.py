@@ -1,8 +1,8 @@
-"""The cache of a task: where it is, what it counts, and the source that reads it.
+"""The cache of a task: what it counts, the source that reads it, and what it depends on.
 
-Where caches are looked for, and how the files of a task's cache are called.
-
-What the cache of a task depends on, as digests: a cache is reused only when none of it has changed.
+A build stores the digests of `fingerprint_digests`; `cached_source` compares them before it reads, so that a cache is
+reused only when neither the features nor the steps before the cut have changed. `apply_learned` is the step that
+applies what a `preprocessing_fn` learned from the cache.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ def cached_source(task: DeclaredTask, split: str) -> Any:
     `info.{split}.json`."""
     directory = require_cache_dir(task.name)
     if exists(os.path.join(directory, MANIFEST)):
-        pass
         from beam_pipes.tasks.sources.caches import BuiltCacheSource
 
         source = BuiltCacheSource(directory, split)

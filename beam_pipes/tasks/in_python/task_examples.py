@@ -1,4 +1,8 @@
-"""How a task becomes Python examples, without TensorFlow where it can."""
+"""How a task becomes Python examples, without TensorFlow where it can.
+
+`iterate_examples` is `Task.examples`: source or cache, share, epochs, steps, checks, trimming, shuffling. `run_offline`
+and `stream_shard` stop at the cut: they make what a build caches.
+"""
 
 from __future__ import annotations
 

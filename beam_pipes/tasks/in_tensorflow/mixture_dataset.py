@@ -1,10 +1,7 @@
 """How a mixture becomes a `tf.data.Dataset`.
 
-A few tasks are chosen from inside tf.data. Many tasks are read in turns from Python: each is made when its
-first turn comes, and takes
-no threads of its own, so that 300 tasks begin as fast as one.
-
-From a name to model features, in one call.
+A few tasks are chosen from inside tf.data. Many tasks are read in turns from Python: each is opened when its first turn
+comes and takes no threads of its own, so that 300 tasks start as fast as one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A cache that beam-pipes built, as a source.
+"""The cache of a task as a source, in either layout.
 
-Caches in the layout `info.{split}.json`, `{split}.tfrecord-00000-of-00064`, as a source.
+`BuiltCacheSource` reads a snapshot that beam-pipes published, record by record. `CachedDataSource` reads the layout of
+SeqIO: `info.{split}.json` beside `{split}.tfrecord-00000-of-00064`.
 """
 
 from __future__ import annotations

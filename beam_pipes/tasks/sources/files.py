@@ -1,10 +1,8 @@
-"""A source of files.
+"""Sources of files: text lines, `tf.train.Example` records, other protocol buffers, or any format with a reader.
 
-Files of any protocol buffers.
+    split → pattern → files (the shards) → examples, of several files in turns
 
-Lines of text files.
-
-Files of `tf.train.Example` records.
+Lines of text are read without TensorFlow as well; records are parsed by TensorFlow operations.
 """
 
 from __future__ import annotations

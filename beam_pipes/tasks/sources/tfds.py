@@ -1,6 +1,7 @@
-"""Data sets of TensorFlow Datasets.
+"""Data sets of TensorFlow Datasets as sources.
 
-TensorFlow Datasets, loaded when they are first needed.
+`TfdsDataSource` is the source; `LazyTfdsLoader` finds the data set by name and version, and makes its builder when it
+is first used, so that declaring a task neither imports `tensorflow_datasets` nor reads the data.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Three words: an *id* is an index into the vocabulary; *extra ids* are sentinels placed after the base ids, unless the
 vocabulary says otherwise; the *base vocabulary* is what exists without them.
 
-A vocabulary for what is ids already.
+`Vocabulary` is the base of all of them, `PassThroughVocabulary` the one for features that arrive as ids. The functions
+at the end make TensorFlow operations of `encode` and `decode`, for vocabularies that have none of their own.
 """
 
 from __future__ import annotations
