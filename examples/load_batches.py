@@ -29,7 +29,7 @@ def main(path: str, *, batch_size: int = 32) -> None:
     print("statistics of the build:")
     for statistic in Account.from_json(cache.manifest.accounting).statistics():
         print("  " + str(statistic).replace("\n", "\n  "))
-    print(f"the cache lies in {cache.path}")
+    print(f"the cache is in {cache.path}")
 
 
 if __name__ == "__main__":
