@@ -18,7 +18,7 @@ HEAD = """# The command line
 
 Made by `python -m reference_pages` from the commands themselves; not to be edited. `beam-pipes COMMAND --help` says the
 same. What stands after `--` goes to Beam. Exit codes: 0; 1 where an error says what went wrong, or a check found
-something; 2 for options that do not exist; 130 after Ctrl-C.
+something; 2 for options that do not exist; 130 after Ctrl-C, 143 after SIGTERM.
 
 """
 

@@ -228,7 +228,17 @@ def without_reader(*arguments: str, closed: str) -> subprocess.Popen[bytes]:
     return command
 
 
-def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "to_group", "code", "words"),
+    [
+        pytest.param(signal.SIGINT, True, 130, "interrupted", id="ctrl-c"),
+        pytest.param(signal.SIGTERM, True, 143, "terminated", id="slurm"),
+        pytest.param(signal.SIGTERM, False, 143, "terminated", id="kubernetes"),
+    ],
+)
+def test_a_signal_leaves_nothing_that_blocks_the_next_build(
+    text_input: Path, tmp_path: Path, number: signal.Signals, to_group: bool, code: int, words: str
+) -> None:
     (text_input / "slow.txt").write_text("slow\n" * 2_000)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     cache = tmp_path / "cache"
@@ -253,15 +263,26 @@ def test_ctrl_c_leaves_nothing_that_blocks_the_next_build(text_input: Path, tmp_
     while not list(cache.rglob(".tmp-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    os.killpg(process.pid, signal.SIGINT)
+    (os.killpg if to_group else os.kill)(process.pid, number)
     _, errors = process.communicate(timeout=60)
 
-    assert process.returncode == 130
-    assert "interrupted. Run the same command again to go on" in errors
+    assert process.returncode == code
+    assert f"{words}. Run the same command again to go on" in errors
+    assert "Traceback" not in errors
     assert not list(cache.rglob(".tmp-*"))
     assert not (cache / ".build.lock").exists()
     with pytest.raises(ProcessLookupError):  # no worker of the session is left
         os.killpg(process.pid, 0)
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "beam_pipes.runners", "status", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    words = "beam-pipes: interrupted. Run the same command again to go on from the finished shards.\n"
+    assert (done.returncode, done.stderr) == (130, words)
 
 
 def test_a_missing_option_shows_how_the_command_is_used(tmp_path: Path) -> None:

@@ -371,6 +371,7 @@ def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
     global _connection, _cell
     now_a_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: None)  # likewise; not SIG_IGN, which programs that a stage starts inherit
     for file in (connection, lifeline, cell, where):
         os.set_inheritable(file, False)  # a program that a stage starts may live longer than the worker
     threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
