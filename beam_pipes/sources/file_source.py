@@ -64,7 +64,7 @@ def _begins_group(name: str, weight: int, target_shard_bytes: int) -> bool:
 
 
 # Version 1 knew no time of change.
-_VERSION = 2
+_VERSION = 3
 
 
 class Cut(NamedTuple):
@@ -77,7 +77,11 @@ class Cut(NamedTuple):
 
 
 class DigestCache:
-    """Slices by file, kept as JSON between builds; safe to lose. Not for use by several processes at once."""
+    """Slices by file, kept as JSON between builds; safe to lose. Not for use by several processes at once.
+
+    Files are known by a digest of their path: the JSON is kept in a cache, which people copy and publish, and paths of
+    the machine that built it are nobody's business there.
+    """
 
     def __init__(self, entries: Mapping[str, Any] | None = None) -> None:
         self._entries: dict[str, Any] = dict(entries or {})
@@ -96,7 +100,7 @@ class DigestCache:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Atomically; keeps the entries that were looked up or added since `load`."""
-        fields = {"version": _VERSION, "files": {path: self._entries[path] for path in sorted(self._used)}}
+        fields = {"version": _VERSION, "files": {key: self._entries[key] for key in sorted(self._used)}}
         if is_remote(path):
             storage_for(path).replace(os.fspath(path), json.dumps(fields, separators=(",", ":")).encode())
             return
@@ -114,7 +118,7 @@ class DigestCache:
 
     def get(self, file: FoundFile, variant: str) -> list[Cut] | None:
         """The slices of an unchanged file when it is cut in the way called `variant`."""
-        entry = self._entries.get(file.path)
+        entry = self._entries.get(_key_of(file))
         try:
             if entry is None or entry["stat"] != _stat_of(file):
                 raise KeyError(variant)
@@ -126,7 +130,7 @@ class DigestCache:
             self.misses += 1
             return None
         self.hits += 1
-        self._used.add(file.path)
+        self._used.add(_key_of(file))
         return cuts
 
     def put(self, file: FoundFile, variant: str, cuts: list[Cut], *, hashed_at_ns: int) -> None:
@@ -134,11 +138,16 @@ class DigestCache:
         if not all(times_have_settled(each, read_at_ns=hashed_at_ns) for each in (file.mtime_ns, file.ctime_ns)):
             return
         status = _stat_of(file)
-        entry = self._entries.get(file.path)
+        key = _key_of(file)
+        entry = self._entries.get(key)
         if not isinstance(entry, dict) or entry.get("stat") != status or not isinstance(entry["slices"], dict):
-            entry = self._entries[file.path] = {"stat": status, "slices": {}}
+            entry = self._entries[key] = {"stat": status, "slices": {}}
         entry["slices"][variant] = [list(cut) for cut in cuts]
-        self._used.add(file.path)
+        self._used.add(key)
+
+
+def _key_of(file: FoundFile) -> str:
+    return hashlib.blake2b(os.fsencode(file.path), digest_size=16).hexdigest()
 
 
 def _stat_of(file: FoundFile) -> list[int]:

@@ -71,6 +71,15 @@ def test_overwriting_reads_input_whose_times_say_that_it_is_what_it_was(text_inp
     assert again.account == first.account
 
 
+def test_no_file_of_a_cache_names_a_directory_of_the_machine(text_input: Path, tmp_path: Path) -> None:
+    time.sleep(0.06)  # so that digests are remembered
+    build(sample_declarations.words(), tmp_path / "cache", options=ONE)
+
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert any(path.name == ".digests.json" and path.stat().st_size > 500 for path in files)
+    assert [path.name for path in files if os.fsencode(tmp_path) in path.read_bytes()] == []
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stage_that_changes_the_working_directory_changes_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
