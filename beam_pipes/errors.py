@@ -85,7 +85,25 @@ found, where, and what to do; the same facts are attributes (`error.stage`, `err
 from __future__ import annotations
 
 import pickle
+import unicodedata
 from typing import Any
+
+
+def visible(text: str) -> str:
+    """`text` with every control character as an escape: ESC becomes the four characters `\\x1b`; line ends stay.
+
+    For whatever is shown and may come from data or from somebody's cache: a terminal obeys what it is sent.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character == "\n" or unicodedata.category(character)[0] != "C" else _escape(character)
+        for character in text
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 class BeamPipesError(Exception):

@@ -27,7 +27,7 @@ from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError
+from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, visible
 from beam_pipes.extras import require
 from beam_pipes.runners.options import BeamOptions
 from beam_pipes.runners.progress import Counts, Progress
@@ -126,7 +126,7 @@ def _cancel(cancel: Callable[[], None]) -> None:
     try:
         cancel()
     except Exception as error:
-        told = str(error).strip().splitlines() or ["no message"]
+        told = visible(str(error).strip()).splitlines() or ["no message"]
         print(
             f"beam-pipes: the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may go on where it "
             "runs. Cancel it there, or let it end: what it writes is what the next build would write.",

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from beam_pipes.errors import BeamPipesError
+from beam_pipes.errors import BeamPipesError, visible
 from beam_pipes.extras import require
 
 # What typer makes of Ctrl-C, and shells expect of it.
@@ -61,7 +61,7 @@ def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> 
     try:
         app(args=arguments, prog_name="beam-pipes", obj=beam_args)
     except BeamPipesError as error:
-        print(f"beam-pipes: {error}", file=sys.stderr)
+        print(visible(f"beam-pipes: {error}"), file=sys.stderr)
         code = 1
     except SystemExit as ended:
         code = ended.code

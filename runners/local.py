@@ -23,6 +23,7 @@ from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_job import ShardJob
 from beam_pipes.building.shard_task import BuildHeader, ShardReport, ShardTask
 from beam_pipes.building.workers.pool import HasShard, WorkerPool, files_of, now_and_then
+from beam_pipes.errors import visible
 from beam_pipes.runners.progress import Counts, Progress
 
 
@@ -167,4 +168,4 @@ class StallWatch:
 
 def _print(line: str) -> None:
     # A progress line that is rewritten in place has no end of its own.
-    print(f"{os.linesep if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
+    print(f"{os.linesep if sys.stderr.isatty() else ''}{visible(line)}", file=sys.stderr, flush=True)

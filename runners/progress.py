@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, visible
 
 # JSON lines are for logs: one every few seconds tells as much as many.
 JSON_EVERY_SECS = 2.0
@@ -161,7 +162,7 @@ class TerminalLine:
         self._stream.flush()
 
     def _write(self, counts: Counts) -> None:
-        self._stream.write(f"\r\x1b[K{counts.in_words()}")
+        self._stream.write(f"\r\x1b[K{visible(counts.in_words())}")
         self._stream.flush()
 
 
@@ -243,7 +244,15 @@ def clock(secs: float) -> str:
 
 
 class Terminal(Console):
-    """Raises `BrokenPipeError` where nobody reads any more; rich's own exits, as a user's code must not."""
+    """Where commands print. What data says never drives the terminal.
+
+    Raises `BrokenPipeError` where nobody reads any more; rich's own exits, as a user's code must not.
+    """
 
     def on_broken_pipe(self) -> None:
         raise  # the error that is being handled
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Texts with their control characters escaped: names and messages come from data, which is anybody's."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)

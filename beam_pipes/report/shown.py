@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import importlib.resources
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.engine.statistics import Histogram
+from beam_pipes.errors import visible
 from beam_pipes.extras import require
 
 MAX_CHARACTERS = 600
@@ -40,7 +40,7 @@ def shown_value(value: Any, *, max_characters: int = MAX_CHARACTERS) -> str:
     else:
         text = repr(value) if not isinstance(value, np.generic) else f"{value.item()!r}"
     cut = text if len(text) <= max_characters else text[: max_characters - 1] + "…"
-    return "".join(_visible(character) for character in cut)
+    return visible(cut)
 
 
 def shown_bytes(data: bytes, *, max_characters: int = MAX_CHARACTERS) -> str:
@@ -55,12 +55,6 @@ def shown_bytes(data: bytes, *, max_characters: int = MAX_CHARACTERS) -> str:
     except UnicodeDecodeError:
         text = "\0"
     return shown_value(data if "\0" in text else text, max_characters=max_characters)
-
-
-def _visible(character: str) -> str:
-    if character == "\n" or unicodedata.category(character)[0] != "C":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def render(name: str, facts: Mapping[str, Any]) -> str:

@@ -28,6 +28,8 @@ CALLS = {"eval", "exec"}
 # Where pickles are read, and why they are not somebody else's.
 ALLOWED = {
     "beam_pipes/errors.py": "asks whether a fact can be pickled, on its way to the process that reports it",
+    "beam_pipes/building/by_value.py": "writes what goes to workers, and reads none",
+    "beam_pipes/building/declaration.py": "in a worker, the declaration that its own launcher has sent",
     "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",
     "beam_pipes/building/workers/supervision.py": "a file without a name, open to a worker and its parent alone",
     "beam_pipes/building/workers/process.py": "a copy of an error of this process",
