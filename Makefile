@@ -84,7 +84,7 @@ demo: $(STAMP)
 
 test: $(STAMP) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -20,6 +20,7 @@ from beam_pipes.loader.batches import Batch, PadValue, stack_batches
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
+from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.prefetch import SharedIterator
@@ -84,7 +85,7 @@ class Loader:
 
     def __init__(
         self,
-        source: RowSource,
+        source: RowSource | Mixture,
         *,
         batch_size: int,
         seed: int = 0,

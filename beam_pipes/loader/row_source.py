@@ -1,4 +1,4 @@
-"""What a loader reads: a path, a split, a packing plan, records padded one by one, or a mixture of these."""
+"""One source of rows: a path, a split, a packing plan, or records padded one by one. (A `Mixture` has several.)"""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.errors import LoaderError
 
 if TYPE_CHECKING:
-    from beam_pipes.loader.mixture import Mixture
     from beam_pipes.loader.packed_rows import PaddedSplit
     from beam_pipes.loader.packing.plan import PackingPlan
 
@@ -30,7 +29,7 @@ class SplitLike(Protocol):
     def __len__(self) -> int: ...
 
 
-RowSource: TypeAlias = "str | os.PathLike[str] | SplitLike | PackingPlan | PaddedSplit | Mixture"
+RowSource: TypeAlias = "str | os.PathLike[str] | SplitLike | PackingPlan | PaddedSplit"
 
 
 def opened(source: Any) -> Any:

@@ -30,6 +30,7 @@ from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sa
 
 if TYPE_CHECKING:
     from beam_pipes.cache import Cache
+    from beam_pipes.loader.mixture import Mixture
     from beam_pipes.loader.row_source import RowSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader, NumpyDataLoader
@@ -181,7 +182,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     @classmethod
     def from_cache(
         cls,
-        cache: RowSource | Cache | Loader,
+        cache: RowSource | Mixture | Cache | Loader,
         split: str | None = None,
         *,
         batch_size: int | None = None,

@@ -23,6 +23,7 @@ from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.loader import no_steps
+from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.row_source import RowSource
 from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.world import Share
@@ -43,7 +44,7 @@ _ENDLESS = 2**62
 
 
 def cache_source(
-    cache: RowSource | Cache | Loader, split: str | None, batch_size: int | None, options: Mapping[str, Any]
+    cache: RowSource | Mixture | Cache | Loader, split: str | None, batch_size: int | None, options: Mapping[str, Any]
 ) -> CacheSource:
     """What `DataLoader.from_cache` reads, for its arguments."""
     if isinstance(cache, Loader):

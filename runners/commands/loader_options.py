@@ -61,7 +61,7 @@ def make_loader(
     for index, path in enumerate(paths):
         found = _split_of(Cache.open(path), split)
         sources.append(PackingPlan.load(plans[index], found) if plans else found)
-    source: RowSource
+    source: RowSource | Mixture
     if len(sources) == 1 and not rate:
         source = sources[0]
     else:
