@@ -32,6 +32,10 @@ Array = np.ndarray[Any, Any]
 _PREFIX = struct.Struct("<8sII")
 _TRAILER = struct.Struct("<I4s")
 
+# Every index has this CRC as a whole, because it ends with the CRC of what stands before and a fixed magic. Manifests
+# that hold it were written before `index_checksum` left the trailer out.
+WHOLE_INDEX_CRC32C = 0x3A470BC8
+
 ORDINAL = "ordinal"
 OFFSET = "offset"
 SIZE = "size"
@@ -144,6 +148,24 @@ def decode_index(data: bytes | Array, *, path: str) -> dict[str, Array]:
     return {
         name: np.frombuffer(data, column_dtype(name), layout.records, offset) for name, offset in layout.offsets.items()
     }
+
+
+def index_trailer(crc32c: int) -> bytes:
+    """The bytes that an index ends with and that the `index_crc32c` of its manifest does not cover."""
+    return b"" if crc32c == WHOLE_INDEX_CRC32C else _TRAILER.pack(crc32c, END_MAGIC)
+
+
+def index_checksum(data: bytes | Array, *, expected: int | None = None) -> int:
+    """`index_crc32c` of an index: the CRC of everything before the trailer, which tells one index from another.
+
+    Args:
+        data: the whole index.
+        expected: what the manifest says. An old manifest says `WHOLE_INDEX_CRC32C`, and gets the CRC of all bytes.
+    """
+    view = np.frombuffer(data, np.uint8)
+    whole = expected == WHOLE_INDEX_CRC32C
+    checksum: int = google_crc32c.value(view if whole else view[: -_TRAILER.size])
+    return checksum
 
 
 def corrupt_index(path: str, problem: str) -> CorruptIndexError:

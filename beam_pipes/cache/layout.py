@@ -163,7 +163,7 @@ def _is_int(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """One shard file and its index. `crc32c` and `index_crc32c` are of the whole files.
+    """One shard file and its index. `crc32c` is of the whole file, `index_crc32c` of the index without its trailer.
 
     `lengths` maps each feature whose length varies to (sum, greatest) of its lengths: elements of the leading
     dimension, bytes of a text. `layout` is there where all records of the shard are laid out alike.

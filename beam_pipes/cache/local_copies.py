@@ -27,7 +27,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from beam_pipes.cache.index import index_path
+from beam_pipes.cache.index import index_path, index_trailer
 from beam_pipes.cache.manifest import SplitManifest
 from beam_pipes.cache.storage import Storage
 from beam_pipes.errors import CorruptRecordError, LoaderError
@@ -53,8 +53,10 @@ class ShardStore:
         self.place: tuple[str, int] | None = (str(self.directory), max_bytes)
         self.directory.mkdir(parents=True, exist_ok=True)
 
-    def fetch(self, remote: str, name: str, *, size: int | None, crc32c: int) -> str:
+    def fetch(self, remote: str, name: str, *, size: int | None, crc32c: int, trailer: bytes = b"") -> str:
         """The local path of a file of known checksum; copies it if it is not there. `size=None` asks the storage.
+
+        The file ends with `trailer`, and `crc32c` is of what stands before.
 
         Raises `CorruptRecordError` where the storage gives other bytes, `LoaderError` for a file larger than the store.
         """
@@ -72,7 +74,7 @@ class ShardStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(path.with_name(path.name + _PART)) as part:
             if not self._touch(path):  # another reader may have copied it meanwhile
-                self._copy(remote, part, path, size, crc32c)
+                self._copy(remote, part, path, size, crc32c, trailer)
         return str(path)
 
     def touch(self, name: str) -> None:
@@ -88,22 +90,26 @@ class ShardStore:
         """While it is held, no file appears, grows or changes its name."""
         return self._locked(self.directory / _LOCK)
 
-    def _copy(self, remote: str, part: int, path: Path, size: int, crc32c: int) -> None:
+    def _copy(self, remote: str, part: int, path: Path, size: int, crc32c: int, trailer: bytes) -> None:
         with self._unchanged():
             os.ftruncate(part, 0)
             self._make_room(size)
             os.ftruncate(part, size)  # others count it from now on
         found_size = found_crc = 0
+        covered, end = size - len(trailer), b""
         with self._storage.open_read(remote) as source:
             while chunk := source.read(_CHUNK_BYTES):
                 os.pwrite(part, chunk, found_size)
+                before = max(0, covered - found_size)
+                found_crc = google_crc32c.extend(found_crc, chunk[:before] if before < len(chunk) else chunk)
+                end += chunk[before:]
                 found_size += len(chunk)
-                found_crc = google_crc32c.extend(found_crc, chunk)
-        if (found_size, found_crc) != (size, crc32c):
+        if (found_size, found_crc, end) != (size, crc32c, trailer):
             path.with_name(path.name + _PART).unlink(missing_ok=True)
+            other = "" if end == trailer else " and another trailer"
             raise CorruptRecordError(
                 f"{remote}: expected {size} bytes with checksum {crc32c:#010x}, as the manifest says, found "
-                f"{found_size} with {found_crc:#010x}. Build the cache again, or copy the shard again.",
+                f"{found_size} with {found_crc:#010x}{other}. Build the cache again, or copy the shard again.",
                 path=remote,
                 expected=crc32c,
                 found=found_crc,
@@ -231,7 +237,8 @@ class LocalCopies:
 
     def index(self, shard: int) -> str:
         """The local path of the index of a shard."""
-        return self._fetch(index_path(self._files[shard]), None, self._shards.index_crc32c[shard])
+        crc32c = self._shards.index_crc32c[shard]
+        return self._fetch(index_path(self._files[shard]), None, crc32c, index_trailer(crc32c))
 
     def will_need(self, blocks: Any) -> None:
         """Fetches these shards in the background, in this order, and no others that are still waited for.
@@ -272,9 +279,9 @@ class LocalCopies:
             except Exception:
                 continue  # it comes again, where the reader waits for this shard
 
-    def _fetch(self, file: str, size: int | None, crc32c: int) -> str:
+    def _fetch(self, file: str, size: int | None, crc32c: int, trailer: bytes = b"") -> str:
         remote = os.path.join(self._directory, file)
-        return self._store.fetch(remote, os.path.join(self._key, file), size=size, crc32c=crc32c)
+        return self._store.fetch(remote, os.path.join(self._key, file), size=size, crc32c=crc32c, trailer=trailer)
 
 
 def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:

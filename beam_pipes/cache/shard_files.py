@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from beam_pipes.cache.codec import RecordCodec
@@ -21,6 +20,7 @@ from beam_pipes.cache.index import (
     column_names,
     corrupt_index,
     decode_index,
+    index_checksum,
     index_path,
     index_positions,
 )
@@ -137,7 +137,7 @@ class ShardFiles:
     def _check_index(self, shard: int, data: Array) -> None:
         path = index_path(self.path(shard))
         expected = self._manifest.index_crc32c[shard]
-        found = google_crc32c.value(data)
+        found = index_checksum(data, expected=expected)
         if found != expected:
             raise corrupt_index(path, f"expected checksum {expected:#010x}, as the manifest says, found {found:#010x}")
         columns = tuple(decode_index(data, path=path))

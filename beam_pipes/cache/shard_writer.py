@@ -7,12 +7,11 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from beam_pipes.cache.codec import IndexRow, RecordCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, check_frame, check_header
-from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_path
+from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_checksum, index_path
 from beam_pipes.cache.layout import FixedLayout, ShardEntry
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.storage import Storage, storage_for
@@ -109,7 +108,7 @@ class ShardWriter:
             records=self.records,
             bytes=self._records.bytes_written,
             crc32c=self._records.crc32c,
-            index_crc32c=google_crc32c.value(index),
+            index_crc32c=index_checksum(index),
             lengths=self._lengths(),
             layout=self._layout(),
         )

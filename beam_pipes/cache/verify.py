@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, check_header
-from beam_pipes.cache.index import OFFSET, SIZE, column_names, decode_index, index_path
+from beam_pipes.cache.index import OFFSET, SIZE, column_names, decode_index, index_checksum, index_path
 from beam_pipes.cache.lineage import (
     DIRECTORY,
     LINEAGE,
@@ -247,7 +247,7 @@ def _verify_index(
     except OSError as error:
         verifier.report(path, None, f"{path}: expected an index, and it cannot be opened: {_reason(error)}")
         return
-    crc = google_crc32c.value(data)
+    crc = index_checksum(data, expected=split.index_crc32c[shard])
     if crc != split.index_crc32c[shard]:
         verifier.report(
             path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import shutil
 from pathlib import Path
@@ -13,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes.cache import Cache, FileEntry, Manifest, SplitManifest, framing, publish
-from beam_pipes.cache.index import encode_index
-from beam_pipes.errors import CacheError, CorruptCacheError
+from beam_pipes.cache.index import WHOLE_INDEX_CRC32C, encode_index, index_checksum, index_path
+from beam_pipes.cache.local_copies import LocalCopies, ShardStore
+from beam_pipes.cache.storage import LocalStorage
+from beam_pipes.errors import CacheError, CorruptCacheError, CorruptIndexError, CorruptRecordError
 
 
 def make_cache(directory: Path) -> Path:
@@ -125,7 +128,7 @@ def test_an_index_that_contradicts_its_shard_is_reported_row_by_row(cache: Path)
     files_of(cache)["eval index"].write_bytes(data)
     entries = write_shards(cache / "again", MIXED, [[mixed_example(i) for i in range(6)]], split="eval")
     split = SplitManifest.from_entries(entries, spec=MIXED)
-    object.__setattr__(split, "index_crc32c", [framing.google_crc32c.value(data)])
+    object.__setattr__(split, "index_crc32c", [index_checksum(data)])
     changed = Manifest(name="demo", snapshot=SNAPSHOT, splits={**manifest.splits, "eval": split}).to_bytes()
     files_of(cache)["manifest"].write_bytes(changed)
     files_of(cache)["snapshot manifest"].write_bytes(changed)
@@ -136,6 +139,73 @@ def test_an_index_that_contradicts_its_shard_is_reported_row_by_row(cache: Path)
     assert problem.offset == offset and f"expected record 2 at offset {offset}" in str(problem)
     with pytest.raises(CacheError):
         Cache.open(cache)["eval"][2]
+
+
+def swap_train_indexes(cache: Path) -> None:
+    first = files_of(cache)["train index"]
+    second = Path(index_path(str(files_of(cache)["train 1"])))
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+
+
+def alike_cache(directory: Path) -> Path:
+    """Two shards of equally many records, whose indexes differ by the source ordinals alone."""
+    entries = write_shards(directory, FIXED, [[fixed_example(i) for i in range(4)] for _ in range(2)])
+    for shard, entry in enumerate(entries):
+        path = directory / "snapshots" / SNAPSHOT / (entry.file + ".index")
+        data = encode_index({"ordinal": np.arange(4, dtype=np.uint64) * (shard + 2)})
+        path.write_bytes(data)
+        entries[shard] = dataclasses.replace(entry, index_crc32c=index_checksum(data))
+    split = SplitManifest.from_entries(entries, spec=FIXED)
+    publish(directory, Manifest(name="demo", snapshot=SNAPSHOT, splits={"train": split}))
+    return directory
+
+
+def local_copies(cache: Path, directory: Path) -> LocalCopies:
+    store = ShardStore(directory, max_bytes=1 << 20, storage=LocalStorage())
+    shards = Cache.open(cache).manifest.splits["train"]
+    return LocalCopies(store, str(cache / "snapshots" / SNAPSHOT), "demo", "demo", "train", shards)
+
+
+def test_an_index_that_was_exchanged_with_that_of_another_shard_is_noticed(tmp_path: Path) -> None:
+    cache = alike_cache(tmp_path / "cache")
+    assert Cache.open(cache).verify().ok
+    index = files_of(cache)["train index"].read_bytes()
+    assert Path(local_copies(cache, tmp_path / "first").index(0)).read_bytes() == index
+
+    swap_train_indexes(cache)
+
+    problems = Cache.open(cache).verify().problems
+    assert [problem.file[-len("00000-of-00002.index") :] for problem in problems] == [
+        "00000-of-00002.index",
+        "00001-of-00002.index",
+    ]
+    assert all("expected checksum" in str(problem) for problem in problems)
+    with pytest.raises(CorruptIndexError, match="as the manifest says"):
+        list(Cache.open(cache)["train"].source_ordinals)
+
+    with pytest.raises(CorruptRecordError, match="as the manifest says"):
+        local_copies(cache, tmp_path / "copies").index(0)
+
+
+def test_a_manifest_with_the_checksum_of_whole_indexes_reads_and_verifies(tmp_path: Path) -> None:
+    cache = alike_cache(tmp_path / "cache")
+    manifest = Cache.open(cache).manifest
+    old = dataclasses.replace(manifest.splits["train"], index_crc32c=[WHOLE_INDEX_CRC32C] * 2)
+    changed = dataclasses.replace(manifest, splits={"train": old}).to_bytes()
+    files_of(cache)["manifest"].write_bytes(changed)
+    files_of(cache)["snapshot manifest"].write_bytes(changed)
+
+    opened = Cache.open(cache)
+
+    assert opened.verify().ok
+    assert opened["train"].source_ordinals.tolist() == [0, 2, 4, 6, 0, 3, 6, 9]
+    index = files_of(cache)["train index"]
+    assert Path(local_copies(cache, tmp_path / "copies").index(0)).read_bytes() == index.read_bytes()
+    index.write_bytes(index.read_bytes()[:-1] + b"?")
+    (problem,) = Cache.open(cache).verify().problems
+    assert "expected checksum 0x3a470bc8" in str(problem)
 
 
 @functools.cache

@@ -40,7 +40,7 @@ from beam_pipes.cache import (
 )
 from beam_pipes.cache.checked_json import canonical_json
 from beam_pipes.cache.framing import check_frame, masked_crc32c, scan_records
-from beam_pipes.cache.index import decode_index, index_path
+from beam_pipes.cache.index import decode_index, index_checksum, index_path
 from beam_pipes.cache.lineage import LineageWriter, decode_lineage
 from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.split import Split
@@ -188,7 +188,7 @@ def gather(data: bytes) -> None:
         made[start + data[at] % (len(made) - start - 8)] ^= data[at + 1]
     made[-8:-4] = struct.pack("<I", google_crc32c.value(bytes(made[:-8])))
     Path(index_path(str(directory / entry.file_name("small", "train", 0)))).write_bytes(made)
-    checksums = [google_crc32c.value(bytes(made)), *entry.index_crc32c[1:]]
+    checksums = [index_checksum(bytes(made)), *entry.index_crc32c[1:]]
     changed = dataclasses.replace(whole.manifest, splits={"train": dataclasses.replace(entry, index_crc32c=checksums)})
     split = Split(whole.path, str(directory), changed, "train")
     for number in range(12):
