@@ -8,8 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from beam_pipes.cache import messages
-from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.decoding import OwnRecords, decoder_of, own_array
 from beam_pipes.cache.encoding import Headers, converter_of
 from beam_pipes.cache.framing import FRAME_BYTES

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from beam_pipes.cache import messages
-from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.encoding import Headers
-from beam_pipes.cache.exact import exact_array, restored
+from beam_pipes.cache.feature_values import exact_array, restored
 from beam_pipes.cache.layout import Field
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.wire import varint

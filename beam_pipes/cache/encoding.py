@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache import spec as dtypes
-from beam_pipes.cache.exact import array_converter, exact_array, float_list_of
+from beam_pipes.cache import dtypes
+from beam_pipes.cache.feature_values import array_converter, exact_array, float_list_of
 from beam_pipes.cache.layout import Field
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints

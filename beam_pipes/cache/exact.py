@@ -18,15 +18,11 @@ import itertools
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from beam_pipes.cache import spec as dtypes
-from beam_pipes.errors import SpecError
-
-if TYPE_CHECKING:
-    from beam_pipes.cache.spec import FeatureSpec  # which infers dtypes by what is here
+from beam_pipes.cache import dtypes
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -34,7 +30,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _EXACT_INTEGERS = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
 
 # `struct` reads Python ints without NumPy's guess at a dtype, checks their range, and takes a third of the time.
-_INTEGER_CODES = {
+INTEGER_CODES = {
     "int8": "b",
     "uint8": "B",
     "int16": "h",
@@ -44,7 +40,6 @@ _INTEGER_CODES = {
     "int64": "q",
     "uint64": "Q",
 }
-_FLOAT_CODES = {"float32": "f", "float64": "d"}
 
 
 class NotExactError(ValueError):
@@ -68,122 +63,6 @@ class NotNumbersError(ValueError):
 
     def __str__(self) -> str:
         return f"{f'the element at {list(self.position)}' if self.position else 'it'} {self.reason}"
-
-
-def exact_array(name: str, spec: FeatureSpec, value: Any) -> Array:
-    """`value` as an array of the declared dtype and shape; every element is the same number as before.
-
-        exact_array("x", FeatureSpec("int32", shape=(None,)), [1.0, 2.0])     →  array([1, 2], dtype=int32)
-        exact_array("x", FeatureSpec("int32", shape=(None,)), [1.5])          →  SpecError
-        exact_array("x", FeatureSpec("uint64", shape=(2,)), [2**63 + 1, 1])   →  array([9223372036854775809, 1])
-
-    Integers are accepted where they fit, floats where they are whole numbers, booleans as 0 and 1. Python floats have
-    no width of their own and are rounded to a declared float32; NumPy's float64 must fit exactly.
-
-    Raises:
-        SpecError: another shape, an element that is another number in the declared dtype or none at all, or one
-            outside the declared range.
-    """
-    return array_converter(name, spec)(value)
-
-
-def array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], Array]:
-    """`exact_array` of one feature, with short ways for arrays of the declared dtype and lists of Python numbers."""
-    declared, rank, rest = spec.numpy_dtype, len(spec.shape), spec.shape[1:]
-    bounded = spec.minimum is not None or spec.maximum is not None
-    leading = spec.shape[0] if spec.shape else None
-    plain = None not in rest
-    code = _INTEGER_CODES.get(spec.dtype) or _FLOAT_CODES.get(spec.dtype)
-    python = int if spec.dtype in _INTEGER_CODES else float
-    lists = code is not None and rank == 1
-
-    def convert(value: Any) -> Array:
-        kind = type(value)
-        if kind is np.ndarray:
-            if value.dtype == declared and value.ndim == rank and plain:
-                shape = value.shape
-                if shape[1:] == rest and (leading is None or shape[0] == leading):
-                    if bounded:
-                        check_range(name, spec, value)
-                    return value  # type: ignore[no-any-return]
-            check_shape(name, spec, value)
-        elif (kind is list or kind is tuple) and lists:
-            size = len(value)
-            fits = size and (leading is None or size == leading) and type(value[0]) is python
-            if fits and list(map(type, value)).count(python) == size:
-                try:
-                    array = _packed(value, f"<{size}{code}", declared)
-                except (struct.error, OverflowError):
-                    pass  # one of them is out of range: it is found and named below
-                else:
-                    if bounded:
-                        check_range(name, spec, array)
-                    return array
-        return _converted(name, spec, value)
-
-    return convert
-
-
-def _converted(name: str, spec: FeatureSpec, value: Any) -> Array:
-    if isinstance(value, (list, tuple)) and not value:
-        array = np.empty((0,) * max(1, len(spec.shape)), spec.numpy_dtype)
-    else:
-        try:
-            array = exact_numbers(value, spec.numpy_dtype)
-        except NotExactError as error:
-            raise SpecError(
-                f"feature {name!r}: expected values that are exact in {spec.dtype}, got {error}. Convert the values on "
-                f"purpose, or declare {_wider(error.kind)}.",
-                feature=name,
-                expected=spec.dtype,
-                found=error.found,
-            ) from None
-        except NotNumbersError as error:
-            raise SpecError(
-                f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {brief(value)}, which is no array "
-                f"of numbers: {error}. Convert the values, or change the spec.",
-                feature=name,
-                expected=spec,
-                found=value,
-            ) from error
-    check_shape(name, spec, array)
-    check_range(name, spec, array)
-    return array
-
-
-def check_shape(name: str, spec: FeatureSpec, array: Array) -> None:
-    """Raises `SpecError` where rank or a declared size differs."""
-    shape = array.shape
-    if len(shape) != len(spec.shape) or any(
-        want is not None and want != have for want, have in zip(spec.shape, shape, strict=True)
-    ):
-        what = "rank" if len(shape) != len(spec.shape) else "shape"
-        raise SpecError(
-            f"feature {name!r}: expected {what} {len(spec.shape) if what == 'rank' else spec.shape} "
-            f"({spec.dtype}, shape {spec.shape}), got an array of shape {shape}. Reshape the values, or change the "
-            "spec.",
-            feature=name,
-            expected=spec.shape,
-            found=shape,
-        )
-
-
-def check_range(name: str, spec: FeatureSpec, array: Array) -> None:
-    """Raises `SpecError` where an element lies outside the declared range."""
-    if (spec.minimum is None and spec.maximum is None) or array.size == 0:
-        return
-    low, high = spec.value_range
-    least, greatest = int(array.min()), int(array.max())
-    if least < low or greatest > high:
-        found = least if least < low else greatest
-        raise SpecError(
-            f"feature {name!r}: expected values in the declared range [{low}, {high}], got {found}. Clip the values, "
-            "or "
-            "declare another minimum and maximum.",
-            feature=name,
-            expected=(low, high),
-            found=found,
-        )
 
 
 @functools.cache
@@ -357,66 +236,6 @@ def _not_exact(array: Array, wrong: Array) -> NotExactError:
     return NotExactError(array[position].item(), _name(array.dtype), tuple(int(axis) for axis in position))
 
 
-# Stored floats
-
-
-def float_list_of(array: Array) -> Array:
-    """float16, bfloat16 or float32 as the float32 values of a `float_list`; NaN keeps its bits."""
-    wide = array.astype("<f4", copy=False)
-    if wide is array or not (nan := np.isnan(wide)).any():
-        return wide
-    half = _bits(array)[nan].astype(np.uint32)  # a processor that casts NaN may make a signalling one quiet
-    if array.dtype.kind == "f":
-        half = (half & 0x8000) << 16 | 0x7F80_0000 | (half & 0x3FF) << 13
-    else:
-        half <<= 16
-    wide.view(np.uint32)[nan] = half
-    return wide
-
-
-def restored(name: str, spec: FeatureSpec, values: Array, *, copy: bool = True) -> Array:
-    """Stored values in the declared dtype: wider ones, or the float32 values of a `float_list` as the float16 or
-    bfloat16 that they are.
-
-    Raises:
-        SpecError: a value is none of the declared dtype; somebody else wrote it.
-    """
-    declared = spec.numpy_dtype
-    if values.dtype.itemsize <= declared.itemsize or values.dtype.kind != "f":
-        return values.astype(declared, copy=copy)
-    with np.errstate(all="ignore"):
-        quick = values.astype(declared)
-    if (quick.astype("<f4").view(np.uint32) == values.view(np.uint32)).all():
-        return quick
-    try:
-        # Scalars were once written as the float32 that is nearest to a Python float.
-        made = cast_exactly(values, declared, rounds=spec.shape == ())
-    except NotExactError as error:
-        raise SpecError(
-            f"feature {name!r}: expected values that are exact in {spec.dtype}, found {error} in a float_list. The "
-            "record was written with another spec; declare float32 to read it.",
-            feature=name,
-            expected=spec.dtype,
-            found=error.found,
-        ) from None
-    nan = np.isnan(values)
-    if nan.any():
-        bits = values[nan].view(np.uint32)
-        if declared.kind == "f":
-            half = (bits >> 16) & 0x8000 | 0x7C00 | (bits >> 13) & 0x3FF
-            half |= np.where(half & 0x3FF, 0, 0x200).astype(np.uint32)  # all of its bits were the lower ones
-        else:
-            half = bits >> 16
-            half |= np.where(half & 0x7F, 0, 0x40).astype(np.uint32)
-        _bits(made)[nan] = half.astype(np.uint16)
-    return made
-
-
-def _bits(array: Array) -> Array:
-    bits: Array = array.view(np.uint16)
-    return bits
-
-
 # Arrays
 
 
@@ -573,10 +392,10 @@ def _uneven(shapes: set[tuple[int, ...]]) -> NotNumbersError:
 
 
 def _of_ints(leaves: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    code = _INTEGER_CODES.get(_name(dtype))
+    code = INTEGER_CODES.get(_name(dtype))
     if code is not None:
         try:
-            return _packed(leaves, f"<{len(leaves)}{code}", dtype)
+            return packed(leaves, f"<{len(leaves)}{code}", dtype)
         except struct.error:
             raise _first(leaves, lambda leaf: _holds(_name(dtype), leaf)) from None
     if dtype.kind == "b":
@@ -584,7 +403,7 @@ def _of_ints(leaves: Sequence[int], dtype: np.dtype[Any]) -> Array:
             raise _first(leaves, lambda leaf: leaf in (0, 1))
         return np.array(leaves, np.bool_)
     try:
-        integers = _packed(leaves, f"<{len(leaves)}q", np.dtype("<i8"))
+        integers = packed(leaves, f"<{len(leaves)}q", np.dtype("<i8"))
     except struct.error:
         pass  # beyond int64: one by one
     else:
@@ -607,7 +426,7 @@ def _first(leaves: Sequence[int], fits: Callable[[int], bool]) -> NotExactError:
     return NotExactError(int(leaves[index]), _kind_of_int(leaves[index]), (index,))
 
 
-def _packed(leaves: Sequence[Any], layout: str, dtype: np.dtype[Any]) -> Array:
+def packed(leaves: Sequence[Any], layout: str, dtype: np.dtype[Any]) -> Array:
     """Python numbers as an array that can be written to; `struct.error` or `OverflowError` out of the range."""
     buffer = bytearray(len(leaves) * dtype.itemsize)
     struct.pack_into(layout, buffer, 0, *leaves)
@@ -619,10 +438,6 @@ def _packed(leaves: Sequence[Any], layout: str, dtype: np.dtype[Any]) -> Array:
 
 def _kind_of_int(value: int) -> str:
     return next((name for name in ("int64", "uint64") if _holds(name, value)), "int")
-
-
-def _wider(kind: str) -> str:
-    return kind if kind in dtypes.NAMES else "str and keep the digits"
 
 
 def brief(value: Any) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache import dtypes
 from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES
 from beam_pipes.cache.spec import SHAPE_SUFFIX, ExampleSpec, FeatureSpec
 from beam_pipes.errors import SpecError

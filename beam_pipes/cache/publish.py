@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache import dtypes
 from beam_pipes.cache.checked_json import canonical_json, strict_json
 from beam_pipes.cache.layout import Field, fields_of
 from beam_pipes.cache.locks import reached

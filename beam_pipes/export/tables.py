@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache import dtypes
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec

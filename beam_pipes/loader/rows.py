@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipes.cache import spec as dtypes
+from beam_pipes.cache import dtypes
 from beam_pipes.cache.columns import PadTo, padded_shape
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of

@@ -13,8 +13,10 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from beam_pipes.cache.exact import NotExactError, array_converter, exact_number
-from beam_pipes.cache.spec import FLOATS, INTEGERS, NAMES, ROUNDS_TO_INFINITY, FeatureSpec, integer_range, numpy_dtype
+from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES, ROUNDS_TO_INFINITY, integer_range, numpy_dtype
+from beam_pipes.cache.exact import NotExactError, exact_number
+from beam_pipes.cache.feature_values import array_converter
+from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import SourceError, SpecError
 
 Schema: TypeAlias = "Mapping[str, Any]"

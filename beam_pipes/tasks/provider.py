@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from beam_pipes.cache.spec import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
+from beam_pipes.cache.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
 

@@ -20,8 +20,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from beam_pipes.cache.exact import exact_array
-from beam_pipes.cache.spec import BOOL, INTEGERS, ExampleSpec, FeatureSpec
+from beam_pipes.cache.dtypes import BOOL, INTEGERS
+from beam_pipes.cache.feature_values import exact_array
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SpecError
 from beam_pipes.extras import require
 
