@@ -19,7 +19,8 @@ from beam_pipes.graph.host_run import OperatorStatistics
 from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.reader import OperatorNode, Reader
 from beam_pipes.graph.samples import describe
-from beam_pipes.identity.canonical import canonical, qualified_name
+from beam_pipes.identity.canonical import qualified_name
+from beam_pipes.identity.fingerprint import canonical
 
 if TYPE_CHECKING:
     from beam_pipes.graph.pipeline import Pipeline

@@ -103,31 +103,6 @@ _BUILTIN_CALLABLES = (
 )
 
 
-def canonical(value: Any, *, path: str = "value") -> Any:
-    """`value` as lists, strings, numbers, booleans and None, the same in every process and for equal values.
-
-        canonical({"b": (1, 2), "a": {3, 1}})  →  {"$dict": [["a", {"$set": [1, 3]}], ["b", {"$tuple": [1, 2]}]]}
-
-    Known are None, numbers, str, bytes, lists, tuples, mappings, sets, ranges, slices, NumPy arrays, scalars, dtypes
-    and generators, enums, patterns, dates, UUIDs, proto messages, classes and modules (by name), functions, lambdas,
-    partials and methods (by their code and what it refers to), `Asset` (by content), and any object by its class and
-    its fields: those of a dataclass, or `vars(value)`. An object decides for itself with a method
-    `fingerprint_config()`, which returns what identifies it, `fingerprint()`, which returns a digest, or by an
-    attribute `fingerprint_asset`, the `Asset` whose content it stands for.
-
-    Raises `DeclarationError`, naming the path within `value`, for anything else, for paths that are not wrapped as
-    `Asset`, and for values that contain themselves.
-    """
-    from beam_pipes.identity.fingerprint import fingerprint
-
-    return Canonicalizer(
-        on_function=lambda function: {"$code": fingerprint(function).digest},
-        on_class=lambda cls: None,
-        on_asset=lambda asset: {"$asset": asset.digest()},
-        label=qualified_name,
-    ).convert(value, path)
-
-
 def qualified_name(thing: Any) -> str:
     """`module.qualname` of a class or function; builtins by their name alone."""
     name = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None) or repr(type(thing))

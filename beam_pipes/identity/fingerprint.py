@@ -19,8 +19,7 @@ from typing import Any
 from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import DeclarationError
 from beam_pipes.identity.canonical import Asset as Asset
-from beam_pipes.identity.canonical import canonical as canonical
-from beam_pipes.identity.canonical import config_of, function_behind
+from beam_pipes.identity.canonical import Canonicalizer, config_of, function_behind, qualified_name
 from beam_pipes.identity.code_closure import CodeClosure, label, show
 
 
@@ -44,6 +43,29 @@ def fingerprint(stage: Any) -> Fingerprint:
     collector = _Collector()
     collector.add(stage, _name_of(stage))
     return collector.result()
+
+
+def canonical(value: Any, *, path: str = "value") -> Any:
+    """`value` as lists, strings, numbers, booleans and None, the same in every process and for equal values.
+
+        canonical({"b": (1, 2), "a": {3, 1}})  →  {"$dict": [["a", {"$set": [1, 3]}], ["b", {"$tuple": [1, 2]}]]}
+
+    Known are None, numbers, str, bytes, lists, tuples, mappings, sets, ranges, slices, NumPy arrays, scalars, dtypes
+    and generators, enums, patterns, dates, UUIDs, proto messages, classes and modules (by name), functions, lambdas,
+    partials and methods (by their code and what it refers to), `Asset` (by content), and any object by its class and
+    its fields: those of a dataclass, or `vars(value)`. An object decides for itself with a method
+    `fingerprint_config()`, which returns what identifies it, `fingerprint()`, which returns a digest, or by an
+    attribute `fingerprint_asset`, the `Asset` whose content it stands for.
+
+    Raises `DeclarationError`, naming the path within `value`, for anything else, for paths that are not wrapped as
+    `Asset`, and for values that contain themselves.
+    """
+    return Canonicalizer(
+        on_function=lambda function: {"$code": fingerprint(function).digest},
+        on_class=lambda cls: None,
+        on_asset=lambda asset: {"$asset": asset.digest()},
+        label=qualified_name,
+    ).convert(value, path)
 
 
 def explain(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:

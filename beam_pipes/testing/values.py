@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.identity.canonical import canonical, digest_of
+from beam_pipes.identity.canonical import digest_of
+from beam_pipes.identity.fingerprint import canonical
 
 _DEPTH = 8
 

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.cache.messages import Example
 from beam_pipes.errors import DeclarationError
-from beam_pipes.identity.canonical import canonical
-from beam_pipes.identity.fingerprint import Asset
+from beam_pipes.identity.fingerprint import Asset, canonical
 
 
 class Colour(enum.Enum):
