@@ -15,13 +15,28 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from beam_pipes.cache.gcs.requests import GcsOptions
 from beam_pipes.cache.locks import in_words, is_dead, reached, this_process
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhileError, StorageError
 
-if TYPE_CHECKING:
-    from beam_pipes.cache.gcs.storage import GcsStorage
+
+class LeaseStorage(Protocol):
+    """What a lease needs of the object store."""
+
+    options: GcsOptions
+
+    def put(
+        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
+    ) -> int:
+        """Writes the object where its generation is the given one (0: there is none); returns the new generation."""
+
+    def delete_generation(self, path: str, generation: int, *, deadline_secs: float) -> None:
+        """Deletes the object where its generation is still the given one."""
+
+    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
+        """Content, generation, when it was written, and now, both by the service's clock."""
 
 
 class Seen(NamedTuple):
@@ -35,7 +50,7 @@ class Seen(NamedTuple):
 class GcsLease:
     """Held from `take` to `release`; renewed on a thread meanwhile."""
 
-    def __init__(self, storage: GcsStorage, path: str, where: str) -> None:
+    def __init__(self, storage: LeaseStorage, path: str, where: str) -> None:
         self._storage = storage
         self._path = path
         self._where = where
@@ -134,7 +149,7 @@ def is_over(who: dict[str, Any]) -> bool:
     return str(who.get("token")) in _given_up or is_dead(who)
 
 
-def look(storage: GcsStorage, path: str) -> Seen | None:
+def look(storage: LeaseStorage, path: str) -> Seen | None:
     """The lease at `path`; None where there is none."""
     try:
         data, generation, updated, now = storage.get_dated(path)
@@ -154,7 +169,7 @@ def date_of(text: str) -> datetime:
 
 
 @contextlib.contextmanager
-def held_lease(storage: GcsStorage, path: str, where: str) -> Iterator[GcsLease]:
+def held_lease(storage: LeaseStorage, path: str, where: str) -> Iterator[GcsLease]:
     """Holds the lease while the block runs."""
     lease = GcsLease(storage, path, where)
     lease.take()
