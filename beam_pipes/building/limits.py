@@ -19,9 +19,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from beam_pipes.cache.storage import storage_for
+from beam_pipes.engine.graph import Graph
 from beam_pipes.errors import (
     DeclarationError,
     RecordCrashError,
@@ -30,10 +31,6 @@ from beam_pipes.errors import (
     RecordTimeoutError,
 )
 from beam_pipes.identity.canonical import digest_of
-
-if TYPE_CHECKING:
-    from beam_pipes.building.declaration import Declaration
-
 
 # A process is looked at ten times within its timeout or more often, but every 2 ms at most.
 SHORTEST_TIMEOUT_SECS = 0.02
@@ -50,7 +47,20 @@ class RecordLimits:
         return self.timeout_secs is not None or self.memory_bytes is not None
 
 
-def record_limits(declaration: Declaration) -> Mapping[str, RecordLimits]:
+class Limited(Protocol):
+    """What is read of a declaration: its stages, and the limits of those that set none."""
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def record_timeout_secs(self) -> float | None: ...
+
+    @property
+    def record_memory_bytes(self) -> float | None: ...
+
+
+def record_limits(declaration: Limited) -> Mapping[str, RecordLimits]:
     """The limits in force: unit → limits; empty where there are none. What a stage says goes before the declaration.
 
     Raises `DeclarationError` for a limit that is none, or that this system cannot keep.
@@ -67,7 +77,7 @@ def record_limits(declaration: Declaration) -> Mapping[str, RecordLimits]:
     return found
 
 
-def _first(stage: Any, declaration: Declaration, name: str) -> Any:
+def _first(stage: Any, declaration: Limited, name: str) -> Any:
     own = getattr(stage, name, None)
     return getattr(declaration, name) if own is None else own
 

@@ -9,17 +9,14 @@ import contextlib
 import functools
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from beam_pipes.analysis.analyzer import Analyzer, BoundResult, Result
 from beam_pipes.engine.graph import Graph, describe
 from beam_pipes.errors import DeclarationError, TypeMismatchException
-
-if TYPE_CHECKING:
-    from beam_pipes.building.declaration import Declaration
-
+from beam_pipes.sources.source import Source
 
 _SCALARS = (str, bytes, int, float, bool, type(None))
 _LEAVES = (type, types.ModuleType, types.BuiltinFunctionType, np.ndarray, np.generic)
@@ -83,7 +80,23 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-def check_analyzers(declaration: Declaration) -> None:
+class Analysed(Protocol):
+    """What is read of a declaration: its analyzers, and what they and the stages are given."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def analyzers(self) -> Sequence[Analyzer]: ...
+
+
+def check_analyzers(declaration: Analysed) -> None:
     """Raises `DeclarationError` or `TypeMismatchException` for analyzers that cannot run, or results nobody makes."""
     analyzers = declaration.analyzers
     where = f"declaration {declaration.name!r}"
@@ -110,21 +123,21 @@ def check_analyzers(declaration: Declaration) -> None:
     _check_order({name: {result.name for result in results} & set(names) for name, results in held.items()}, where)
 
 
-def bound_results(declaration: Declaration) -> dict[str, BoundResult]:
+def bound_results(declaration: Analysed) -> dict[str, BoundResult]:
     """Analyzer → its result, of those that have one."""
     return {
         analyzer.name: analyzer.result.bound for analyzer in declaration.analyzers if analyzer.result.bound is not None
     }
 
 
-def bind_results(declaration: Declaration, results: Mapping[str, BoundResult]) -> None:
+def bind_results(declaration: Analysed, results: Mapping[str, BoundResult]) -> None:
     """Binds the handles of all analyzers of a declaration; those that `results` does not name are let go."""
     for analyzer in declaration.analyzers:
         analyzer.result.bind(results.get(analyzer.name), by_hand=False)
 
 
 @contextlib.contextmanager
-def assumed_results(declaration: Declaration) -> Iterator[None]:
+def assumed_results(declaration: Analysed) -> Iterator[None]:
     """For checks before the analysis has run: every result that is missing counts as an empty one meanwhile."""
     missing = [analyzer for analyzer in declaration.analyzers if analyzer.result.bound is None]
     for analyzer in missing:
@@ -142,7 +155,7 @@ def _held_by(analyzer: Analyzer) -> list[Result]:
     ]
 
 
-def _check_input(declaration: Declaration, analyzer: Analyzer, where: str) -> None:
+def _check_input(declaration: Analysed, analyzer: Analyzer, where: str) -> None:
     given = declaration.source.output_type
     graph = analyzer.analysed_graph
     if graph is None:
