@@ -37,7 +37,7 @@ from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError
 from beam_pipes.identity.canonical import digest_of
-from beam_pipes.sources.file_source import DigestCache
+from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.source import SourcePlan
 
 # Features that are not declared are inferred from this many examples of each split, or from this many records.

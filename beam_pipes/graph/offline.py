@@ -31,7 +31,7 @@ from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 
 # Between the digest of a slice and that of what is read beside it.

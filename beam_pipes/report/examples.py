@@ -19,7 +19,7 @@ from beam_pipes.cache.lineage_reader import split_id
 from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.report.shown import shown_bytes, shown_value
-from beam_pipes.sources.file_source import DigestCache
+from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.source import SourceShard
 
 MAX_FEATURES = 40

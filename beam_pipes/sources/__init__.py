@@ -11,7 +11,7 @@ from types import MappingProxyType
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.csv import CSV as CSV
 from beam_pipes.sources.csv import TSV as TSV
-from beam_pipes.sources.file_source import DigestCache as DigestCache
+from beam_pipes.sources.digests import DigestCache as DigestCache
 from beam_pipes.sources.file_source import FileContent as FileContent
 from beam_pipes.sources.file_source import Files as Files
 from beam_pipes.sources.json_lines import JSONLines as JSONLines

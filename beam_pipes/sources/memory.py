@@ -20,7 +20,7 @@ from beam_pipes.sources.source import (
 )
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 
 class _MemoryPiece(Piece):

@@ -17,7 +17,7 @@ from beam_pipes.sources.record_batch import BadRecord, Piece, RecordBatch, conte
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 # Between the digest of a slice and that of its repairs.
 _AND = "+"

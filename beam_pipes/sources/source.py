@@ -19,7 +19,7 @@ from beam_pipes.errors import SourceError
 from beam_pipes.sources.record_batch import RecordBatch
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

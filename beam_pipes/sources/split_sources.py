@@ -11,7 +11,7 @@ from beam_pipes.sources.record_batch import Piece, RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from beam_pipes.testing.trial_process import tell_progress
 from beam_pipes.testing.values import Frozen, value_digest
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 
 # So many source shards are sampled; a smaller input is cut into as many.

@@ -26,7 +26,7 @@ from beam_pipes.engine.graph import Ref
 from beam_pipes.engine.records import Batch, Failure, OneRecord
 from beam_pipes.engine.statistics import Statistic
 from beam_pipes.errors import UnknownRecordError
-from beam_pipes.sources.file_source import DigestCache
+from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.source import SourcePlan, SourceShard
 
 

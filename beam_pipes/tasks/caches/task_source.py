@@ -14,7 +14,8 @@ import numpy as np
 
 from beam_pipes.errors import BeamPipesError, SourceError, TaskError
 from beam_pipes.sources.byte_stream import hash_range
-from beam_pipes.sources.file_source import Cut, DigestCache, group_small_files
+from beam_pipes.sources.digests import Cut, DigestCache
+from beam_pipes.sources.file_source import group_small_files
 from beam_pipes.sources.lines import line_ranges
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
 from beam_pipes.sources.selection import FoundFile

@@ -26,7 +26,7 @@ from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 
 if TYPE_CHECKING:
-    from beam_pipes.sources.file_source import DigestCache
+    from beam_pipes.sources.digests import DigestCache
 
 
 #: The names of files that `readers.file` takes by default, as in DALI.
