@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from tests.support.import_circles import circles, imports_between, source_files
+from import_circles import circles, imports_between, source_files
 
 ROOT = Path(__file__).parents[1]
 SOURCES = source_files(ROOT)
@@ -13,88 +13,17 @@ LINES = {path: len(text.splitlines()) for path, text in SOURCES.items()}
 
 # The circles that are left, as modules below `beam_pipes`. Take one out when it is gone; add none.
 CIRCLES_LEFT = {
+    frozenset({"cache.gcs.storage", "cache.storage"}),
+    frozenset({"cache.reader", "cache.split"}),
+    frozenset({"building.workers.fork_server", "building.workers.process"}),
+    frozenset({"graph.explain", "graph.pipeline", "graph.serialized"}),
+    frozenset({"testing.sample", "testing.trial_process", "testing.trials"}),
     frozenset(
-        {
-            "building.workers.fork_server",
-            "building.workers.process",
-        }
-    ),
-    frozenset(
-        {
-            "cache.exact",
-            "cache.spec",
-        }
-    ),
-    frozenset(
-        {
-            "cache.reader",
-            "cache.split",
-        }
-    ),
-    frozenset(
-        {
-            "loader.mixture",
-            "loader.row_source",
-        }
-    ),
-    frozenset(
-        {
-            "building.analysis.declared",
-            "building.declaration",
-            "building.limits",
-        }
-    ),
-    frozenset(
-        {
-            "cache.gcs.lease",
-            "cache.gcs.storage",
-            "cache.storage",
-        }
-    ),
-    frozenset(
-        {
-            "graph.explain",
-            "graph.pipeline",
-            "graph.serialized",
-        }
-    ),
-    frozenset(
-        {
-            "identity.canonical",
-            "identity.code_closure",
-            "identity.fingerprint",
-        }
-    ),
-    frozenset(
-        {
-            "sources.byte_stream",
-            "sources.file_source",
-            "sources.source",
-        }
-    ),
-    frozenset(
-        {
-            "testing.sample",
-            "testing.trial_process",
-            "testing.trials",
-        }
-    ),
-    frozenset(
-        {
-            "graph.apply",
-            "graph.basic",
-            "graph.conditions",
-            "graph.cut",
-            "graph.data_node",
-            "graph.definition",
-            "graph.expressions",
-            "graph.feeding",
-            "graph.operator",
-            "graph.reader",
-            "graph.samples",
-            "graph.trace",
-            "graph.types",
-        }
+        f"graph.{name}"
+        for name in (
+            *("apply", "basic", "conditions", "cut", "data_node", "definition", "expressions", "feeding", "operator"),
+            *("reader", "samples", "trace", "types"),
+        )
     ),
 }
 
@@ -107,7 +36,7 @@ SHORT = {
     "transforms/ops/random.py",
     "transforms/ops/readers.py",
 }
-LONG = {"beam_pipes/cache/exact.py"}
+LONG: set[str] = set()
 
 
 def test_there_are_no_circles_of_imports_but_those_listed() -> None:
