@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import statistics
 from pathlib import Path
 
@@ -54,6 +56,17 @@ def test_imports_in_functions_and_for_type_checking_close_a_circle() -> None:
         "beam_pipes/__init__.py": "import beam_pipes.d\n",
     }
     assert circles(imports_between(sources)) == {frozenset({"beam_pipes.a", "beam_pipes.runners.b", "beam_pipes.c"})}
+
+
+def test_the_way_of_a_record_is_the_one_that_is_drawn() -> None:
+    drawn = re.findall(
+        r"^((?:\w+/)+\w+\.py): (\w+) ", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+
+    assert len(drawn) == 16
+    for path, name in drawn:
+        defined = {getattr(node, "name", None) for node in ast.parse(SOURCES[path]).body}
+        assert name in defined, f"{path} defines no {name}"
 
 
 def test_files_are_chapters() -> None:
