@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.operator import Operator
 from beam_pipes.transforms import fn, operators, ops
-from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, operator_class
+from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
 from beam_pipes.transforms.operators.stubs import stubs
 
 
@@ -60,3 +64,32 @@ def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
         ops.readers.Fille  # noqa: B018
     with pytest.raises(GraphError, match="there is no operator 'readers.fil'. Did you mean 'readers.file'"):
         operator_class("readers.fil")
+
+
+@pytest.mark.parametrize("room", ["fn", "ops"])
+def test_each_family_is_a_module_that_every_form_of_import_finds(room: str) -> None:
+    program = f"""
+import importlib, importlib.util, pickle, types
+import beam_pipes.transforms.{room}.readers
+from beam_pipes.transforms.{room} import random
+from beam_pipes.transforms import {room}
+
+assert {room}.readers is beam_pipes.transforms.{room}.readers
+for family in {families()}:
+    module = importlib.import_module(f"beam_pipes.transforms.{room}.{{family}}")
+    assert isinstance(module, types.ModuleType) and module is getattr({room}, family)
+    assert importlib.util.find_spec(module.__name__).name == module.__name__
+    for name in dir(module):
+        offered = getattr(module, name)
+        assert offered.__module__ == module.__name__ and pickle.loads(pickle.dumps(offered)) is offered
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("room", ["fn", "ops"])
+def test_a_pickled_operator_is_loaded_by_a_process_that_imported_nothing(room: str) -> None:
+    readers = importlib.import_module(f"beam_pipes.transforms.{room}.readers")
+    pickled = pickle.dumps(readers.file if room == "fn" else readers.File)
+    program = f"import pickle; print(pickle.loads({pickled!r}).__module__)"
+    answered = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert answered.stdout.strip() == f"beam_pipes.transforms.{room}.readers"

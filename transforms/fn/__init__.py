@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from beam_pipes.transforms.operators.offered import functions
 
-__getattr__, __dir__ = functions(__name__, "")
+__getattr__, __dir__ = functions(__name__)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.machinery
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -26,14 +27,36 @@ def _class(name: str) -> Any:
 _Module = tuple[Callable[[str], Any], Callable[[], list[str]]]
 
 
-def functions(module: str, family: str) -> _Module:
-    """`__getattr__` and `__dir__` of a module of functions."""
+def functions(package: str) -> _Module:
+    """`__getattr__` and `__dir__` of the package of functions; makes its modules, one for each family."""
+    return _package(package, _functions)
+
+
+def classes(package: str) -> _Module:
+    """`__getattr__` and `__dir__` of the package of classes; makes its modules, one for each family."""
+    return _package(package, _classes)
+
+
+def _package(package: str, offered: Callable[[str, str], _Module]) -> _Module:
+    for family in families():
+        name = f"{package}.{family}"
+        module = types.ModuleType(name, f"`{package.rpartition('.')[2]}.{family}`: see `{package}`.")
+        # importlib.util.find_spec, which pkgutil and doctest ask, refuses a loaded module that has no spec.
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        module.__package__ = package
+        module.__dict__["__getattr__"], module.__dict__["__dir__"] = offered(name, family)
+        # `import beam_pipes.transforms.fn.readers` finds a module that is known already.
+        sys.modules[name] = module
+        setattr(sys.modules[package], family, module)
+    return offered(package, "")
+
+
+def _functions(module: str, family: str) -> _Module:
     names = {name.rpartition(".")[2]: name for name in OPERATORS if name.rpartition(".")[0] == family}
     return _module(module, family, names, _function)
 
 
-def classes(module: str, family: str) -> _Module:
-    """`__getattr__` and `__dir__` of a module of classes."""
+def _classes(module: str, family: str) -> _Module:
     names = {place.rpartition(":")[2]: name for name, place in OPERATORS.items() if name.rpartition(".")[0] == family}
     if not family:
         names |= OPS_ALIASES
@@ -44,8 +67,6 @@ def _module(module: str, family: str, names: dict[str, str], make: Callable[[str
     own_families = [] if family else families()
 
     def load(name: str) -> Any:
-        if name in own_families:
-            return importlib.import_module(f"{module}.{name}")
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}.{nearest(name, listed())}")
         made = make(names[name])

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from beam_pipes.transforms.operators.offered import classes
 
-__getattr__, __dir__ = classes(__name__, "")
+__getattr__, __dir__ = classes(__name__)

@@ -1,7 +1,0 @@
-"""`ops.readers`: see `beam_pipes.transforms.ops`."""
-
-from __future__ import annotations
-
-from beam_pipes.transforms.operators.offered import classes
-
-__getattr__, __dir__ = classes(__name__, "readers")
