@@ -17,6 +17,7 @@ int32 and does not wrap, and `uint8 / 255.0` is float32. Comparisons compare val
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,11 @@ class Arithmetic(Operator):
     left = Constant("any", default=None, doc="a Python number on the left")
     right = Constant("any", default=None, doc="a Python number on the right")
 
+    def check(self) -> None:
+        # dtypes of the inputs → the dtype that they are computed in: looking it up for every sample costs more than
+        # computing with a scalar does.
+        self._computed_in: dict[tuple[np.dtype[Any], ...], np.dtype[Any]] = {}
+
     def _operands(self, *inputs: Any) -> list[Any]:
         if self.left is not None:
             return [self.left, *inputs]
@@ -108,24 +114,29 @@ class Arithmetic(Operator):
         return TensorSpec(self._dtypes(dtypes)[1], shape, layout)
 
     def run(self, sample: Any, *inputs: Any) -> Any:
-        return np.asarray(self._on_the_host(self._operands(*inputs)))
+        return np.asarray(self._on_the_host(inputs))
 
-    def _on_the_host(self, operands: list[Any]) -> Any:
-        if self.ufunc in _COMPARISONS:
-            return getattr(np, self.ufunc)(*operands)
-        compute = self._dtypes([one.dtype if isinstance(one, (np.ndarray, np.generic)) else one for one in operands])[0]
-        if self.ufunc == "floor_divide" and compute.kind == "i":
+    def _on_the_host(self, inputs: Sequence[Any]) -> Any:
+        operands = self._operands(*inputs)
+        name = self.ufunc
+        if name in _COMPARISONS:
+            return getattr(np, name)(*operands)
+        dtypes = tuple([one.dtype for one in inputs])
+        compute = self._computed_in.get(dtypes)
+        if compute is None:
+            compute = self._computed_in[dtypes] = self._dtypes(self._operands(*dtypes))[0]
+        if name == "floor_divide" and compute.kind == "i":
             return _towards_zero(np, *(np.asarray(one, compute) for one in operands))
-        ufunc = getattr(np, "fmod" if self.ufunc == "remainder" else self.ufunc)
+        ufunc = getattr(np, "fmod" if name == "remainder" else name)
         return ufunc(*operands, dtype=compute, casting="unsafe")
 
     def run_arrays(self, xp: Any, *inputs: Any) -> Any:
         # Samples broadcast from the right, as arrays do: new axes go behind the one that counts samples.
         rank = max(array.ndim for array in inputs)
         wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in inputs]
-        operands = self._operands(*wide)
         if xp is np:
-            return self._on_the_host(operands)
+            return self._on_the_host(wide)
+        operands = self._operands(*wide)
         compute, result = self._dtypes([_numpy_dtype(one) for one in operands])
         if any(type(one) is int and compute.kind in "iu" and not _holds(compute, one) for one in operands):
             # A comparison with a number that no sample can be: all samples compare alike.
