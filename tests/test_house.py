@@ -30,14 +30,7 @@ CIRCLES_LEFT = {
 }
 
 # Files that are no chapters yet.
-SHORT = {
-    "transforms/fn/decoders.py",
-    "transforms/fn/random.py",
-    "transforms/fn/readers.py",
-    "transforms/ops/decoders.py",
-    "transforms/ops/random.py",
-    "transforms/ops/readers.py",
-}
+SHORT: set[str] = set()
 LONG: set[str] = set()
 
 
