@@ -1,10 +1,7 @@
-"""A build as a job of a Beam runner, in this process or far away.
+"""A build, or a round of an analysis, as a job of a Beam runner, in this process or far away.
 
-A Beam pipeline on the runner that options name, in surroundings that suit Beam; its errors come out as ours.
-
-A round of an analysis as a job of a Beam runner.
-
-The error of ours in what a job server tells of a failed job: a text, in which a worker's traceback stands.
+The pipeline runs on the runner that the options name, in surroundings that suit Beam. A job server reports a failed job
+as a text with a worker's traceback in it; the error of ours that it holds is found and raised.
 """
 
 from __future__ import annotations

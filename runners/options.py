@@ -1,8 +1,7 @@
-"""One options object per runner; what a user chose is printed, and stored beside the snapshot.
+"""One options object for each runner; what a user chose is printed, and stored beside the snapshot.
 
-What of a build lies on this machine alone, where workers elsewhere do not see it.
-
-HOST:PORT: what names a job server or a pool of workers, and whether it is this machine.
+What a build needs of this machine alone is found here too: local files that workers elsewhere do not see, and whether a
+HOST:PORT is this machine.
 """
 
 from __future__ import annotations

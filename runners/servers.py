@@ -1,9 +1,4 @@
-"""A job server as a process that lives as long as a build.
-
-Prism, Beam's own portable runner: where the program is, and how it is run.
-
-`PrismOptions`: Beam's own portable runner, started for one build on this machine.
-"""
+"""Job servers that live as long as a build, and Prism, Beam's own portable runner, as one of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`Analyzer`: what is to be found out about all records, before the first of them is transformed.
+"""What an analyzer is: a question about all records, answered before the first of them is transformed.
 
-`Result`: the handle by which stages hold what an analyzer will find out.
+    source shard ──Accumulator.add──▶ accumulator of the shard ──Analyzer.merge──▶ result ──Result──▶ stages
 
-`Accumulator`: what an analyzer knows of one source shard.
+`Analyzer` declares the question, `Accumulator` holds what one source shard says to it, and `Result` is the handle by
+which stages use an answer that does not exist yet when they are declared.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""How long a stage may work on one record, and how much memory that may take.
+"""Limits of a stage for one record, and quarantine: what becomes of a record that exceeds them.
 
-A record that goes beyond is put into quarantine: the worker that hangs on it is killed, another one goes on with the
-source shard, and there the record fails in that stage without the stage being called (`quarantine.py`).
+A worker that hangs on a record, or whose memory grows too much, is killed. The record is put into *quarantine*: another
+worker goes on with the source shard, and there the record fails in that stage without the stage being called. Whether
+that makes a dead letter, a drop or the end of the build is what `on_error` says.
 
-Quarantine: the records that a worker had to be killed for, remembered so that they never run again.
-
-A *quarantined* record fails in its stage without the stage being called; what becomes of it (a dead letter, a drop, the
-end of the build) is what `on_error` says. Which records are in quarantine decides the bytes of their source shard, so
-it enters into the shard's fingerprint and into the snapshot's id; where none is, both are what they would be without
-any limits. The list lies in the cache's directory, one file for each source shard that has such records, so the next
-build does not hang on them again. It counts while the limit is the same: under another one they are tried again.
+Which records are in quarantine decides the bytes of their source shard, so it enters into the shard's fingerprint and
+into the snapshot's id; without any, both are what they would be without limits. The list is kept in the directory of
+the cache, one file for each source shard that has such records, so that the next build does not hang on them again. It
+counts as long as the limit is the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Replay: a source shard made of what it was, and of its dead letters run again.
+"""One source shard, from its bytes to its committed files: what a worker does.
 
-What the records that did not fail have given is taken over, byte for byte; the dead letters are run through the
-declaration as it is now, and what they give is put in at their places. The account is exact too: what a dead letter had
-booked before it failed is worked out, by running it again as far as it came, and exchanged for what it books now.
+`ShardJob.run` reads the shard, runs its records through the stages, writes the outputs, and ends with the completion
+that says that the shard is done.
 
-One source shard, from its bytes to its committed files: what a worker does.
+A replay makes a shard out of its earlier self: the bytes of records that did not fail are taken over, the dead letters
+run through the declaration as it is now, and what they give is put in at their places. The account stays exact: what a
+dead letter had booked before it failed is worked out by running it again up to that point, and exchanged.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Rows of JSON by number, in files of a few each: what a job is told by numbers, so that its request stays small.
+"""What a worker is told: the header that all shard jobs of a build share, and the task of one source shard.
 
-What a worker is told: the header that all shard jobs of a build share, and the task of one source shard.
-
-The tasks of a build as files beside its shards: a job names them by number, so that its request stays small.
-
-A source shard of small files lists all of them. With the tasks in the job graph, 10,000 shards of 224 files each made
-a request of 156 MB, and services take 10 MB; with their numbers it has 0.05 MB.
+Tasks and long lists of rows are files beside the shards, and a job names them by number. With the tasks in the job
+graph, 10,000 shards of 224 small files each made a request of 156 MB, of which services take 10 MB; with their numbers
+it has 0.05 MB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How the features of a spec lie in a record: one storage field a feature, and one more where its shape is kept.
+"""Where the features of a spec are in a record, and what a committed shard says of itself.
 
-`FixedLayout`: where each feature lies when all records are laid out alike.
-
-`ShardEntry`: what a committed shard says of itself.
+A feature has one storage field, and one more where its shape is kept. Where all records are laid out alike, a
+`FixedLayout` says at which bytes each feature is, so that reading needs no parser. `ShardEntry` is what the manifest
+holds of a shard.
 """
 
 from __future__ import annotations

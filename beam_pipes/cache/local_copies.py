@@ -1,12 +1,9 @@
-"""A bounded local directory of files from a storage, shared by any number of processes.
+"""Shards on local disk: `LocalCopies` brings those of a split from a storage into a bounded directory.
 
-A file appears under its name whole, checked and flushed, or not at all. While it arrives it is called `<name>.part`,
-and whoever writes it holds a lock on that file; locks end with their process, so what a crash leaves is found and
-removed.
-
-`LocalCopies`: the shards of one split, brought from a storage into a bounded local directory when they are needed.
-
-Who reads in the order of shards says what comes next (`will_need`), and finds it there.
+The directory may be shared by any number of processes. A file appears under its name whole, checked and flushed, or not
+at all. While it arrives it is called `<name>.part`, and whoever writes it holds a lock on that file; locks end with
+their process, so what a crash leaves is found and removed. A reader that goes in the order of shards says what comes
+next (`will_need`), and finds it there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Kill points: labelled steps of a build at which a test can have the process killed, as losing power would.
+"""The build lock on a file system, who holds it, and the steps at which tests kill a build.
 
-`BEAM_PIPES_KILL_AT=shard/renamed` kills the process (SIGKILL) when it reaches that step, `shard/renamed#3` when it does
-so for the third time. With the variable unset a step costs one comparison.
+The lock is the kernel's and ends with the process that holds it. Its holder is named, so that others can say who it is
+and, on the same machine, whether it lives.
 
-Who holds a lock: a process, named so that others can say who it is, and on its own machine whether it lives.
-
-The build lock on a file system: a lock of the kernel, which ends with the process that holds it.
+*Kill points* are labelled steps at which a test can have the process killed, as losing power would:
+`BEAM_PIPES_KILL_AT=shard/renamed` sends SIGKILL when that step is reached, `shard/renamed#3` at the third time. Without
+the variable a step costs one comparison.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Reading many places of one memory with one NumPy call each.
+"""Files as memory: many files in one range of addresses, so that one NumPy call reads from all of them.
 
-Files as memory: many files in one range of addresses, so that one NumPy call reads from all of them.
-
-A loop over files costs as much as the copying (measured over 16 files: 504 against 1,185 million tokens a second). So a
-range of addresses is reserved, without memory behind it, and each file is mapped at its place inside when it is first
-needed (`MappedRegion`). Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of
-the range. `SeparateFiles` gives the same addresses to files that are mapped one by one, where that cannot be done.
+A loop over files costs as much as the copying (16 files: 504 against 1,185 million tokens a second). So a range of
+addresses is reserved, without memory behind it, and each file is mapped at its place inside when it is first needed
+(`MappedRegion`). Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of the
+range. `SeparateFiles` gives the same addresses to files that are mapped one by one, where that cannot be done.
 """
 
 from __future__ import annotations

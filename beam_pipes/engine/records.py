@@ -1,10 +1,8 @@
-"""Which record is being processed: what randomness and identity inside a stage are keyed by.
+"""Records on their way through a graph of units: batches, the context of a call, and failures.
 
-The engine sets the context of the current thread before it calls a stage; the stage asks for it only when it draws.
-
-`Failure`: a record that failed in a stage that allows it, in words that travel and that are the same everywhere.
-
-What travels between units: consecutive records of one source shard, with their live intermediate values.
+A `Batch` holds consecutive records of one source shard with their intermediate values. Before a stage is called, the
+engine sets the `RecordContext` of the thread: which unit and record this is, by which draws and identities inside a
+stage are keyed. A `Failure` says in words that travel between processes how a record failed in a stage.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""What a statistic is: it can be copied, merged with another of its kind, printed, and stored as JSON.
+"""Statistics of stages: counters, maxima and histograms.
 
-A count.
-
-A greatest value.
-
-Counts per range of values.
+A statistic can be copied, merged with another of its kind, printed, and stored as JSON; merging those of all shards, in
+any order, gives the statistic of the build.
 """
 
 from __future__ import annotations

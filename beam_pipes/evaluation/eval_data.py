@@ -1,8 +1,7 @@
-"""The examples of an evaluation: task features and model features of each task, loaded once.
+"""The examples of an evaluation, loaded once: task features and model features of each task, with their indices.
 
-A dataset of converted examples with their indices, in plain NumPy: what model functions get without TensorFlow.
-
-The lengths an evaluation converts its examples to: those asked for, or the longest that occur.
+They are plain NumPy, so that model functions need no TensorFlow. Sequence lengths are those that the user asks for, or
+the longest that occur.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""TFX `Examples`: a directory a split with gzipped TFRecords of examples whose numbers are lists, not raw bytes.
+"""`export`: a cache in the format of another system, in a directory that appears when it is complete.
 
-The index of a cache as DALI reads it: a text file a shard, a line `offset size` a record, both of its frame.
-
-`export`: a cache in the format of another system, in a directory that appears when it is whole.
+Here are TFX `Examples` (a directory for each split with gzipped TFRecords, numbers as lists) and the index of shards
+that DALI reads (a text file for each shard, with a line `offset size` for each record's frame).
 """
 
 from __future__ import annotations

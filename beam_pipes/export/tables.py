@@ -1,8 +1,8 @@
-"""The rows of a split that are not taken down.
+"""Exports as tables: Parquet, and Croissant's JSON-LD about it.
 
-Parquet: one file a split, a column a feature; records that are no examples are one column `record` of bytes.
-
-Croissant: JSON-LD about the Parquet files of an export, for catalogues and for loaders that know nothing else.
+Parquet has one file for each split and one column for each feature; records that are not examples are a single column
+`record` of bytes. Croissant describes these files to catalogues and to loaders that know nothing else. Rows that are
+taken down are left out.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
-"""The operators that the graph itself needs: expressions over data nodes, constants, moves between places, branches.
+"""The operators that the graph itself needs.
 
-A batch that the user has at hand, in debug mode: a list of arrays of any library.
-
-A constant as a data node: every sample is the same.
-
-Moves between host and device: `node.gpu()`, `node.cpu()`.
-
-The end of a condition: the samples of both branches in their old order.
-
-A value that only one branch of a condition has: what an early return leaves until the other way returns too.
-
-`node.shape()`: the shape of every sample.
+Constants (`ConstantSample`, and in debug mode batches that the user holds), moves between host and device
+(`node.gpu()`, `node.cpu()`), `node.shape()`, and the two ends of a condition: `Merge` puts the samples of both branches
+back into their order, `Partial` is a value that only one branch has, which an early return leaves behind.
 """
 
 from __future__ import annotations

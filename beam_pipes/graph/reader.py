@@ -1,11 +1,7 @@
-"""`OperatorNode`: one call of an operator at its place in a graph.
-
-`Fed`: operators whose samples come from outside of the graph: pulled from Python, or pushed by the user.
-
-`Reader`: operators that stand at the beginning of a graph and give the records of a data set.
+"""Where samples come from: readers, operators that are fed from Python, and `OperatorNode`, one call of an operator.
 
 A reader says what there is (`open`), and the graph decides which record is read when: a record's place is a function of
-(seed, epoch, position), so that shards and epochs are exact, and a run can be resumed anywhere.
+(seed, epoch, position), so that shards and epochs are exact and a run can be resumed anywhere.
 """
 
 from __future__ import annotations

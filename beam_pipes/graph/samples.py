@@ -1,9 +1,7 @@
-"""Which samples an operator is working on: their records, and random numbers keyed by them.
+"""The samples that an operator works on: their records, the branch that they are in, and draws keyed by record.
 
 A draw depends on (seed, operator, record, epoch) and on nothing else: not on batch size, shard, place, order of outputs
-or what else is drawn.
-
-`Scope`: the branch of a condition, in which operators run on some samples of the batch only.
+or what else is drawn. A `Scope` is a branch of a condition, in which operators run on some samples of the batch only.
 """
 
 from __future__ import annotations

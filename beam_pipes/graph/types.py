@@ -1,8 +1,7 @@
-"""DALI's names for dtypes, image types and interpolations, over NumPy's dtypes.
+"""DALI's names for dtypes, image types and interpolations over NumPy's dtypes, and what `run` returns.
 
-`TensorList`: the samples of a batch, as one array where they all have one shape, else as a list of arrays.
-
-What `run` returns: a batch of every output, by position and by name.
+A `TensorList` holds the samples of a batch: one array where all have one shape, else a list of arrays. The outputs of a
+run are tensor lists, by position and by name.
 """
 
 from __future__ import annotations

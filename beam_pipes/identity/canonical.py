@@ -1,8 +1,7 @@
-"""`Asset`: a file or directory that a stage reads, identified by its content.
+"""Values as plain data that is the same in every process: what configurations are compared and fingerprinted by.
 
-Values as plain data that is the same in every process: what configurations are compared and fingerprinted by.
-
-JSON-able data as one text, and as a digest: equal data gives equal text in every process.
+`Canonicalizer` turns options, arrays, dataclasses and assets into JSON-able data; equal data gives equal text and an
+equal digest. An `Asset` is a file or directory that a stage reads, identified by its content.
 """
 
 from __future__ import annotations

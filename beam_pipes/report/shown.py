@@ -1,8 +1,6 @@
-"""A value as a short text, for people.
+"""What pages show: values as short texts, histograms as bars, and the templates beside this file.
 
-Pages from the templates that lie beside this file; everything that comes from data is escaped.
-
-A histogram as bars: heights and labels, few enough to be seen.
+Everything that comes from data is escaped.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Groups small files into source shards so that a changed file changes its own group only.
+"""What all sources that read files share: selecting, planning and naming files; and `Files`, whole files as records.
 
-Group boundaries are defined by content: a file begins a group by a hash of its own name and its own size, not by how
-many files came before it. (Content-defined chunking, as in rsync-like tools, over file names instead of bytes.)
-
-What all sources that read files share: selecting, planning and naming them.
-
-Whole files as records: bytes and relative path.
+Small files are grouped into source shards so that a changed file changes its own group only. A file begins a group by a
+hash of its own name and size, not by how many files came before it (content-defined chunking, as in rsync-like tools,
+over file names instead of bytes).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Lines of bytes, many at a time: shared by every source whose records are lines.
+"""Lines of bytes, many at a time: what every source whose records are lines shares, and `TextLines`.
 
-Rows of text that need not be one line each: where they lie within a block.
+    bytes of a range ──line_blocks──▶ blocks of whole lines ──▶ batches of lines, each with its offset
 
-What all sources whose records are lines share: reading blocks of lines, and splitting large files between lines.
-
-Lines of text as records.
+Large files are cut between lines. Rows of text that may span lines (quoted CSV) are located within their block.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A value as bytes, the same in every process: what values in memory are hashed by.
-
-Records as they travel: batches of consecutive records of one source shard, with lazy provenance.
+"""Records as they travel: batches of consecutive records of one source shard, with lazy provenance.
 
 Values are what the hot path touches. Where a record came from (`record_id`) and its bytes (`raw`) are worked out only
-when asked for, from the *pieces* a batch was cut out of: a piece is a run of consecutive records of one file.
+when asked for, from the *pieces* a batch was cut out of: a piece is a run of consecutive records of one file. Values in
+memory are hashed by `value_bytes`, which is the same in every process.
 """
 
 from __future__ import annotations

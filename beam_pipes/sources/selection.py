@@ -196,7 +196,7 @@ class Selection:
             return remote_base(self)
         if self.relative_to is not None:
             return os.path.abspath(self.relative_to)
-        bases = [_base_of_selection(entry) for entry in self.entries]
+        bases = [_base_of_entry(entry) for entry in self.entries]
         try:
             return os.path.commonpath(bases)
         except ValueError as error:
@@ -240,7 +240,7 @@ class Selection:
             status = os.stat(path)
         except OSError as error:
             if WILDCARD.search(entry):
-                base = _base_of_selection(entry)
+                base = _base_of_entry(entry)
                 pattern = os.path.relpath(path, base).replace(os.sep, "/")
                 if os.path.isdir(base):
                     yield from self._walk(base, (pattern,))
@@ -325,7 +325,7 @@ def _strings(option: str, values: Sequence[str | os.PathLike[str]]) -> tuple[str
     return tuple(strings)
 
 
-def _base_of_selection(entry: str) -> str:
+def _base_of_entry(entry: str) -> str:
     path = os.path.abspath(entry)
     if os.path.isdir(path):
         return path

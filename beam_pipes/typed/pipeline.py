@@ -1,8 +1,7 @@
-"""`Pipeline`: a typed step from one input to a list of outputs (or a dict of lists).
+"""`Pipeline`: a typed step from one input to a list of outputs, or to a dict of lists.
 
-One named output of a pipeline whose output is a dict.
-
-`make_sequence_example`: inputs and labels of a sequence model as one proto.
+`Key` names one output of a pipeline whose output is a dict; `make_sequence_example` makes the proto of a sequence model
+from inputs and labels.
 """
 
 from __future__ import annotations

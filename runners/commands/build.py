@@ -1,9 +1,4 @@
-"""`beam-pipes build`.
-
-`beam-pipes chaos`.
-
-The reports that builds write: of one cache, or of the caches of tasks and of all of them together.
-"""
+"""`beam-pipes build` and `beam-pipes chaos`, and the reports that builds write."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""`beam-pipes verify`.
-
-`beam-pipes gc`.
-
-`beam-pipes doctor`.
-
-`beam-pipes export`.
-
-`beam-pipes export-dali-index`.
-
-`beam-pipes report`.
-"""
+"""Commands that look after caches: `verify`, `gc`, `doctor`, `export`, `export-dali-index` and `report`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`beam-pipes dead`.
-
-`beam-pipes replay-dead`.
-
-`beam-pipes duplicates`.
-"""
+"""Commands about dead letters and duplicates: `dead`, `replay-dead` and `duplicates`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`beam-pipes who`.
-
-`beam-pipes when`.
-
-`beam-pipes doctor-loader`.
-"""
+"""Commands about loading: `who`, `when` and `doctor-loader`."""
 
 from __future__ import annotations
 

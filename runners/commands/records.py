@@ -1,9 +1,4 @@
-"""`beam-pipes trace`.
-
-`beam-pipes why`.
-
-`beam-pipes takedown`.
-"""
+"""Commands about single records: `trace`, `why` and `takedown`."""
 
 from __future__ import annotations
 

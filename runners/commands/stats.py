@@ -1,11 +1,4 @@
-"""`beam-pipes stats`.
-
-`beam-pipes status`.
-
-Accounts and statistics as tables.
-
-`beam-pipes diff`.
-"""
+"""Commands that show what was built: `stats`, `status` and `diff`; accounts and statistics as tables."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """How often each value was seen: an accumulator in bounded memory, whose files are merged as streams.
 
-A file is a line that names the kind of values (`str`, `bytes` or `int`), then a run of rows in the order of keys.
-
-Runs: files of (key, count) in the order of keys, and how many of them become one without being held in memory.
-
-A run is blocks of up to 1,024 rows: the number of rows and the bytes of all keys (uint32 each), the counts (uint64),
-the lengths of keys (uint32), the keys; little-endian. Blocks are read and written as arrays, and merged as sorted
-lists, so a row costs less than a microsecond.
+A file is a line that names the kind of values (`str`, `bytes` or `int`), then a *run*: rows in the order of keys. A run
+is blocks of up to 1,024 rows: the number of rows and the bytes of all keys (uint32 each), the counts (uint64), the
+lengths of keys (uint32), the keys; little-endian. Blocks are read and written as arrays, and merged as sorted lists, so
+a row costs less than a microsecond, and any number of runs become one without being held in memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Numbers, or vectors of one shape, gathered into float64 blocks of a fixed length.
+"""Analyzers of numbers, or of vectors of one shape: `Count`, `MinMax` and `Moments`.
 
-Sums over blocks do not depend on how records came in batches, and cost NumPy's time, not Python's.
-
-How many values there are.
-
-The smallest and the largest value.
-
-Mean and variance, in one pass, mergeable.
+Values are gathered into float64 blocks of a fixed length, so that sums do not depend on how records came in batches and
+cost NumPy's time instead of Python's. All of them need one pass, and merge.
 """
 
 from __future__ import annotations
@@ -266,7 +261,7 @@ class MomentSums:
         return cls(value["count"], mean, m2)
 
 
-_NOTHING_moments = MomentSums(0, np.array(np.nan), np.array(0.0))
+_NO_MOMENTS = MomentSums(0, np.array(np.nan), np.array(0.0))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -285,7 +280,7 @@ class Moments(Analyzer):
         return _Moments()
 
     def merge(self, accumulators: Sequence[str], target: str) -> None:
-        total = _NOTHING_moments
+        total = _NO_MOMENTS
         for path in accumulators:
             total = total.merged(MomentSums.from_bytes(Path(path).read_bytes()))
         Path(target).write_bytes(total.to_bytes())
@@ -296,7 +291,7 @@ class Moments(Analyzer):
 
 class _Moments(Accumulator):
     def __init__(self) -> None:
-        self._sums = _NOTHING_moments
+        self._sums = _NO_MOMENTS
         self._blocks = NumberBlocks()
 
     def add(self, values: Sequence[Any], record_ids: Sequence[str]) -> None:

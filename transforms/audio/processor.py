@@ -1,8 +1,6 @@
-"""From sound files to mel spectrograms, with the options held in one object.
+"""From sound files to mel spectrograms, with the options in one object (`AudioProcessor`).
 
-Magnitudes to the range that a model learns on, and back.
-
-Reading and writing sound files.
+Reading and writing sound files, and normalizers that bring magnitudes into the range that a model learns on and back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The short-time Fourier transform and its inverse, in NumPy.
-
-The mel scale and its filter bank, in NumPy.
-
-Changing the sample rate, in NumPy.
-"""
+"""Spectra in NumPy: the short-time Fourier transform and its inverse, the mel scale and its filter bank, resampling."""
 
 from __future__ import annotations
 

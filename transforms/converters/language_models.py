@@ -1,10 +1,8 @@
-"""The standard language model: a decoder alone, trained on "targets".
+"""Feature converters of decoder-only language models.
 
-The prefix language model: "inputs" and "targets" joined for one decoder that sees all of the inputs at once.
-
-The prefix language model with "suffixes" behind the targets, for training to fill in the middle.
-
-Where the loss is taken: on data, never on padding.
+`lm` trains on "targets" alone; `prefix_lm` joins "inputs" and "targets" for a decoder that sees all inputs at once;
+`prefix_suffix_lm` puts "suffixes" behind the targets, for filling in the middle. The loss is taken on data, never on
+padding.
 """
 
 from __future__ import annotations

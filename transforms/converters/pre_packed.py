@@ -1,8 +1,6 @@
-"""The language model over examples that hold model features already, packed by whoever wrote them.
+"""Feature converters over examples that hold model features already, packed by whoever wrote them.
 
-The prefix language model over examples that hold model features already.
-
-The encoder-decoder architecture over examples that were packed before they came.
+One for each architecture: language model, prefix language model, encoder-decoder.
 """
 
 from __future__ import annotations

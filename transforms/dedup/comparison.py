@@ -1,8 +1,7 @@
-"""Compares the signatures of records that share a band, and joins those that are alike.
+"""Comparing records that share a band, and clusters of those that are alike.
 
-Clusters: which records are alike, directly or by way of others; each is named by its first record.
-
-Signatures of single records, read from the accumulators when two records are to be compared.
+Signatures are read from the accumulators when two records are compared. A cluster holds the records that are alike
+directly or through others, and is named by its first record.
 """
 
 from __future__ import annotations

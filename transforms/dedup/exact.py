@@ -1,8 +1,7 @@
-"""`ExactDuplicates`: the records whose content has been there before.
+"""`ExactDuplicates`: records whose content was there before.
 
-The digest of a record's content: equal content, equal digest; anything else differs.
-
-Normalizers: what two texts may differ in and still count as the same content.
+Content is compared by digest: equal content has an equal digest, anything else another. Normalizers say in what two
+texts may differ and still count as the same content.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""MinHash: a text as a row of numbers, of which two texts share as large a part as of their shingles.
+"""Likeness of texts: shingles, MinHash signatures, and bands.
 
-Locality-sensitive hashing: signatures cut into bands; texts that share a whole band are compared.
-
-Shingles: the overlapping pieces of texts by which their likeness is measured, as 32-bit hashes.
+A text is cut into overlapping pieces (*shingles*, hashed to 32 bits). Its MinHash is a row of numbers of which two
+texts share about as large a part as of their shingles. Signatures are cut into bands; texts that share a whole band are
+compared (locality-sensitive hashing).
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""Axes of samples: by number, negative ones from the end, or by their names in a layout.
+"""Operators over any array: `cast`, `reshape` and `reinterpret`; axes by number or by name in a layout.
 
-Converting values to another dtype the way DALI does: rounded, and held within the range.
-
-`fn.cast`: another dtype.
-
-`fn.reshape`: the same elements in another shape.
-
-`fn.reinterpret`: the same bytes as another dtype.
+`cast` converts as DALI does: rounded, and held within the range of the dtype.
 """
 
 from __future__ import annotations

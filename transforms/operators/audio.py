@@ -1,13 +1,4 @@
-"""Operators over sound and its spectra.
-
-`fn.mel_filter_bank`: a spectrogram on the mel scale.
-
-`fn.spectrogram`: the spectrum of each frame of a wave.
-
-`fn.to_decibels`: magnitudes on a logarithmic scale.
-
-`fn.decoders.audio`: the bytes of sound files as samples.
-"""
+"""Operators over sound: `decoders.audio`, `spectrogram`, `mel_filter_bank` and `to_decibels`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""`fn.cat`: samples joined along an axis.
-
-`fn.stack`: samples side by side along a new axis.
-
-`fn.pad`: samples filled up to one extent.
-
-`fn.one_hot`: class numbers as vectors.
-"""
+"""Operators that join samples or fill them up: `cat`, `stack`, `pad` and `one_hot`."""
 
 from __future__ import annotations
 

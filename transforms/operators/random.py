@@ -1,15 +1,4 @@
-"""Operators that draw random numbers, keyed by record.
-
-Random numbers of a shape: what the operators that draw have in common.
-
-`fn.random.uniform`: numbers of a range, or of a list.
-
-`fn.random.normal`: numbers of a normal distribution.
-
-`fn.random.coin_flip`: true with a probability.
-
-`fn.random.choice`: elements of an array, chosen with given probabilities.
-"""
+"""Operators that draw random numbers keyed by record: `random.uniform`, `normal`, `coin_flip` and `choice`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Operators over text and tokens.
-
-`fn.pack`: several sequences of a batch in one row.
-
-`fn.pad_batch`: sequences of a batch filled up to one length.
-
-`fn.tokenize`: text as token ids.
-"""
+"""Operators over text and tokens: `tokenize`, `pack` and `pad_batch`."""
 
 from __future__ import annotations
 

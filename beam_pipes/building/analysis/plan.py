@@ -1,8 +1,8 @@
-"""`AnalysisTask`: one source shard, and the analyzers that have no accumulator of it.
+"""Which accumulators and results exist already, and which have to be made.
 
-The fingerprint of an analyzer: everything that decides its accumulators besides the source shard they are of.
-
-`plan_analysis`: which accumulators and results are there already, and which are to be made.
+An accumulator belongs to a source shard and to the fingerprint of its analyzer: everything that decides it besides the
+shard itself. `plan_analysis` compares these with what is stored and gives one `AnalysisTask` for each source shard of
+which some analyzer lacks an accumulator.
 """
 
 from __future__ import annotations

@@ -1,21 +1,16 @@
-"""A fresh interpreter as a child process, which finds what this one finds.
+"""A worker process: an interpreter, fresh or forked from a fresh one, which is told over a socket what to run.
 
-What the system knows of another process, for whoever looks at it every few milliseconds: 3 µs a look.
+`WorkerProcess` is the parent's end, `serve` the child's. Between them is the *cell*, a page of shared memory in which
+the worker shows what it is at. It is memory and no message because a worker that hangs sends none: a C call that never
+returns blocks every thread of the process, and Python's signal handlers too. A store costs about 0.1 µs a record;
+`ProcessFigures` reads what the system knows of a process in 3 µs.
 
-Errors that are no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit), raised by a user's code.
+`multiprocessing` does not serve here. Its spawned children import the parent's `__main__`, which a script without a
+guard does not survive, and its forked children deadlock with tokenizers and frameworks that have threads. A worker here
+imports the declaration by its reference or is sent it by value, runs no main script, and needs no Beam.
 
-Whoever let them through would end without a word: with `sys.exit(0)` even as if all had gone well.
-
-The cell: a page of memory in which a worker shows what it is at, and its supervisor looks.
-
-Shared memory and no message, because a worker that hangs sends none: a C call that never returns keeps every thread of
-the process waiting, and a signal handler of Python's too. Written with plain stores (about 0.1 µs a record).
-
-A worker process: an interpreter, fresh or forked from a fresh one, told over a socket which shard jobs to run.
-
-Not `multiprocessing`: its spawned children import the parent's `__main__`, which a script without a guard does not
-survive, and its forked children deadlock with tokenizers and frameworks that have threads. A worker here imports the
-declaration by its reference or is sent it by value, runs no main script, and needs no Beam.
+User code that raises `SystemExit`, `KeyboardInterrupt` or `GeneratorExit` would end the process silently, after
+`sys.exit(0)` even as if it had succeeded; `exit_as_error` makes a `BuildError` of it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""How long a worker has been at one record: without the time in which it could have run and was given no core.
-
-The system tells of a wait only when it is over: for as long as the worker waits, it looks as if it worked, and what it
-waited is taken off afterwards. On a machine with five times as much to do as cores that is 90 ms at once, four looks.
-
-The journal of a shard job under limits: parts that are done, so that killing the worker does not lose them.
-
-It lies in a file without a name, which the supervisor opens and hands to the worker: it goes when they are gone, and
-nothing is ever unpickled that somebody else could have written. Only parts whose work took much longer than writing
-them down are in it; the others are quicker made again.
-
-A shard job under limits: what a worker does while its supervisor looks on.
+"""A shard job under limits: what a worker does while its supervisor looks on.
 
 The batches of the source are cut into pieces of about 200 ms of work, so that killing the worker loses no more than
-that. A piece costs 0.2 ms. How they are cut does not show in the result.
+that; a piece costs 0.2 ms, and how batches are cut does not show in the result.
+
+The *journal* keeps the parts that are done. It is a file without a name that the supervisor opens and hands to the
+worker: it disappears with them, and nothing is unpickled that anybody else could have written. Only parts that took
+much longer to make than to write are in it.
+
+The *record clock* says how long a worker has been at a record, without the time in which it could have run and was
+given no core. The system tells of a wait only when it is over: while the worker waits it seems to work, and the wait is
+taken off afterwards. On a machine with five times as much to do as it has cores, that is 90 ms at once, or four looks.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""`GcsOptions`: how Google Cloud Storage is spoken to.
+"""Requests to Google Cloud Storage: the options, one client for each process, and retries.
 
-The client of this process: credentials that are found quickly or not at all, and connections for many threads.
-
-Every request to the service: tried again for a bounded time, and in the end an error that says what to do.
-
-Pauses are drawn between zero and a limit that doubles ("full jitter": Brooker, Exponential Backoff And Jitter, AWS
-Architecture Blog, 2015), so that a thousand workers that fail together do not come back together.
+Credentials are found quickly or not at all, and connections serve many threads. A request is tried again for a bounded
+time, and ends in an error that says what to do. Pauses are drawn between zero and a limit that doubles ("full jitter":
+Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), so that a thousand workers that fail together do
+not come back together.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Objects below a prefix, in as many requests at once as there are directories.
+"""Listing, reading and writing objects of Google Cloud Storage.
 
-A page holds a thousand names, and the next one cannot be asked for before this one is there: what fits into a page is
-one request, and a prefix that does not is listed directory by directory, each on a thread of its own.
+Listing: a page holds a thousand names, and the next cannot be asked for before this one has arrived. What fits into a
+page is one request; a larger prefix is listed directory by directory, each on a thread of its own.
 
-An object as a file: one generation of it, read in ranges, ahead of use where the reading goes on in order.
+Reading: one generation of an object as a file, in ranges, read ahead while the reader goes on in order.
 
-Resumable uploads: a file in chunks, going on after a broken connection from what the service has.
-
-The object appears when the last byte has arrived and the checksum that was announced at the start holds; until then,
-and if nobody ever finishes, nothing of it can be seen. (cloud.google.com/storage/docs/performing-resumable-uploads)
+Writing: a resumable upload in chunks, which continues after a broken connection from what the service has. The object
+appears when the last byte has arrived and the checksum that was announced at the start holds; until then nothing of it
+can be seen. (cloud.google.com/storage/docs/performing-resumable-uploads)
 """
 
 from __future__ import annotations

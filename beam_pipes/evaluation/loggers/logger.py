@@ -61,7 +61,7 @@ def examples_of(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
     return iter(plain)
 
 
-_log_py_logging = logging.getLogger("beam_pipes.evaluation")
+_metrics_log = logging.getLogger("beam_pipes.evaluation")
 
 
 class PyLoggingLogger(Logger):
@@ -82,7 +82,7 @@ class PyLoggingLogger(Logger):
     ) -> None:
         step = NO_STEP if step is None else step
         for name, value in metrics.items():
-            _log_py_logging.log(self._level, "%s/%s at step %d: %s", task_name, name, step, _in_words(value))
+            _metrics_log.log(self._level, "%s/%s at step %d: %s", task_name, name, step, _in_words(value))
 
 
 def _in_words(value: MetricValue) -> str:

@@ -1,8 +1,7 @@
 """Affine maps of images: for each pixel of the output, where in the source it comes from.
 
-A map is (2, 3): `(x, y) ↦ M (x, y, 1)`, of pixel corners: the centre of pixel (0, 0) is (0.5, 0.5).
-
-The spatial axes of images: height and width within a layout.
+A map is (2, 3): `(x, y) ↦ M (x, y, 1)`, of pixel corners: the centre of pixel (0, 0) is (0.5, 0.5). The spatial axes of
+an image, height and width, are found by its layout.
 """
 
 from __future__ import annotations

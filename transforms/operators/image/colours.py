@@ -1,9 +1,4 @@
-"""`fn.brightness_contrast`.
-
-`fn.color_twist`: hue, saturation, brightness and contrast at once.
-
-Colours as linear maps: brightness and contrast, hue and saturation.
-"""
+"""Colours as linear maps: `brightness_contrast`, and `color_twist`, which changes hue and saturation too."""
 
 from __future__ import annotations
 

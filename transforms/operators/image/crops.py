@@ -1,9 +1,4 @@
-"""The window of a crop: its size, and where it lies in the image.
-
-`fn.crop`: a window of each image.
-
-`fn.flip`: mirrored images.
-"""
+"""Windows of images: `crop`, with its size and place, and `flip`."""
 
 from __future__ import annotations
 

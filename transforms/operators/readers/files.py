@@ -1,9 +1,4 @@
-"""Which files a reader of files reads, and their labels.
-
-`ClassedFiles`: files whose directories are numbered classes.
-
-`fn.readers.file`: whole files and the number of their directory.
-"""
+"""`readers.file`: whole files with a label, which is listed, or the number of the file's directory."""
 
 from __future__ import annotations
 

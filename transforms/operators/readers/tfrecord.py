@@ -1,8 +1,7 @@
-"""`fn.readers.tfrecord`: features of Examples in TFRecord files.
+"""`readers.tfrecord`: features of Examples in TFRecord files.
 
-Where the records of TFRecord files lie: read from DALI's index files, or found by walking from header to header.
-
-A DALI index is a text file of a line a record: `offset of the frame, bytes of the frame`, parted by a space.
+Where records are is read from DALI's index files (a text file with a line for each record: offset and bytes of its
+frame, separated by a space), or found by walking from header to header.
 """
 
 from __future__ import annotations
