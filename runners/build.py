@@ -23,7 +23,8 @@ from beam_pipes.building.shard_output import WRITE
 from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.cache.publish import published_id
-from beam_pipes.cache.storage import HeldLock, directory_path
+from beam_pipes.cache.storage import directory_path
+from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.analysis import run_analysis

@@ -37,7 +37,8 @@ from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FileEntry, Manifest, SplitManifest
 from beam_pipes.cache.publish import BUILD, publish
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import FileStatus, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.cache.writing import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import to_json

@@ -14,7 +14,8 @@ from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.index import index_path
 from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import lineage_checksum, lineage_file
-from beam_pipes.cache.storage import FileStatus, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.cache.writing import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError, ReconciliationError

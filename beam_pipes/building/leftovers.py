@@ -36,7 +36,8 @@ from beam_pipes.building.analysis.stored import (
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import HeldLock, Storage, directory_path, storage_for
+from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.cache.storage_protocol import HeldLock, Storage
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError, CacheWriteError, DeclarationError
 
 if TYPE_CHECKING:

@@ -24,6 +24,6 @@ from beam_pipes.cache.spec import ExampleSpec as ExampleSpec
 from beam_pipes.cache.spec import FeatureSpec as FeatureSpec
 from beam_pipes.cache.split import Split as Split
 from beam_pipes.cache.storage import LocalStorage as LocalStorage
-from beam_pipes.cache.storage import Storage as Storage
 from beam_pipes.cache.storage import storage_for as storage_for
+from beam_pipes.cache.storage_protocol import Storage as Storage
 from beam_pipes.cache.verify import VerifyReport as VerifyReport

@@ -18,7 +18,8 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.lineage import LINEAGE, Fate, ShardLineage, decode_lineage, lineage_file, num_lineage_files
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import CacheNotFoundError, UnknownRecordError
 
 DEAD_LETTER_SPEC = ExampleSpec(

@@ -26,7 +26,7 @@ import numpy as np
 
 from beam_pipes.cache.index import index_path, index_trailer
 from beam_pipes.cache.manifest import SplitManifest
-from beam_pipes.cache.storage import Storage
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import CorruptRecordError, LoaderError
 
 _PART = ".part"

@@ -16,7 +16,8 @@ from beam_pipes.cache.layout import Field, fields_of
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FILE_NAME, Manifest
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import CacheError, CacheNotFoundError
 
 _TYPES = {"raw": "BYTES", "shape": "BYTES", "text": "BYTES", "texts": "BYTES", "floats": "FLOAT", "ints": "INT"}

@@ -14,7 +14,8 @@ from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, temporary
 from beam_pipes.cache.manifest import FILE_NAME, FileEntry, Manifest
 from beam_pipes.cache.publish import BUILD, SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.split import Split
-from beam_pipes.cache.storage import Storage, absolute_path, is_remote, storage_for
+from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import Overlay, RemovedRows
 from beam_pipes.cache.verify import VerifyReport, verify_snapshot
 from beam_pipes.errors import CacheNotFoundError, StaleCacheError

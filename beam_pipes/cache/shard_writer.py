@@ -14,7 +14,8 @@ from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, RecordWriter, ch
 from beam_pipes.cache.index import OFFSET, ORDINAL, SIZE, column_names, encode_index, index_checksum, index_path
 from beam_pipes.cache.layout import FixedLayout, ShardEntry
 from beam_pipes.cache.locks import reached
-from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import SpecError
 
 

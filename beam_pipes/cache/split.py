@@ -20,7 +20,8 @@ from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, LocalCopies, ShardSto
 from beam_pipes.cache.manifest import Manifest, SplitManifest
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
 from beam_pipes.errors import CacheError, RecordRemovedError, SpecError
 

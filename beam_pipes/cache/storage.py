@@ -1,7 +1,6 @@
-"""Where the files of a cache lie: the `Storage` protocol, and `LocalStorage` for file systems.
+"""Which storage serves a path: `storage_for`; `LocalStorage`, the one for file systems; and what a path is called.
 
-The protocol asks only what object stores offer too: whole objects that appear at once, put-if-absent, ranged reads.
-`beam_pipes.cache.gcs` keeps it on Google Cloud Storage.
+`storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.cache.gcs.storage.GcsStorage`
 """
 
 from __future__ import annotations
@@ -14,120 +13,16 @@ import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING
 
-from beam_pipes.cache.locks import reached
+from beam_pipes.cache.locks import held_lock, holder_of, reached
+from beam_pipes.cache.storage_protocol import FileStatus, HeldLock, Storage
 from beam_pipes.errors import CacheError, CacheNotFoundError, CacheReadError, ChangedMeanwhileError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.gcs.requests import GcsOptions
 
 TEMPORARY_PREFIX = ".tmp-"
-
-
-class StagedFile(Protocol):
-    """A file that is being written: nothing is at its path before `commit`, and nothing remains after `abort`."""
-
-    def write(self, data: bytes, /) -> int: ...
-
-    def read_back(self) -> bytes:
-        """What was written so far."""
-
-    def commit(self) -> None:
-        """Makes the file appear at its path, whole and durable; replaces what was there."""
-
-    def abort(self) -> None:
-        """Removes what was written. After `commit`, or a second time, it does nothing."""
-
-    def close(self) -> None:
-        """The same as `abort`."""
-
-
-class FileStatus(NamedTuple):
-    """A file in a listing. `shared`: its bytes also belong to a file elsewhere, and deleting it frees nothing."""
-
-    size: int
-    modified_ns: int
-    shared: bool
-
-
-class HeldLock(Protocol):
-    """A lock that is held."""
-
-    def check(self) -> None:
-        """Raises `CacheBusyError` where it was lost meanwhile."""
-
-
-class Storage(Protocol):
-    """What the cache needs of a place for files; paths are strings with `/`."""
-
-    #: How many operations at once pay: 1 for a disk, more for what answers over a network.
-    parallel: int
-
-    def open_read(self, path: str) -> IO[bytes]: ...
-
-    def read_bytes(self, path: str) -> bytes: ...
-
-    def read_range(self, path: str, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer at the end of the file."""
-
-    def stage(self, path: str) -> StagedFile: ...
-
-    def write_new(self, path: str, data: bytes) -> None:
-        """Writes a file atomically, or raises `FileExistsError` and leaves what is there (put-if-absent)."""
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Writes a file atomically, in place of what is there."""
-
-    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
-        """Writes a file atomically, in place of one that holds `expected` (None: where there is none).
-
-        Raises `ChangedMeanwhileError`, and leaves what is there, where it holds something else.
-        """
-
-    def list(self, path: str) -> list[str]:
-        """The sorted names in a directory, without temporary ones; empty where there is none."""
-
-    def sizes(self, path: str) -> dict[str, int]:
-        """Name → bytes of the files in a directory, not of those below it; empty where there is none."""
-
-    def tree(self, path: str) -> dict[str, FileStatus]:
-        """All files below a directory, by their names relative to it."""
-
-    def is_directory(self, path: str) -> bool: ...
-
-    def modified_ns(self, path: str) -> int:
-        """When something was last written to a directory, or to those in it; nanoseconds since 1970."""
-
-    def exists(self, path: str) -> bool: ...
-
-    def size(self, path: str) -> int: ...
-
-    def delete(self, path: str) -> None:
-        """Deletes a file; it is no error if there is none."""
-
-    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
-        """Deletes a directory with all that is in it. Where that is not one step, the files `first` go first."""
-
-    def sweep(self, path: str, *, depth: int) -> None:
-        """Deletes what writers that died have left under temporary names, `depth` levels of directories deep."""
-
-    def link_or_copy(self, source: str, target: str) -> None:
-        """Makes `target` hold the bytes of `source`, without copying them where the storage can."""
-
-    def makedirs(self, path: str) -> None: ...
-
-    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
-        """Holds the lock file `path`; it ends with its holder, however that one dies. `where` is for messages.
-
-        Raises `CacheBusyError`, naming who holds it.
-        """
-
-    def lock_holder(self, path: str) -> str | None:
-        """Who holds a lock, in words; None where nobody does."""
-
-    def local_path(self, path: str) -> str | None:
-        """The path of a file that can be memory-mapped, or None where there is none."""
 
 
 class LocalStorage:
@@ -273,13 +168,9 @@ class LocalStorage:
         return path
 
     def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
-        from beam_pipes.cache.locks import held_lock
-
         return held_lock(path, where)
 
     def lock_holder(self, path: str) -> str | None:
-        from beam_pipes.cache.locks import holder_of
-
         return holder_of(path)
 
 

@@ -28,7 +28,8 @@ import numpy as np
 
 from beam_pipes.cache.checked_json import canonical_json, parse_object
 from beam_pipes.cache.lineage import DIGEST_BYTES
-from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import (
     CacheNotFoundError,
     CorruptManifestError,

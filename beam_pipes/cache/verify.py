@@ -26,7 +26,8 @@ from beam_pipes.cache.lineage import (
     num_lineage_files,
 )
 from beam_pipes.cache.manifest import FILE_NAME, Manifest, SplitManifest
-from beam_pipes.cache.storage import Storage, storage_for
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import CacheError, CorruptCacheError, CorruptRecordError
 
 _READ_BYTES = 8 << 20

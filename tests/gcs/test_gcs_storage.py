@@ -21,7 +21,8 @@ from gcs_emulator import new_bucket, running
 from beam_pipes.cache import storage_for
 from beam_pipes.cache.gcs import GcsOptions, GcsStorage
 from beam_pipes.cache.gcs.requests import session_for
-from beam_pipes.cache.storage import Storage, directory_path
+from beam_pipes.cache.storage import directory_path
+from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import (
     BucketNotFoundError,
     CacheBusyError,

@@ -24,7 +24,8 @@ import google_crc32c
 
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FileEntry
-from beam_pipes.cache.storage import TEMPORARY_PREFIX, FileStatus, is_remote, storage_for
+from beam_pipes.cache.storage import TEMPORARY_PREFIX, is_remote, storage_for
+from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.identity.canonical import digest_of
 

@@ -20,6 +20,7 @@ from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, l
 from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, retrying, session_for, status_of
 from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range, list_directory, list_tree
 from beam_pipes.cache.locks import in_words, reached
+from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.cache.writing import in_parallel
 from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
 
@@ -152,8 +153,6 @@ class GcsStorage:
         return {status.path.rpartition("/")[2]: status.size for status in objects}
 
     def tree(self, path: str) -> dict[str, Any]:
-        from beam_pipes.cache.storage import FileStatus
-
         top = len(path.rstrip("/")) + 1
         return {
             status.path[top:]: FileStatus(status.size, status.modified_ns, shared=False)
