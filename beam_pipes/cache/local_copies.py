@@ -281,6 +281,24 @@ class LocalCopies:
         return self._store.fetch(remote, os.path.join(self._key, file), size=size, crc32c=crc32c, trailer=trailer)
 
 
+def store_for(
+    directory: str,
+    local_directory: str | os.PathLike[str] | None = None,
+    max_local_bytes: int = MAX_LOCAL_BYTES,
+    *,
+    storage: Storage,
+) -> ShardStore | None:
+    """Where the shards of a snapshot's `directory` are copied; None where they can be read in place.
+
+    Without a `local_directory` it is a directory of this process alone, which goes with the store.
+    """
+    if storage.local_path(directory) is not None:
+        return None
+    if local_directory is None:
+        return temporary_store(max_bytes=max_local_bytes, storage=storage)
+    return ShardStore(local_directory, max_bytes=max_local_bytes, storage=storage)
+
+
 def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:
     """A store in a directory of this process alone, which goes with the store, or with the process."""
     directory = tempfile.mkdtemp(prefix="beam-pipes-shards-")

@@ -125,6 +125,31 @@ def publish(
     return manifest.id
 
 
+def read_manifest(path: str, snapshot: str | None, *, storage: Storage) -> Manifest:
+    """The manifest that readers see at `path`, or that of the snapshot with the id `snapshot`.
+
+    Raises `CacheNotFoundError`, which says what is there instead; `CorruptManifestError` and `UnsupportedFormatError`
+    as `Manifest.from_bytes` does.
+    """
+    file = os.path.join(path if snapshot is None else snapshot_directory(path, snapshot), FILE_NAME)
+    try:
+        data = storage.read_bytes(file)
+    except CacheNotFoundError as error:
+        known = storage.list(os.path.join(path, SNAPSHOTS))
+        if snapshot is not None:
+            found = f"the snapshots there are {known}" if known else "there are no snapshots"
+            message = f"{path}: expected the snapshot {snapshot!r}, and it is not published; {found}"
+        elif known:
+            message = (
+                f"{path}: nothing is published yet (expected {FILE_NAME}); a build of {', '.join(known)} was begun. "
+                "Run it again: it goes on where it stopped."
+            )
+        else:
+            message = f"{path}: expected a cache, a directory with {FILE_NAME}, and there is none. Build it first."
+        raise CacheNotFoundError(message, path=path, snapshot=snapshot) from error
+    return Manifest.from_bytes(data, path=file)
+
+
 def published_id(path: str | os.PathLike[str]) -> str | None:
     """The id of the manifest that readers see; None where there is none. It may be damaged: the id is of its bytes."""
     try:

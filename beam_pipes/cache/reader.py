@@ -10,15 +10,15 @@ from typing import Any
 from beam_pipes.cache.checked_json import parse_object
 from beam_pipes.cache.framing import read_records
 from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter, Lineage
-from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, temporary_store
-from beam_pipes.cache.manifest import FILE_NAME, FileEntry, Manifest
-from beam_pipes.cache.publish import BUILD, SNAPSHOTS, snapshot_directory
+from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, ShardStore, store_for
+from beam_pipes.cache.manifest import FileEntry, Manifest
+from beam_pipes.cache.publish import BUILD, SNAPSHOTS, read_manifest, snapshot_directory
 from beam_pipes.cache.split import Split
 from beam_pipes.cache.storage import absolute_path, is_remote, storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import Overlay, RemovedRows
 from beam_pipes.cache.verify import VerifyReport, verify_snapshot
-from beam_pipes.errors import CacheNotFoundError, StaleCacheError
+from beam_pipes.errors import CacheNotFoundError
 from beam_pipes.extras import require
 
 
@@ -86,24 +86,7 @@ class Cache:
         root = os.fspath(path)
         if storage is None:
             storage = storage_for(root)
-        file = os.path.join(root if snapshot is None else snapshot_directory(root, snapshot), FILE_NAME)
-        try:
-            data = storage.read_bytes(file)
-        except CacheNotFoundError as error:
-            known = storage.list(os.path.join(root, SNAPSHOTS))
-            if snapshot is not None:
-                found = f"the snapshots there are {known}" if known else "there are no snapshots"
-                message = f"{root}: expected the snapshot {snapshot!r}, and it is not published; {found}"
-            elif known:
-                message = (
-                    f"{root}: nothing is published yet (expected {FILE_NAME}); a build of {', '.join(known)} was "
-                    "begun. "
-                    "Run it again: it goes on where it stopped."
-                )
-            else:
-                message = f"{root}: expected a cache, a directory with {FILE_NAME}, and there is none. Build it first."
-            raise CacheNotFoundError(message, path=root, snapshot=snapshot) from error
-        manifest = Manifest.from_bytes(data, path=file)
+        manifest = read_manifest(root, snapshot, storage=storage)
         parent, last = os.path.split(root if is_remote(root) else os.path.abspath(root))
         if last == manifest.snapshot and os.path.basename(parent) == SNAPSHOTS:
             root = os.path.dirname(parent)
@@ -143,12 +126,7 @@ class Cache:
 
     @functools.cached_property
     def _store(self) -> ShardStore | None:
-        """Where shards are copied; None where they can be read in place."""
-        if self._storage.local_path(self.directory) is not None:
-            return None
-        if self._local_directory is None:
-            return temporary_store(max_bytes=self._max_local_bytes, storage=self._storage)
-        return ShardStore(self._local_directory, max_bytes=self._max_local_bytes, storage=self._storage)
+        return store_for(self.directory, self._local_directory, self._max_local_bytes, storage=self._storage)
 
     def __getitem__(self, split: str) -> Split:
         """Raises `CacheNotFoundError` where there is no such split."""
@@ -282,31 +260,3 @@ def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:
 
 def _joined(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
-
-
-@functools.lru_cache(maxsize=8)
-def _reopen(path: str, snapshot: str, place: tuple[str, int] | None) -> Cache:
-    if place is None:
-        return Cache.open(path, snapshot=snapshot)
-    return Cache.open(path, snapshot=snapshot, local_directory=place[0], max_local_bytes=place[1])
-
-
-def reopen_split(
-    path: str, snapshot: str, manifest_id: str, split: str, proto: Any, place: tuple[str, int] | None = None
-) -> Split:
-    """What unpickling a `Split` calls."""
-    cache = _reopen(path, snapshot, place)
-    if cache.manifest.id != manifest_id:
-        _reopen.cache_clear()
-        cache = _reopen(path, snapshot, place)
-    if cache.manifest.id != manifest_id:
-        raise StaleCacheError(
-            f"{path}: expected manifest {manifest_id} of snapshot {snapshot}, found {cache.manifest.id}: the "
-            "snapshot was "
-            "deleted and built anew. Open the cache again.",
-            path=path,
-            expected=manifest_id,
-            found=cache.manifest.id,
-        )
-    takedowns = RemovedRows(cache.path, snapshot)
-    return Split(cache.path, cache.directory, cache.manifest, split, proto, takedowns, store=cache._store)

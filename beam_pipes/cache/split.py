@@ -16,14 +16,15 @@ from beam_pipes.cache.codec import BytesCodec, ExampleCodec, ProtoCodec, RecordC
 from beam_pipes.cache.columns import ColumnReader, PadTo, padded_shape
 from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
-from beam_pipes.cache.local_copies import MAX_LOCAL_BYTES, LocalCopies, ShardStore, temporary_store
+from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest, SplitManifest
+from beam_pipes.cache.publish import read_manifest, snapshot_directory
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
-from beam_pipes.errors import CacheError, RecordRemovedError, SpecError
+from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
 
 
 class UnknownProtoCodec:
@@ -128,13 +129,11 @@ class Split:
         self._shards = manifest.splits[name]
         self._codec: RecordCodec = codec_of_split(self._shards, proto, where=f"{root}, split {name!r}")
         self._storage = storage_for(root) if storage is None else storage
-        self._store = store
+        self._store = store_for(directory, storage=self._storage) if store is None else store
         self._copies: LocalCopies | None = None
-        if self._storage.local_path(directory) is None:
-            if store is None:
-                store = self._store = temporary_store(max_bytes=MAX_LOCAL_BYTES, storage=self._storage)
+        if self._store is not None:
             key = manifest.id[:16]
-            self._copies = LocalCopies(store, directory, key, manifest.name, name, self._shards)
+            self._copies = LocalCopies(self._store, directory, key, manifest.name, name, self._shards)
         self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies)
         self._takedowns = takedowns
 
@@ -158,8 +157,6 @@ class Split:
         return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
 
     def __reduce__(self) -> Any:
-        from beam_pipes.cache.reader import reopen_split
-
         place = None if self._store is None else self._store.place
         return reopen_split, (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place)
 
@@ -436,3 +433,34 @@ class Split:
     @functools.cached_property
     def _columns(self) -> ColumnReader:
         return ColumnReader(self._files, self._examples())
+
+
+@functools.lru_cache(maxsize=8)
+def _reopened(path: str, snapshot: str, place: tuple[str, int] | None) -> tuple[Manifest, ShardStore | None]:
+    """A manifest and the copies of its shards, shared by all splits that this process unpickles."""
+    storage = storage_for(path)
+    manifest = read_manifest(path, snapshot, storage=storage)
+    return manifest, store_for(snapshot_directory(path, snapshot), *(place or ()), storage=storage)
+
+
+def reopen_split(
+    path: str, snapshot: str, manifest_id: str, split: str, proto: Any, place: tuple[str, int] | None = None
+) -> Split:
+    """What unpickling a `Split` calls; `place` is the directory of its copies and its bound, where it has one.
+
+    Raises `StaleCacheError` where the snapshot holds other data by now.
+    """
+    manifest, store = _reopened(path, snapshot, place)
+    if manifest.id != manifest_id:
+        _reopened.cache_clear()
+        manifest, store = _reopened(path, snapshot, place)
+    if manifest.id != manifest_id:
+        raise StaleCacheError(
+            f"{path}: expected manifest {manifest_id} of snapshot {snapshot}, found {manifest.id}: the snapshot was "
+            "deleted and rebuilt. Open the cache again.",
+            path=path,
+            expected=manifest_id,
+            found=manifest.id,
+        )
+    takedowns = RemovedRows(path, snapshot)
+    return Split(path, snapshot_directory(path, snapshot), manifest, split, proto, takedowns, store=store)
