@@ -17,7 +17,6 @@ LINES = {path: len(text.splitlines()) for path, text in SOURCES.items()}
 CIRCLES_LEFT = {
     frozenset({"building.workers.fork_server", "building.workers.process"}),
     frozenset({"graph.explain", "graph.pipeline", "graph.serialized"}),
-    frozenset({"testing.sample", "testing.trial_process", "testing.trials"}),
     frozenset(
         f"graph.{name}"
         for name in (

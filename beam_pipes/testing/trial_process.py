@@ -1,7 +1,9 @@
-"""Trials in processes of their own: forked from one that has imported this package and nothing of the user's.
+"""Trials in processes of their own: `TrialProcesses` starts them, and says how each one ended.
 
-A fork at that point is safe (no thread of the user's libraries is there yet) and cheap; the child imports the user's
-modules itself, so nothing of an earlier trial is left in it. A hash seed is for a whole process: each has its server.
+    TrialProcesses → beam_pipes.testing.trial_server, one for each hash seed → a fork for each trial
+
+An order goes to the server as a line of JSON and a directory with the pickled function and argument; the trial leaves
+its reply, what it printed, and what it was doing (`tell_progress`) in that directory.
 """
 
 from __future__ import annotations
@@ -12,21 +14,17 @@ import dataclasses
 import json
 import os
 import pickle
-import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-_START = "from beam_pipes.testing.trial_process import serve; serve()"
+_START = "from beam_pipes.testing.trial_server import serve; serve()"
 _GRACE_SECS = 60.0
-_POLL_SECS = 0.002
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,107 +171,17 @@ def _ended(directory: Path, status: int | None) -> Ended:
     return Ended(result=result, error=error)
 
 
-def serve() -> None:
-    """In the process that forks: one order a line, one wait status a line."""
-    import beam_pipes.testing.trials  # noqa: F401  what every trial would import
-
-    lifeline = int(sys.argv[1])
-    sys.argv = sys.argv[:1]
-    orders, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
-    for line in orders:
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            _child(order, lifeline)
-        replies.write(json.dumps(_wait(pid, order["timeout_secs"])) + "\n")
-        replies.flush()
-
-
-def _wait(pid: int, timeout_secs: float) -> int | None:
-    """The wait status of a child, ended by force where it is late; what it has started ends with it."""
-    deadline = time.monotonic() + timeout_secs
-    late = False
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            break
-        if not late and time.monotonic() > deadline:
-            late = True
-            _kill_group(pid)
-        time.sleep(_POLL_SECS)
-    _kill_group(pid)
-    return None if late else status
-
-
-def _kill_group(pid: int) -> None:
-    for kill in (os.killpg, os.kill):  # the group is made by the child itself, a moment after it has started
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-
-
-def _child(order: Mapping[str, Any], lifeline: int) -> None:
-    global _progress
-    code = 1
-    try:
-        os.setsid()
-        said = os.open(f"{order['directory']}/said", os.O_WRONLY | os.O_CREAT)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        _progress = Path(order["directory"], "progress")
-        os.environ.clear()
-        os.environ.update(order["env"])
-        time.tzset()
-        os.chdir(order["working_directory"])
-        sys.path[:] = order["path"]
-        threading.Thread(target=_follow, args=(lifeline,), daemon=True).start()
-        _call(order)
-        code = 0
-    finally:
-        # Not through the end of the interpreter: threads of the user's libraries may wait there for ever.
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _follow(lifeline: int) -> None:
-    """Ends this process and what it has started when nobody waits for it any more."""
-    os.read(lifeline, 1)
-    os.killpg(os.getpid(), signal.SIGKILL)
-
-
-def _call(order: Mapping[str, Any]) -> None:
-    import importlib
-
-    import numpy as np
-
-    from beam_pipes.cache import locks as kill_points
-
-    random.seed()  # as in a fresh process: forks share what was seeded before
-    np.random.seed()
-    kill_points.arm(os.environ.get(kill_points.VARIABLE, ""))
-    if order["clock"]:
-        from beam_pipes.testing.surroundings import shift_clock
-
-        shift_clock()
-    directory = Path(order["directory"])
-    function, packed = pickle.loads((directory / "order").read_bytes())
-    module, _, name = function.partition(":")
-    outcome: tuple[Any, tuple[str, str] | None]
-    try:
-        outcome = getattr(importlib.import_module(module), name)(pickle.loads(packed)), None
-    except Exception as error:
-        outcome = None, (type(error).__name__, str(error))
-    (directory / "reply.part").write_bytes(pickle.dumps(outcome))
-    os.replace(directory / "reply.part", directory / "reply")
-
-
 # Where this process says what it is at; its parent reads it when it loses patience.
 _progress: Path | None = None
 
 
+def tell_progress_in(path: Path) -> None:
+    """From now on `tell_progress` writes to this file."""
+    global _progress
+    _progress = path
+
+
 def tell_progress(what: str) -> None:
-    """Says what this process is at, for the case that it does not end."""
+    """Says what this process is at, for the case that it does not end. Outside of a trial it does nothing."""
     if _progress is not None:
         _progress.write_text(what)
