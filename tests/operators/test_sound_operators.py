@@ -9,7 +9,7 @@ import pytest
 import scipy.signal
 from operator_runs import run
 
-from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorError
+from beam_pipes.errors import DatasetError, InferenceError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import Pipeline
 from beam_pipes.transforms import fn
 from beam_pipes.transforms.audio.spectra import mel_filters
@@ -80,6 +80,33 @@ def test_mel_filter_bank_has_the_filters_of_transforms_audio(formula: str, norma
         sample_rate=16000, n_fft=512, n_mels=20, f_min=50, f_max=7000, scale=formula, normalize=normalize
     )
     np.testing.assert_allclose(found, filters @ spectrogram, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "empty", "total", "peaks"),
+    [
+        ({}, [0, 21], 0.9224090105381038, [0.0, 0.02198764495551586, 0.0023558856919407845, 0.01963176019489765]),
+        (
+            {"mel_formula": "htk", "normalize": False},
+            [0, 1, 4, 7],
+            125.14817554224283,
+            [0.0, 0.0, 0.6687555313110352, 0.33124446868896484],
+        ),
+    ],
+)
+def test_filters_that_hold_no_bin_are_zeros_as_in_dali(
+    options: dict[str, Any], empty: list[int], total: float, peaks: list[float]
+) -> None:
+    # What DALI 2.4 gives for the unit matrix. `mel_filters` refuses the same filters.
+    found = one(
+        lambda x: fn.mel_filter_bank(x, nfilter=80, sample_rate=22050, **options), np.eye(129, dtype=np.float32)
+    )
+    assert np.flatnonzero(~found.any(axis=1)).tolist() == empty
+    np.testing.assert_allclose(found.sum(dtype=np.float64), total, rtol=1e-5)
+    np.testing.assert_allclose(found.max(axis=1)[:4], peaks, rtol=1e-4)
+    scale, normalize = options.get("mel_formula", "slaney"), options.get("normalize", True)
+    with pytest.raises(DatasetError, match=rf"{len(empty)} of 80 filters hold no bin .* the first is {empty[0]};"):
+        mel_filters(sample_rate=22050, n_fft=256, n_mels=80, scale=scale, normalize=normalize)
 
 
 def test_mel_filter_bank_finds_the_frequencies_by_layout() -> None:

@@ -164,17 +164,35 @@ def mel_filters(
             f"got f_min={f_min}, f_max={top}"
         )
     bins = np.arange(1 + n_fft // 2) * (sample_rate / n_fft)
-    bounds = hz_to_mel([f_min, top], scale=scale)
-    corners = mel_to_hz(np.linspace(bounds[0], bounds[1], n_mels + 2), scale=scale)
-    left, peak, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
-    rising, falling = (bins - left) / (peak - left), (right - bins) / (right - peak)
-    filters = np.maximum(0.0, np.minimum(rising, falling))
+    filters = triangles(bins, f_min=f_min, f_max=top, n_mels=n_mels, scale=scale, normalize=normalize)
     empty = np.flatnonzero(~filters.any(axis=1))
     if len(empty):
         raise DatasetError(
             f"mel_filters: {len(empty)} of {n_mels} filters hold no bin of n_fft={n_fft} at {sample_rate} Hz, the "
             f"first is {empty[0]}; use fewer n_mels or a larger n_fft"
         )
+    return filters
+
+
+def triangles(
+    frequencies: np.ndarray[Any, np.dtype[np.floating[Any]]],
+    *,
+    f_min: float,
+    f_max: float,
+    n_mels: int,
+    scale: str = "slaney",
+    normalize: bool = True,
+) -> Array:
+    """Returns the weights of `mel_filters` at any frequencies in Hz: float64 of shape `(n_mels, len(frequencies))`.
+
+    A filter that holds none of the frequencies is zeros. DALI keeps such a filter, librosa warns of it; `mel_filters`
+    refuses it, since a model would learn from a band that is always silent.
+    """
+    bounds = hz_to_mel([f_min, f_max], scale=scale)
+    corners = mel_to_hz(np.linspace(bounds[0], bounds[1], n_mels + 2), scale=scale)
+    left, peak, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
+    rising, falling = (frequencies - left) / (peak - left), (right - frequencies) / (right - peak)
+    filters = np.maximum(0.0, np.minimum(rising, falling))
     return np.asarray(filters * (2.0 / (right - left)) if normalize else filters)
 
 

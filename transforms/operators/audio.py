@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipes.extras import require
 from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Operator
-from beam_pipes.transforms.audio.spectra import SCALES, hz_to_mel, mel_to_hz, resample
+from beam_pipes.transforms.audio.spectra import SCALES, resample, triangles
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 
 
@@ -65,15 +65,17 @@ class MelFilterBank(Operator):
             return self._layout.index("f")
         return max(ndim - 2, 0)
 
-    def filters(self, bins: int) -> Any:
+    def filters(self, bins: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         """(nfilter, bins) float32: the weight of each bin in each filter."""
         frequencies = np.arange(bins) * (self.sample_rate / (2 * (bins - 1))) if bins > 1 else np.zeros(1)
-        ends = hz_to_mel([self.freq_low, self._top], scale=self.mel_formula)
-        corners = mel_to_hz(np.linspace(ends[0], ends[1], self.nfilter + 2), scale=self.mel_formula)
-        left, peak, right = corners[:-2, None], corners[1:-1, None], corners[2:, None]
-        rising, falling = (frequencies - left) / (peak - left), (right - frequencies) / (right - peak)
-        made = np.maximum(0.0, np.minimum(rising, falling))
-        return (made * (2.0 / (right - left)) if self.normalize else made).astype(np.float32)
+        return triangles(
+            frequencies,
+            f_min=self.freq_low,
+            f_max=self._top,
+            n_mels=self.nfilter,
+            scale=self.mel_formula,
+            normalize=self.normalize,
+        ).astype(np.float32)
 
     def run_arrays(self, xp: Any, spectrogram: Any) -> Any:
         axis = 1 + self._axis(spectrogram.ndim - 1)
