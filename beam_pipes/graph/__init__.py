@@ -21,5 +21,5 @@ from beam_pipes.graph.data_node import DataNode as DataNode
 from beam_pipes.graph.iterator import GraphIterator as GraphIterator
 from beam_pipes.graph.pipeline import Pipeline as Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def as pipeline_def
-from beam_pipes.graph.types import Outputs as Outputs
-from beam_pipes.graph.types import TensorList as TensorList
+from beam_pipes.graph.tensors import Outputs as Outputs
+from beam_pipes.graph.tensors import TensorList as TensorList

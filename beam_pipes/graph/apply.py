@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorError
+from beam_pipes.graph.data_node import OperatorNode
 from beam_pipes.graph.operator import Argument, Operator
-from beam_pipes.graph.reader import OperatorNode
 from beam_pipes.graph.samples import Sample, Samples
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.tensors import TensorList
 
 Array = np.ndarray[Any, Any]
 

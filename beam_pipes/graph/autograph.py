@@ -20,7 +20,8 @@ from beam_pipes.errors import ConditionError, GraphError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import Partial
 from beam_pipes.graph.conditions import cond, condition, in_branch, logical, merge, negation
-from beam_pipes.graph.data_node import GENERATED, OWN_FOLDERS, DataNode, UserFrame, user_frame
+from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.spec import GENERATED, OWN_FOLDERS, UserFrame, user_frame
 from beam_pipes.graph.trace import call
 
 F = TypeVar("F", bound=Callable[..., Any])

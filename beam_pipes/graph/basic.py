@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Samples
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
 
 
 class BatchConstant(Operator):

@@ -12,10 +12,10 @@ from beam_pipes.building.declaration_fingerprint import explain_change, fingerpr
 from beam_pipes.cache.reader import Cache
 from beam_pipes.errors import GraphError, StaleCacheError
 from beam_pipes.graph.cut import OfflinePart
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.offline import RECORD_FEATURE, feature_name
-from beam_pipes.graph.reader import Indices, NumberedRecords, OperatorNode
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.reader import Indices, NumberedRecords
+from beam_pipes.graph.tensors import TensorList
 
 
 class CachedStore(NumberedRecords):

@@ -16,10 +16,9 @@ import numpy as np
 
 from beam_pipes.errors import ConditionError
 from beam_pipes.graph.basic import ConstantSample, Merge, Partial
-from beam_pipes.graph.data_node import DataNode, TensorSpec, user_frame
+from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.operator import Constant, Device, Operator
-from beam_pipes.graph.reader import OperatorNode
-from beam_pipes.graph.samples import Scope
+from beam_pipes.graph.spec import TensorSpec, user_frame
 from beam_pipes.graph.trace import call, current_scope, set_scope
 
 

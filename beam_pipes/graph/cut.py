@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from beam_pipes.errors import PlacementError
-from beam_pipes.graph.data_node import DataNode, TensorSpec, user_frame
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.reader import OperatorNode, Reader
+from beam_pipes.graph.reader import Reader
+from beam_pipes.graph.spec import TensorSpec, user_frame
 from beam_pipes.graph.trace import call
 
 
@@ -122,6 +123,7 @@ def _order_of(node: OperatorNode) -> dict[str, Any]:
     order = {name: reader.constants[name] for name in ("random_shuffle", "num_shards", "shard_id")}
     if reader.random_shuffle:
         order["stick_to_shard"] = reader.stick_to_shard
+        assert node.pipeline is not None
         order["seed"] = node.pipeline.seed if reader.seed is None else reader.seed
     return order
 

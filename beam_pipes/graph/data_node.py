@@ -1,152 +1,83 @@
-"""Where in the user's code something was said: what messages about graphs point at.
+"""The graph while it is defined: what an operator gives (`DataNode`), and the call that it came from (`OperatorNode`).
 
-`TensorSpec`: what is known of a data node's samples before anything runs.
+    images = fn.decoders.image(jpegs)     an OperatorNode with one DataNode as its output
+    images[:, ::2] / 255.0                two more: indexing and arithmetic are operators too
+    if fn.random.coin_flip(): …           a `Scope`: operators in it run on some samples of the batch only
 
-`DataNode`: what an operator gives, before there is any data. Expressions over data nodes make further ones.
+Nothing has run yet: a data node says what is known of its samples (`spec`) and where they will be. Python's operators
+on data nodes are NumPy's ufuncs, in the dtypes that DALI promotes to (see `expressions`). The chapter above this one,
+`trace`, checks calls and makes nodes of them: it sets `DataNode.call_operator`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import linecache
-import os
-import sys
-from collections.abc import Callable
-from importlib.util import find_spec
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from beam_pipes.errors import ConditionError, GraphError
-
-if TYPE_CHECKING:
-    from beam_pipes.graph.reader import OperatorNode
-    from beam_pipes.graph.types import TensorList
-
-
-_HERE = os.path.dirname(os.path.abspath(__file__))
-# The folders of these packages: found, since an editable install maps one of them to another place.
-_LIBRARY = os.path.dirname(_HERE)
-_TRANSFORMS = tuple(getattr(find_spec("beam_pipes.transforms"), "submodule_search_locations", None) or ())
-# Frames between the user and the graph: this room, what is generated from the table of operators, and the library
-# that rewrites conditionals.
-_OURS = (
-    _HERE + os.sep,
-    os.path.join(_LIBRARY, "on_device") + os.sep,
-    *(os.path.join(path, room) + os.sep for path in _TRANSFORMS for room in ("fn", "ops", "operators")),
-)
-# Files of rewritten functions → what a line of them was before.
-#: The folders of `beam_pipes` and of its transforms: code that is no user's.
-OWN_FOLDERS = (_LIBRARY, *_TRANSFORMS)
-GENERATED: dict[str, Callable[[int], UserFrame]] = {}
-
-_LIBRARIES = (f"{os.sep}malt{os.sep}",)
+from beam_pipes.errors import ConditionError, GraphError, InferenceError
+from beam_pipes.graph.basic import ShapeOf, ToDevice, ToHost
+from beam_pipes.graph.expressions import SYMBOLS, Arithmetic, Item, Subscript
+from beam_pipes.graph.operator import Device, Operator
+from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, located, user_frame
+from beam_pipes.graph.tensors import TensorList
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class UserFrame:
-    """A line of the user's code; `str` gives `train.py:12 in my_pipeline: images = fn.decoders.image(jpegs)`."""
+class DebugValues(Protocol):
+    """What runs operators as they are called, in debug mode."""
 
-    file: str
-    line: int
-    function: str
+    def add(self, node: OperatorNode) -> None:
+        """Runs an operator."""
+
+    def value(self, node: DataNode) -> TensorList:
+        """What it gave."""
+
+    def constant_batch(self, samples: Sequence[object]) -> DataNode:
+        """A node for arrays that the user holds, one for each sample."""
+
+
+class DefinedGraph(Protocol):
+    """The graph that operators are added to; operators run as they are called in debug mode only."""
+
+    debug_run: DebugValues | None
 
     @property
-    def text(self) -> str:
-        """The line itself; "" where the source is not at hand."""
-        return linecache.getline(self.file, self.line).strip()
+    def seed(self) -> int:
+        """What shuffling and draws are keyed by."""
 
-    def __str__(self) -> str:
-        text = self.text
-        return f"{os.path.basename(self.file)}:{self.line} in {self.function}" + (f": {text}" if text else "")
+    def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
+        """A unique name for a new operator."""
 
-
-def user_frame() -> UserFrame:
-    """The innermost line on the stack that belongs to the user."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        original = GENERATED.get(code.co_filename)
-        if original is not None:
-            return original(frame.f_lineno)
-        if not code.co_filename.startswith(_OURS) and not any(part in code.co_filename for part in _LIBRARIES):
-            return UserFrame(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back
-    return UserFrame("?", 0, "?")
+    def add(self, node: OperatorNode) -> None:
+        """Takes an operator into the graph."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorSpec:
-    """dtype, shape and layout of every sample of a node; None where it is not known.
+class CallOperator(Protocol):
+    """Adds an operator to the current graph; returns a node, or a list of several."""
 
-    `shape` has None for a dimension that varies by sample, and is None itself where not even the rank is known.
-    `layout` names the axes ("HWC", "CHW", "FHWC"); "" where they have no names.
-    """
-
-    dtype: np.dtype[Any] | None = None
-    shape: tuple[int | None, ...] | None = None
-    layout: str = ""
-
-    @classmethod
-    def of(cls, dtype: Any, shape: tuple[int | None, ...] | None = None, layout: str = "") -> TensorSpec:
-        """`TensorSpec.of("float32", (None, None, 3), "HWC")`."""
-        return cls(None if dtype is None else np.dtype(dtype), shape, layout)
-
-    @classmethod
-    def of_rank(cls, dtype: Any, ndim: int | None, layout: str = "") -> TensorSpec:
-        """A spec of which the rank is known, and no dimension."""
-        return cls.of(dtype, None if ndim is None else (None,) * ndim, layout)
-
-    @property
-    def ndim(self) -> int | None:
-        """The rank; None where it is not known."""
-        return None if self.shape is None else len(self.shape)
-
-    def replace(self, **changes: Any) -> TensorSpec:
-        """The same with other fields: `spec.replace(dtype=np.dtype("uint8"))`."""
-        return dataclasses.replace(self, **changes)
-
-    def __str__(self) -> str:
-        dtype = "?" if self.dtype is None else self.dtype.name
-        shape = "?" if self.shape is None else "×".join("·" if size is None else str(size) for size in self.shape)
-        return f"{dtype}[{shape}]" + (f" {self.layout}" if self.layout else "")
+    def __call__(
+        self,
+        operator_class: type[Operator],
+        inputs: Sequence[object],
+        keywords: Mapping[str, object],
+        *,
+        device: Device | None = None,
+    ) -> Any: ...
 
 
-UNKNOWN = TensorSpec()
+def _binary(ufunc: str) -> Callable[[DataNode, object], DataNode]:
+    return lambda self, other: _arithmetic(ufunc, self, other)
 
 
-def axis_of(layout: str, name: str) -> int | None:
-    """The axis that is called `name`: `axis_of("HWC", "C")` → 2; None where the layout has none."""
-    at = layout.find(name)
-    return None if at < 0 else at
-
-
-def _binary(ufunc: str) -> Callable[[DataNode, Any], DataNode]:
-    def forward(self: DataNode, other: Any) -> DataNode:
-        from beam_pipes.graph.expressions import arithmetic
-
-        return arithmetic(ufunc, self, other)
-
-    return forward
-
-
-def _reflected(ufunc: str) -> Callable[[DataNode, Any], DataNode]:
-    def backward(self: DataNode, other: Any) -> DataNode:
-        from beam_pipes.graph.expressions import arithmetic
-
-        return arithmetic(ufunc, other, self)
-
-    return backward
+def _reflected(ufunc: str) -> Callable[[DataNode, object], DataNode]:
+    return lambda self, other: _arithmetic(ufunc, other, self)
 
 
 def _unary(ufunc: str) -> Callable[[DataNode], DataNode]:
-    def forward(self: DataNode) -> DataNode:
-        from beam_pipes.graph.expressions import arithmetic
-
-        return arithmetic(ufunc, self)
-
-    return forward
+    return lambda self: _arithmetic(ufunc, self)
 
 
 class DataNode:
@@ -160,6 +91,9 @@ class DataNode:
     """
 
     __slots__ = ("device", "index", "source", "spec")
+
+    #: Set by `trace`.
+    call_operator: ClassVar[CallOperator]
 
     # NumPy leaves `array + node` to the node.
     __array_ufunc__ = None
@@ -190,40 +124,36 @@ class DataNode:
         """The rank, or None where it is not known."""
         return self.spec.ndim
 
+    def _call(self, operator_class: type[Operator], device: Device | None = None) -> DataNode:
+        made: DataNode = self.call_operator(operator_class, (self,), {}, device=device)
+        return made
+
     def gpu(self) -> DataNode:
         """This node on the device."""
-        from beam_pipes.graph.basic import ToDevice
-        from beam_pipes.graph.trace import call
-
-        made: DataNode = self if self.device == "gpu" else call(ToDevice, (self,), {}, device="mixed")
-        return made
+        return self if self.device == "gpu" else self._call(ToDevice, "mixed")
 
     def cpu(self) -> DataNode:
         """This node on the host. What comes from a device can only be an output of the graph: the host goes before."""
-        from beam_pipes.graph.basic import ToHost
-        from beam_pipes.graph.trace import call
-
-        made: DataNode = self if self.device == "cpu" else call(ToHost, (self,), {}, device="gpu")
-        return made
+        return self if self.device == "cpu" else self._call(ToHost, "gpu")
 
     def shape(self) -> DataNode:
         """The shape of every sample: int64, (rank,)."""
-        from beam_pipes.graph.basic import ShapeOf
-        from beam_pipes.graph.trace import call
-
-        made: DataNode = call(ShapeOf, (self,), {})
-        return made
+        return self._call(ShapeOf)
 
     def get(self) -> TensorList:
         """The data, in debug mode: `pipeline_def(debug=True)`; elsewhere there is none yet."""
-        from beam_pipes.graph.trace import debug_value
-
-        return debug_value(self)
+        run = None if self.source.pipeline is None else self.source.pipeline.debug_run
+        if run is None:
+            raise GraphError(
+                f"the data node {self.name!r} has no data: operators run when the graph does. To look at data while it "
+                "is defined, use @experimental.pipeline_def(debug=True).",
+                node=self.name,
+            )
+        return run.value(self)
 
     def __getitem__(self, key: Any) -> DataNode:
-        from beam_pipes.graph.expressions import subscript
 
-        return subscript(self, key)
+        return _subscript(self, key)
 
     def __bool__(self) -> bool:
         raise ConditionError(
@@ -274,3 +204,132 @@ class DataNode:
     __pos__ = _unary("positive")
     __abs__ = _unary("absolute")
     __invert__ = _unary("invert")
+
+
+def _arithmetic(ufunc: str, *operands: Any) -> DataNode:
+    """The data node of an expression."""
+    keywords: dict[str, Any] = {"ufunc": ufunc}
+    nodes = []
+    for side, value in zip(("left", "right"), operands, strict=False):
+        if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+            keywords[side] = value
+        else:
+            nodes.append(value)
+    for value in nodes:
+        if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
+            raise located(
+                InferenceError(
+                    f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {type(value).__name__}: "
+                    f"{value!r:.60}."
+                ),
+                user_frame(),
+            )
+    made: DataNode = DataNode.call_operator(Arithmetic, nodes, keywords)
+    return made
+
+
+def _subscript(node: DataNode, key: Any) -> DataNode:
+    """The data node of `node[key]`."""
+    bounds: list[DataNode] = []
+
+    def number(value: Any) -> Any:
+        if isinstance(value, DataNode):
+            bounds.append(value)
+            return ("node", len(bounds) - 1)
+        if value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))):
+            return None if value is None else int(value)
+        raise located(
+            InferenceError(
+                "a data node is indexed by integers, slices, `...`, None and data nodes of integers, got "
+                f"{value!r:.60}."
+            ),
+            user_frame(),
+        )
+
+    items: list[Item] = []
+    for one in key if isinstance(key, tuple) else (key,):
+        if one is None:
+            items.append(("newaxis",))
+        elif one is Ellipsis:
+            items.append(("ellipsis",))
+        elif isinstance(one, slice):
+            items.append(("slice", number(one.start), number(one.stop), number(one.step)))
+        else:
+            found = number(one)
+            items.append(found if isinstance(found, tuple) else ("int", found))
+    if sum(item[0] == "ellipsis" for item in items) > 1:
+        raise located(InferenceError("an index holds `...` once at most."), user_frame())
+    made: DataNode = DataNode.call_operator(Subscript, (node, *bounds), {"items": items})
+    return made
+
+
+_ORDER = itertools.count()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class OperatorNode:
+    """An operator with what feeds it. Nodes are in the order of their creation (`order`), which is topological.
+
+    `name` is unique within a pipeline and part of what draws are keyed by. `device` is where the operator stands,
+    `scope` the branch in which it was called.
+    """
+
+    operator: Operator
+    inputs: tuple[DataNode, ...]
+    argument_inputs: Mapping[str, DataNode]
+    device: Device
+    where: UserFrame
+    scope: Scope | None
+    name: str = ""
+    seed: int | None = None
+    preserve: bool = False
+    on_error: str | None = None
+    outputs: tuple[DataNode, ...] = ()
+    pipeline: DefinedGraph | None = None
+    order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
+
+    def feeds(self) -> tuple[DataNode, ...]:
+        """All data nodes that are read: inputs, argument inputs, and the conditions that it stands under."""
+        conditions = () if self.scope is None else tuple(scope.predicate for scope in self.scope.chain())
+        return (*self.inputs, *self.argument_inputs.values(), *conditions)
+
+    @property
+    def output_device(self) -> str:
+        """Where what it gives lies: "cpu" or "gpu"."""
+        return "cpu" if self.device == "cpu" else "gpu"
+
+    def __str__(self) -> str:
+        return f"{self.name or self.operator.title()} ({self.where})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scope:
+    """Those samples of `parent` (None: all of the batch) for which `predicate` is `branch`."""
+
+    parent: Scope | None
+    predicate: DataNode
+    branch: bool
+
+    def chain(self) -> Iterator[Scope]:
+        """This scope and those around it, from the inside out."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+    def is_within(self, other: Scope | None) -> bool:
+        """Whether every sample of this scope is one of `other`."""
+        return other is None or any(scope is other for scope in self.chain())
+
+
+def is_within(inner: Scope | None, outer: Scope | None) -> bool:
+    """Whether every sample of `inner` is one of `outer`; None is the whole batch."""
+    return outer is None or (inner is not None and inner.is_within(outer))
+
+
+def describe(scope: Scope | None) -> str:
+    """`if predicate (then)`, from the outside in; "" for the whole batch."""
+    if scope is None:
+        return ""
+    parts = [f"{one.predicate.name} is {'true' if one.branch else 'false'}" for one in scope.chain()]
+    return " and ".join(reversed(parts))

@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
-from beam_pipes.graph.cut import Plan, make_plan
-from beam_pipes.graph.data_node import DataNode, UserFrame, user_frame
+from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.conditions import check_covered
+from beam_pipes.graph.cut import Plan, ancestors, make_plan
+from beam_pipes.graph.data_node import DataNode, DebugValues, OperatorNode
 from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.operator import Operator, nearest
-from beam_pipes.graph.reader import OperatorNode
-from beam_pipes.graph.trace import POLICIES, pop_pipeline, push_pipeline, set_scope
+from beam_pipes.graph.spec import UserFrame, user_frame
+from beam_pipes.graph.trace import POLICIES, call, pop_pipeline, push_pipeline, set_scope
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
 #: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
@@ -123,7 +125,7 @@ class GraphDefinition:
     """A graph that is being defined: within `with`, operators that are called become part of it."""
 
     #: What runs operators at once, in debug mode; None elsewhere, and while nothing runs.
-    debug_run: Any = None
+    debug_run: DebugValues | None = None
 
     def __init__(self, options: PipelineOptions) -> None:
         self.options = options
@@ -133,6 +135,11 @@ class GraphDefinition:
         self._outputs: tuple[DataNode, ...] | None = None
         self._output_names: tuple[str, ...] = ()
         self._plan: Plan | None = None
+
+    @property
+    def seed(self) -> int:
+        """What shuffling and draws are keyed by."""
+        return self.options.seed
 
     def __enter__(self: Defined) -> Defined:
         if self._plan is not None:
@@ -174,9 +181,6 @@ class GraphDefinition:
         A list among them (of an operator with several outputs) counts as its members; arrays and numbers become
         constants.
         """
-        from beam_pipes.graph.conditions import check_covered
-        from beam_pipes.graph.cut import ancestors
-
         where = user_frame()
         names: tuple[str, ...] = ()
         if len(outputs) == 1 and isinstance(outputs[0], Mapping):
@@ -198,9 +202,6 @@ class GraphDefinition:
         if isinstance(output, (list, tuple)):
             return [one for part in output for one in self._as_outputs(part, name, where)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
-            from beam_pipes.graph.basic import ConstantSample
-            from beam_pipes.graph.trace import call
-
             with self:
                 made: DataNode = call(ConstantSample, (), {"value": np.asarray(output)})
             return [made]
@@ -212,8 +213,6 @@ class GraphDefinition:
 
     def _adopt(self, outputs: Sequence[DataNode], where: UserFrame) -> None:
         """Takes operators into the graph that were called outside of any pipeline."""
-        from beam_pipes.graph.cut import ancestors
-
         for node in ancestors(outputs):
             if node.pipeline is None:
                 node.pipeline = self

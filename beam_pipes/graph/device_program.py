@@ -18,10 +18,8 @@ from beam_pipes.errors import GraphError, OperatorError
 from beam_pipes.graph.apply import batched_arguments, host_draws
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import Plan
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.host_run import NO_VALUE, Held, HostRun
-from beam_pipes.graph.reader import OperatorNode
-from beam_pipes.graph.samples import Scope
 
 Rows = npt.NDArray[np.intp]
 

@@ -15,14 +15,14 @@ from typing import Any
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.basic import BatchConstant
 from beam_pipes.graph.cut import Plan, make_plan
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.feeding import Feeding, OpenReader, Work
 from beam_pipes.graph.host_run import HostRun
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import FunctionPipeline, decorator
-from beam_pipes.graph.reader import FeedPlace, OperatorNode, Reader
+from beam_pipes.graph.reader import FeedPlace, Reader
+from beam_pipes.graph.tensors import Outputs, TensorList
 from beam_pipes.graph.trace import call, set_scope
-from beam_pipes.graph.types import Outputs, TensorList
 
 
 class DebugPipeline(Pipeline):

@@ -8,28 +8,24 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 from xml.sax.saxutils import escape
 
 from beam_pipes.errors import DeclarationError, GraphError
 from beam_pipes.graph.cut import Plan, place_of
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode, describe
 from beam_pipes.graph.host_run import OperatorStatistics
 from beam_pipes.graph.operator import nearest
-from beam_pipes.graph.reader import OperatorNode, Reader
-from beam_pipes.graph.samples import describe
+from beam_pipes.graph.reader import Reader
 from beam_pipes.identity.canonical import qualified_name
 from beam_pipes.identity.fingerprint import canonical
 
-if TYPE_CHECKING:
-    from beam_pipes.graph.pipeline import Pipeline
 
-
-def graph_digest(pipeline: Pipeline) -> str:
+def graph_digest(plan: Plan) -> str:
     """16 hexadecimal digits: what a checkpoint knows of the graph. Paths, batch size and shards are not in it."""
-    rows = [_row(node) for node in pipeline.plan().nodes]
-    outputs = [_ref(node) for node in pipeline.plan().outputs]
+    rows = [_row(node) for node in plan.nodes]
+    outputs = [_ref(node) for node in plan.outputs]
     text = json.dumps([rows, outputs], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -84,12 +80,11 @@ class Edge:
         return spec if self.bytes is None else f"{spec}, {_size(self.bytes)}"
 
 
-def explain(pipeline: Pipeline, form: str) -> str:
-    """The drawing; `GraphError` for another form."""
+def explain(plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str], form: str) -> str:
+    """The drawing, outputs by `names`; `GraphError` for another form."""
     if form not in FORMS:
         raise GraphError(f"form should be one of {', '.join(FORMS)}, got {form!r}.{nearest(form, FORMS)}")
-    plan = pipeline.plan()
-    drawing = Drawing(plan, pipeline.statistics, pipeline.output_names)
+    drawing = Drawing(plan, statistics, names)
     return {"text": drawing.text, "dot": drawing.dot, "svg": drawing.svg}[form]()
 
 
@@ -104,7 +99,7 @@ def _size(count: float) -> str:
 class Drawing:
     """A plan with what its operators gave so far."""
 
-    def __init__(self, plan: Plan, statistics: dict[str, OperatorStatistics], names: Sequence[str]) -> None:
+    def __init__(self, plan: Plan, statistics: Mapping[str, OperatorStatistics], names: Sequence[str]) -> None:
         self.plan = plan
         self.statistics = statistics
         self.names = names

@@ -1,4 +1,4 @@
-"""Expressions over data nodes: NumPy's ufuncs, sample by sample, in the dtypes that DALI promotes to.
+"""The operators of expressions over data nodes: NumPy's ufuncs, sample by sample, in the dtypes that DALI promotes to.
 
 | operands | are computed in |
 | --- | --- |
@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.errors import InferenceError
-from beam_pipes.graph.data_node import DataNode, TensorSpec, user_frame
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Sample
+from beam_pipes.graph.spec import TensorSpec
 
-_SYMBOLS = {
+SYMBOLS = {
     "add": "+",
     "subtract": "-",
     "multiply": "*",
@@ -101,7 +100,7 @@ class Arithmetic(Operator):
             return _resolved(self.ufunc, tuple(_dtype_of(one) for one in dtypes))
         except (TypeError, OverflowError) as error:
             shown = " and ".join(str(one) for one in dtypes)
-            raise self.refuse(f"`{_SYMBOLS[self.ufunc]}` does not take {shown}: {error}") from error
+            raise self.refuse(f"`{SYMBOLS[self.ufunc]}` does not take {shown}: {error}") from error
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         operands = self._operands(*inputs)
@@ -225,29 +224,6 @@ def _broadcast(shapes: list[Any], operator: Operator) -> tuple[int | None, ...] 
     return tuple(made)
 
 
-def arithmetic(ufunc: str, *operands: Any) -> DataNode:
-    """The data node of an expression."""
-    from beam_pipes.graph.trace import call, located
-
-    keywords: dict[str, Any] = {"ufunc": ufunc}
-    nodes = []
-    for side, value in zip(("left", "right"), operands, strict=False):
-        if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
-            keywords[side] = value
-        else:
-            nodes.append(value)
-    for value in nodes:
-        if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
-            raise located(
-                InferenceError(
-                    f"`{_SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {type(value).__name__}: "
-                    f"{value!r:.60}."
-                ),
-                user_frame(),
-            )
-    return call(Arithmetic, nodes, keywords)  # type: ignore[no-any-return]
-
-
 # An item of a key: ("int", 3), ("slice", start, stop, step), ("newaxis",), ("ellipsis",). A number that is a data node
 # is written ("node", k): the k-th of the operator's inputs behind the data.
 Item = tuple[Any, ...]
@@ -362,40 +338,3 @@ class Subscript(Operator):
             else:
                 key.append(None if item[0] == "newaxis" else Ellipsis)
         return tuple(key)
-
-
-def subscript(node: DataNode, key: Any) -> DataNode:
-    """The data node of `node[key]`."""
-    from beam_pipes.graph.trace import call, located
-
-    bounds: list[DataNode] = []
-
-    def number(value: Any) -> Any:
-        if isinstance(value, DataNode):
-            bounds.append(value)
-            return ("node", len(bounds) - 1)
-        if value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))):
-            return None if value is None else int(value)
-        raise located(
-            InferenceError(
-                "a data node is indexed by integers, slices, `...`, None and data nodes of integers, got "
-                f"{value!r:.60}."
-            ),
-            user_frame(),
-        )
-
-    items: list[Item] = []
-    for one in key if isinstance(key, tuple) else (key,):
-        if one is None:
-            items.append(("newaxis",))
-        elif one is Ellipsis:
-            items.append(("ellipsis",))
-        elif isinstance(one, slice):
-            items.append(("slice", number(one.start), number(one.stop), number(one.step)))
-        else:
-            found = number(one)
-            items.append(found if isinstance(found, tuple) else ("int", found))
-    if sum(item[0] == "ellipsis" for item in items) > 1:
-        raise located(InferenceError("an index holds `...` once at most."), user_frame())
-    made: DataNode = call(Subscript, (node, *bounds), {"items": items})
-    return made

@@ -16,19 +16,10 @@ import numpy.typing as npt
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, failed
-from beam_pipes.graph.reader import (
-    Fed,
-    FeedPlace,
-    Indices,
-    NumberedRecords,
-    OperatorNode,
-    Reader,
-    RecordStore,
-    ShardOrder,
-    Stream,
-)
+from beam_pipes.graph.data_node import OperatorNode
+from beam_pipes.graph.reader import Fed, FeedPlace, Indices, NumberedRecords, Reader, RecordStore, ShardOrder, Stream
 from beam_pipes.graph.samples import Records, Samples
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.tensors import TensorList
 
 LAST = ("drop", "pad", "partial")
 

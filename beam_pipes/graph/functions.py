@@ -19,8 +19,8 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.data_node import user_frame
 from beam_pipes.graph.operator import COMMON_ARGUMENTS, Operator
+from beam_pipes.graph.spec import user_frame
 from beam_pipes.graph.trace import call
 
 int64: Final = "int64"

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import Outcome, apply
 from beam_pipes.graph.basic import Merge, Partial
-from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.reader import OperatorNode
-from beam_pipes.graph.samples import Records, Samples, Scope
-from beam_pipes.graph.types import TensorList, no_samples
+from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
+from beam_pipes.graph.samples import Records, Samples
+from beam_pipes.graph.tensors import TensorList, no_samples
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
 from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
 from beam_pipes.graph.operator import nearest
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.types import TensorList, no_samples, values_and_lengths
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList, no_samples, values_and_lengths
 from beam_pipes.loader.prefetch import OrderedPrefetcher, SharedIterator
 from beam_pipes.loader.state import LoaderState
 

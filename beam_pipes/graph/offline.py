@@ -21,12 +21,12 @@ from beam_pipes.errors import GraphError
 from beam_pipes.graph.apply import apply
 from beam_pipes.graph.basic import Merge, Partial
 from beam_pipes.graph.cut import OfflinePart
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.host_run import NO_VALUE
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.reader import OperatorNode, Reader, RecordStore
+from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.samples import Records, Samples
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 

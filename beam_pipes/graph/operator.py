@@ -24,16 +24,16 @@ import dataclasses
 import difflib
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import InferenceError, OperatorArgumentError
-from beam_pipes.graph import types
-from beam_pipes.graph.data_node import UNKNOWN, TensorSpec
+from beam_pipes.graph import tensors
+from beam_pipes.graph.spec import UNKNOWN, TensorSpec
 
-if TYPE_CHECKING:
-    from beam_pipes.graph.data_node import DataNode
+#: A data node, which this chapter knows nothing of.
+Node = TypeVar("Node")
 
 
 class _Required:
@@ -119,7 +119,7 @@ KINDS: Final = {
         Kind("ints", "an int or a list of ints", "int | Sequence[int]", _array_of("int64"), "int64", 1),
         Kind("floats", "a number or a list of numbers", "float | Sequence[float]", _array_of("float64"), "float64", 1),
         Kind("strs", "a str or a list of str", "str | Sequence[str]", _strings),
-        Kind("dtype", "a dtype such as types.FLOAT", "DALIDataType | DTypeLike", types.to_numpy_type),
+        Kind("dtype", "a dtype such as types.FLOAT", "DALIDataType | DTypeLike", tensors.to_numpy_type),
         Kind("callable", "a callable", "Callable[..., Any]", _callable),
         Kind("any", "any value", "Any", lambda value: value),
     )
@@ -337,7 +337,7 @@ class Operator:
         """What is known of the outputs, given what is known of the inputs; raises `self.refuse(…)`."""
         return UNKNOWN if self.output_count() == 1 else (UNKNOWN,) * self.output_count()
 
-    def result(self, nodes: Sequence[DataNode]) -> Any:
+    def result(self, nodes: Sequence[Node]) -> object:
         """What the call returns: a node, or a list of several."""
         return nodes[0] if len(nodes) == 1 else list(nodes)
 

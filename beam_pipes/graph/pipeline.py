@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.graph.apply import Outcome
 from beam_pipes.graph.cut import Plan, place_of
-from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.data_node import DataNode, OperatorNode
 from beam_pipes.graph.definition import GraphDefinition, PipelineOptions
+from beam_pipes.graph.explain import explain, graph_digest
 from beam_pipes.graph.feeding import Cursor, Feeding, OpenReader, Work, make_streams
 from beam_pipes.graph.host_run import FailedSample, Feed, HostRun, OperatorStatistics, Tally
-from beam_pipes.graph.reader import OperatorNode, Reader, Stream
+from beam_pipes.graph.reader import Reader, Stream
 from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.serialized import deserialize, serialize
+from beam_pipes.graph.tensors import Outputs
 from beam_pipes.graph.trace import current_pipeline, pop_pipeline, push_pipeline
-from beam_pipes.graph.types import Outputs
 from beam_pipes.loader.order import ORDER_VERSION
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 
@@ -90,11 +92,6 @@ class Pipeline(GraphDefinition):
     def device_id(self) -> int | None:
         """Which accelerator the device iterators use; None leaves it to them."""
         return self.options.device_id
-
-    @property
-    def seed(self) -> int:
-        """What shuffling and draws are keyed by."""
-        return self.options.seed
 
     # The current pipeline
 
@@ -402,10 +399,8 @@ class Pipeline(GraphDefinition):
 
         Batch size, threads and the number of shards may change between saving and restoring.
         """
-        from beam_pipes.graph.explain import graph_digest
-
         if self._digest is None or self._plan is None:
-            self._digest = graph_digest(self)
+            self._digest = graph_digest(self.plan())
         return LoaderState(
             source={"graph": self._digest, "readers": dict(self.feeding.identity())},
             order_version=ORDER_VERSION,
@@ -445,8 +440,6 @@ class Pipeline(GraphDefinition):
 
         Raises `GraphError` for what has no name: lambdas, local functions, open files.
         """
-        from beam_pipes.graph.serialized import serialize
-
         text = serialize(self)
         if filename is not None:
             Path(filename).write_text(text, encoding="utf-8")
@@ -457,8 +450,6 @@ class Pipeline(GraphDefinition):
         cls, text: str | bytes | None = None, *, filename: str | os.PathLike[str] | None = None, **options: Any
     ) -> Pipeline:
         """The pipeline that was serialized; `options` replace those it was made with."""
-        from beam_pipes.graph.serialized import deserialize
-
         if (text is None) == (filename is None):
             raise OperatorArgumentError("deserialize takes the text, or filename=…: one of them.")
         if filename is not None:
@@ -477,9 +468,7 @@ class Pipeline(GraphDefinition):
 
         `form` is "text", "dot" (Graphviz) or "svg".
         """
-        from beam_pipes.graph.explain import explain
-
-        return explain(self, form)
+        return explain(self.plan(), self.statistics, self.output_names, form)
 
     def close(self) -> None:
         """Ends threads and closes readers; the pipeline can be run again."""

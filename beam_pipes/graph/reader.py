@@ -1,4 +1,4 @@
-"""Where samples come from: readers, operators that are fed from Python, and `OperatorNode`, one call of an operator.
+"""Where samples come from: readers, and operators that are fed from Python.
 
 A reader says what there is (`open`), and the graph decides which record is read when: a record's place is a function of
 (seed, epoch, position), so that shards and epochs are exact and a run can be resumed anywhere.
@@ -9,61 +9,16 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.graph.data_node import UserFrame
-from beam_pipes.graph.operator import Constant, Device, Operator
-from beam_pipes.graph.samples import Scope
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.operator import Constant, Operator
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.loader.order import KeyedPermutation, SequentialOrder
 from beam_pipes.sources.source import Source
-
-if TYPE_CHECKING:
-    from beam_pipes.graph.data_node import DataNode
-
-
-_ORDER = itertools.count()
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class OperatorNode:
-    """An operator with what feeds it. Nodes are in the order of their creation (`order`), which is topological.
-
-    `name` is unique within a pipeline and part of what draws are keyed by. `device` is where the operator stands,
-    `scope` the branch in which it was called.
-    """
-
-    operator: Operator
-    inputs: tuple[DataNode, ...]
-    argument_inputs: Mapping[str, DataNode]
-    device: Device
-    where: UserFrame
-    scope: Scope | None
-    name: str = ""
-    seed: int | None = None
-    preserve: bool = False
-    on_error: str | None = None
-    outputs: tuple[DataNode, ...] = ()
-    pipeline: Any = None
-    order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
-
-    def feeds(self) -> tuple[DataNode, ...]:
-        """All data nodes that are read: inputs, argument inputs, and the conditions that it stands under."""
-        conditions = () if self.scope is None else tuple(scope.predicate for scope in self.scope.chain())
-        return (*self.inputs, *self.argument_inputs.values(), *conditions)
-
-    @property
-    def output_device(self) -> str:
-        """Where what it gives lies: "cpu" or "gpu"."""
-        return "cpu" if self.device == "cpu" else "gpu"
-
-    def __str__(self) -> str:
-        return f"{self.name or self.operator.title()} ({self.where})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,25 +6,24 @@ import dataclasses
 import enum
 import importlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import GraphError
 from beam_pipes.graph import types
-from beam_pipes.graph.data_node import DataNode, TensorSpec, UserFrame
+from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
+from beam_pipes.graph.definition import GraphDefinition
 from beam_pipes.graph.operator import Operator
-from beam_pipes.graph.reader import OperatorNode
-from beam_pipes.graph.samples import Scope
+from beam_pipes.graph.spec import TensorSpec, UserFrame
 
-if TYPE_CHECKING:
-    from beam_pipes.graph.pipeline import Pipeline
+Graph = TypeVar("Graph", bound=GraphDefinition)
 
 FORMAT_VERSION = 1
 
 
-def serialize(pipeline: Pipeline) -> str:
+def serialize(pipeline: GraphDefinition) -> str:
     """The graph, its outputs and options as JSON."""
     pipeline.plan()
     positions = {node: position for position, node in enumerate(pipeline.nodes)}
@@ -85,7 +84,7 @@ def _encode(value: Any, path: str, node: OperatorNode) -> Any:
         return {"$array": [value.dtype.str, list(value.shape), value.ravel().tolist()]}
     if isinstance(value, np.dtype):
         return {"$dtype": value.str}
-    if isinstance(value, enum.Enum) and type(value).__module__ == types.__name__:
+    if isinstance(value, enum.Enum) and getattr(types, type(value).__name__, None) is type(value):
         return {"$enum": [type(value).__name__, value.name]}
     if isinstance(value, (list, tuple)):
         items = [_encode(one, path, node) for one in value]
@@ -156,7 +155,7 @@ def _decode(value: Any) -> Any:
     raise GraphError(f"the serialized graph holds {kind!r}, which this version does not know")
 
 
-def deserialize(text: str | bytes, cls: type[Pipeline], options: Mapping[str, Any]) -> Pipeline:
+def deserialize(text: str | bytes, cls: Callable[..., Graph], options: Mapping[str, Any]) -> Graph:
     """The pipeline that `serialize` wrote; raises `GraphError` for anything else."""
     try:
         made = json.loads(text)
@@ -179,11 +178,11 @@ def deserialize(text: str | bytes, cls: type[Pipeline], options: Mapping[str, An
     return pipeline
 
 
-def _outputs_of(pipeline: Pipeline, ref: list[int]) -> DataNode:
+def _outputs_of(pipeline: GraphDefinition, ref: list[int]) -> DataNode:
     return pipeline.nodes[ref[0]].outputs[ref[1]]
 
 
-def _node(row: Mapping[str, Any], pipeline: Pipeline) -> OperatorNode:
+def _node(row: Mapping[str, Any], pipeline: GraphDefinition) -> OperatorNode:
     operator_class = _import(row["class"])
     if not (isinstance(operator_class, type) and issubclass(operator_class, Operator)):
         raise GraphError(f"the serialized graph refers to {row['class']!r} as an operator, and it is none")
@@ -213,7 +212,7 @@ def _node(row: Mapping[str, Any], pipeline: Pipeline) -> OperatorNode:
     return node
 
 
-def _same_scope(pipeline: Pipeline, scope: Scope | None) -> Scope | None:
+def _same_scope(pipeline: GraphDefinition, scope: Scope | None) -> Scope | None:
     """A scope that is known already, where there is one of the same conditions: scopes are compared by identity."""
     if scope is None:
         return None

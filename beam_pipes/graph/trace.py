@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
-from beam_pipes.graph.data_node import DataNode, TensorSpec, UserFrame, user_frame
+from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.data_node import DataNode, DefinedGraph, OperatorNode, Scope, is_within
 from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator, nearest
-from beam_pipes.graph.reader import OperatorNode
-from beam_pipes.graph.samples import Scope, is_within
-
-if TYPE_CHECKING:
-    from beam_pipes.graph.definition import GraphDefinition
-    from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
 
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        self.pipelines: list[GraphDefinition | None] = []
+        self.pipelines: list[DefinedGraph | None] = []
         self.scope: Scope | None = None
 
 
 _current = _Current()
 
 
-def current_pipeline() -> GraphDefinition | None:
+def current_pipeline() -> DefinedGraph | None:
     """The pipeline that is being defined in this thread."""
     return _current.pipelines[-1] if _current.pipelines else None
 
 
-def push_pipeline(pipeline: GraphDefinition | None) -> None:
+def push_pipeline(pipeline: DefinedGraph | None) -> None:
     """Makes `pipeline` the current one of this thread, until `pop_pipeline`."""
     _current.pipelines.append(pipeline)
 
@@ -53,18 +49,6 @@ def set_scope(scope: Scope | None) -> Scope | None:
     previous = _current.scope
     _current.scope = scope
     return previous
-
-
-def debug_value(node: DataNode) -> TensorList:
-    """The data of a node of a pipeline in debug mode."""
-    run = getattr(node.source.pipeline, "debug_run", None)
-    if run is None:
-        raise GraphError(
-            f"the data node {node.name!r} has no data: operators run when the graph does. To look at data while it is "
-            "defined, use @experimental.pipeline_def(debug=True).",
-            node=node.name,
-        )
-    return run.value(node)  # type: ignore[no-any-return]
 
 
 def call(
@@ -115,11 +99,7 @@ def call(
     return operator.result(node.outputs)
 
 
-def located(error: GraphError, where: UserFrame) -> GraphError:
-    """The same error, its message ending in the user's line."""
-    if error.where is not None:
-        return error
-    return type(error)(f"{error.message} ({where})", **{**error.attributes, "where": where})
+DataNode.call_operator = staticmethod(call)
 
 
 def _split_keywords(
@@ -157,10 +137,8 @@ def _as_node(value: Any, operator_class: type[Operator], position: int, where: U
         return value
     pipeline = current_pipeline()
     if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
-        return pipeline.debug_run.constant_batch(value)  # type: ignore[no-any-return]
+        return pipeline.debug_run.constant_batch(value)
     if isinstance(value, (bool, int, float, np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
-        from beam_pipes.graph.basic import ConstantSample
-
         return call(ConstantSample, (), {"value": np.asarray(value)})  # type: ignore[no-any-return]
     names = operator_class.inputs
     name = names[min(position, len(names) - 1)] if names else str(position)

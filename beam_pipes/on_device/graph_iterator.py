@@ -25,7 +25,7 @@ from beam_pipes.graph.device_program import Backend, DeviceProgram
 from beam_pipes.graph.feeding import Work
 from beam_pipes.graph.iterator import GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
-from beam_pipes.graph.types import TensorList, no_samples
+from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.conversions import narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY

@@ -9,9 +9,9 @@ import pytest
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
 from beam_pipes.graph import GraphIterator, Pipeline, TensorList
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.functions import class_of, function_of
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms import fn
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
+from beam_pipes.graph.spec import TensorSpec
 
 
 def known_axes(

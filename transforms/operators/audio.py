@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.extras import require
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.audio.spectra import SCALES, resample, triangles
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.extras import require
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Constant, Operator
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIImageType
 
 _JPEG, _PNG, _WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF"

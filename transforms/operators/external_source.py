@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError
-from beam_pipes.graph.data_node import DataNode, TensorSpec
-from beam_pipes.graph.operator import Constant
+from beam_pipes.graph.operator import Constant, Node
 from beam_pipes.graph.reader import Fed, FeedPlace, Stream
-from beam_pipes.graph.types import BatchInfo, SampleInfo, TensorList
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.types import BatchInfo, SampleInfo
 
 CYCLES = ("no", "quiet", "raise")
 
@@ -56,7 +57,7 @@ class ExternalSource(Fed):
     ndim = Constant("ints", default=None, doc="the rank of the samples, checked; one, or one for each output")
 
     def check(self) -> None:
-        from beam_pipes.graph.types import to_numpy_type
+        from beam_pipes.graph.tensors import to_numpy_type
 
         count = self.output_count()
         if count < 1:
@@ -100,7 +101,7 @@ class ExternalSource(Fed):
             for dtype, ndim, layout in zip(self._dtypes, self._ndims, self._layouts, strict=True)
         ]
 
-    def result(self, nodes: Sequence[DataNode]) -> Any:
+    def result(self, nodes: Sequence[Node]) -> Node | list[Node]:
         return nodes[0] if self.num_outputs is None else list(nodes)
 
     def stream(self) -> Stream:

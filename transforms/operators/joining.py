@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Samples
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.transforms.operators.arrays import axes_in, known_axes, positive_axes, saturated
 
 

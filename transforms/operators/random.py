@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Samples
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.transforms.operators.arrays import saturated
 
 # Draws for (n, count) → values of any dtype.

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.operators.arrays import axes_in, positive_axes, saturated
 
 _BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.operators.arrays import cast_to, saturated
 from beam_pipes.transforms.operators.image.affine import layout_of
 from beam_pipes.transforms.operators.image.crops import Cropping

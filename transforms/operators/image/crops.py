@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, with_size
 from beam_pipes.transforms.operators.slicing import POLICIES, held, window

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Sample, Samples
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size

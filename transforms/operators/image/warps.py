@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.image.affine import (
     INTERPOLATIONS,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from beam_pipes.graph.data_node import TensorSpec
 from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Indices, Reader, RecordStore
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.sources.file_source import FileContent, Files
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard

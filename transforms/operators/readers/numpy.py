@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Indices, Reader, RecordStore
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.sources.file_source import FileContent, Files
 from beam_pipes.sources.source import Source
 from beam_pipes.transforms.operators.readers.files import digest_of_files, fits

@@ -17,11 +17,11 @@ import numpy as np
 
 from beam_pipes.cache.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, check_frame, header_of, scan_records
 from beam_pipes.errors import CorruptIndexError
-from beam_pipes.graph.data_node import DataNode, TensorSpec
 from beam_pipes.graph.functions import TFRecordFeature, string
-from beam_pipes.graph.operator import Constant
+from beam_pipes.graph.operator import Constant, Node
 from beam_pipes.graph.reader import Indices, Reader, RecordStore
-from beam_pipes.graph.types import TensorList
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
 from beam_pipes.sources.source import Source
 from beam_pipes.sources.tfrecords import TFRecords
 from beam_pipes.transforms.operators.readers.example_columns import LEAST_RECORDS, ExampleColumns, Template
@@ -79,7 +79,7 @@ class TFRecord(Reader):
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         return [_spec(feature) for feature in self.features.values()]
 
-    def result(self, nodes: Sequence[DataNode]) -> dict[str, DataNode]:
+    def result(self, nodes: Sequence[Node]) -> dict[str, Node]:
         return dict(zip(self.features, nodes, strict=True))
 
     def open(self) -> TFRecordStore:

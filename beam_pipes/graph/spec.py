@@ -1,0 +1,124 @@
+"""What can be said of a data node before anything runs: what its samples are, and which line of the user made it.
+
+`TensorSpec` holds dtype, shape and layout, each as far as it is known; operators infer the specs of their outputs from
+those of their inputs. `UserFrame` is a line of the user's code: `user_frame()` finds it on the stack while the graph is
+defined, and messages about the graph end with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.errors import GraphError
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# The folders of these packages: found, since an editable install maps one of them to another place.
+_LIBRARY = os.path.dirname(_HERE)
+_TRANSFORMS = tuple(getattr(find_spec("beam_pipes.transforms"), "submodule_search_locations", None) or ())
+# Frames between the user and the graph: this room, what is generated from the table of operators, and the library
+# that rewrites conditionals.
+_OURS = (
+    _HERE + os.sep,
+    os.path.join(_LIBRARY, "on_device") + os.sep,
+    *(os.path.join(path, room) + os.sep for path in _TRANSFORMS for room in ("fn", "ops", "operators")),
+)
+#: The folders of `beam_pipes` and of its transforms: code that is not the user's.
+OWN_FOLDERS = (_LIBRARY, *_TRANSFORMS)
+#: Files of rewritten functions → the user's line that a line of them was made from.
+GENERATED: dict[str, Callable[[int], UserFrame]] = {}
+
+_LIBRARIES = (f"{os.sep}malt{os.sep}",)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UserFrame:
+    """A line of the user's code; `str` gives `train.py:12 in my_pipeline: images = fn.decoders.image(jpegs)`."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        """The line itself; "" where the source is not at hand."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        text = self.text
+        return f"{os.path.basename(self.file)}:{self.line} in {self.function}" + (f": {text}" if text else "")
+
+
+def user_frame() -> UserFrame:
+    """The innermost line on the stack that belongs to the user."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        original = GENERATED.get(code.co_filename)
+        if original is not None:
+            return original(frame.f_lineno)
+        if not code.co_filename.startswith(_OURS) and not any(part in code.co_filename for part in _LIBRARIES):
+            return UserFrame(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back
+    return UserFrame("?", 0, "?")
+
+
+def located(error: GraphError, where: UserFrame) -> GraphError:
+    """The same error, its message ending in the user's line."""
+    if error.where is not None:
+        return error
+    return type(error)(f"{error.message} ({where})", **{**error.attributes, "where": where})
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """dtype, shape and layout of every sample of a node; None where it is not known.
+
+    `shape` has None for a dimension that varies by sample, and is None itself where not even the rank is known.
+    `layout` names the axes ("HWC", "CHW", "FHWC"); "" where they have no names.
+    """
+
+    dtype: np.dtype[Any] | None = None
+    shape: tuple[int | None, ...] | None = None
+    layout: str = ""
+
+    @classmethod
+    def of(cls, dtype: Any, shape: tuple[int | None, ...] | None = None, layout: str = "") -> TensorSpec:
+        """`TensorSpec.of("float32", (None, None, 3), "HWC")`."""
+        return cls(None if dtype is None else np.dtype(dtype), shape, layout)
+
+    @classmethod
+    def of_rank(cls, dtype: Any, ndim: int | None, layout: str = "") -> TensorSpec:
+        """A spec of which the rank is known, and no dimension."""
+        return cls.of(dtype, None if ndim is None else (None,) * ndim, layout)
+
+    @property
+    def ndim(self) -> int | None:
+        """The rank; None where it is not known."""
+        return None if self.shape is None else len(self.shape)
+
+    def replace(self, **changes: Any) -> TensorSpec:
+        """The same with other fields: `spec.replace(dtype=np.dtype("uint8"))`."""
+        return dataclasses.replace(self, **changes)
+
+    def __str__(self) -> str:
+        dtype = "?" if self.dtype is None else self.dtype.name
+        shape = "?" if self.shape is None else "×".join("·" if size is None else str(size) for size in self.shape)
+        return f"{dtype}[{shape}]" + (f" {self.layout}" if self.layout else "")
+
+
+UNKNOWN = TensorSpec()
+
+
+def axis_of(layout: str, name: str) -> int | None:
+    """The axis that is called `name`: `axis_of("HWC", "C")` → 2; None where the layout has none."""
+    at = layout.find(name)
+    return None if at < 0 else at

@@ -1,0 +1,247 @@
+"""The samples of a batch: `TensorList`, and `Outputs`, what `run` returns; their dtypes, as DALI names them.
+
+A tensor list is one array where all samples have one shape, else a list of arrays. The outputs of a run are tensor
+lists, by position and by name.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.errors import GraphError, OperatorArgumentError
+from beam_pipes.graph.spec import TensorSpec
+
+
+class DALIDataType(enum.Enum):
+    """The dtype of a sample's elements; `DALIDataType.FLOAT.dtype` is `np.dtype("float32")`."""
+
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    FLOAT = "float32"
+    FLOAT64 = "float64"
+    BOOL = "bool"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype."""
+        return np.dtype(self.value)
+
+
+def to_numpy_type(dtype: DALIDataType | npt.DTypeLike) -> np.dtype[Any]:
+    """`FLOAT`, `np.float32`, `"float32"` → `np.dtype("float32")`; `OperatorArgumentError` for anything else."""
+    if isinstance(dtype, DALIDataType):
+        return dtype.dtype
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise OperatorArgumentError(
+            f"expected a dtype such as types.FLOAT, np.float32 or 'float32', got {dtype!r}."
+        ) from error
+
+
+def to_dali_type(dtype: npt.DTypeLike) -> DALIDataType:
+    """`np.float32` → `DALIDataType.FLOAT`."""
+    return DALIDataType(np.dtype(dtype).name)
+
+
+Array = np.ndarray[Any, Any]
+
+
+class TensorList:
+    """A batch of samples; every sample is a NumPy array (0-d for a scalar).
+
+        TensorList(np.zeros((8, 224, 224, 3)))                 dense: the leading dimension counts samples
+        TensorList([np.zeros(3), np.zeros(5)], layout="")      ragged: one array a sample
+
+    `dense` is the stacked array, or None. A list whose samples turn out to be alike is stacked when `dense` or
+    `as_array` asks for it, and not before.
+    """
+
+    __slots__ = ("_array", "_samples", "_sources", "layout")
+
+    def __init__(
+        self, data: Array | Sequence[Any], *, layout: str = "", sources: Callable[[], Sequence[str]] | None = None
+    ) -> None:
+        self._array: Array | None = None
+        self._samples: list[Array] | None = None
+        if isinstance(data, np.ndarray):
+            self._array = data
+        else:
+            self._samples = [np.asarray(sample) for sample in data]
+        self.layout = layout
+        self._sources: Callable[[], Sequence[str]] | None = sources
+
+    def with_layout(self, layout: str) -> TensorList:
+        """The same samples under another layout."""
+        if layout == self.layout:
+            return self
+        made = TensorList.__new__(TensorList)
+        made._array, made._samples, made.layout, made._sources = self._array, self._samples, layout, self._sources
+        return made
+
+    def with_sources(self, sources: Callable[[], Sequence[str]]) -> TensorList:
+        """The same samples, with where they were read; asked for when somebody wants to know."""
+        made = TensorList.__new__(TensorList)
+        made._array, made._samples, made.layout, made._sources = self._array, self._samples, self.layout, sources
+        return made
+
+    @property
+    def dense(self) -> Array | None:
+        """(n, *shape) where all samples have one shape and dtype, else None. Stacks a list once."""
+        if self._array is None and self._samples:
+            first = self._samples[0]
+            if all(one.shape == first.shape and one.dtype == first.dtype for one in self._samples):
+                self._array = np.stack(self._samples)
+        elif self._array is None:
+            self._array = np.zeros((0,))
+        return self._array
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the samples are held as one array by now."""
+        return self._array is not None
+
+    def __len__(self) -> int:
+        return len(self._array) if self._array is not None else len(self._samples or ())
+
+    def __getitem__(self, index: int) -> Array:
+        """Sample `index`: a view where the batch is one array."""
+        if self._samples is not None:
+            return self._samples[index]
+        assert self._array is not None
+        return np.asarray(self._array[index])
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[index] for index in range(len(self)))
+
+    def at(self, index: int) -> Array:
+        """Sample `index`."""
+        return self[index]
+
+    def take(self, indices: Array) -> TensorList:
+        """The samples at `indices`, in that order."""
+        if self._array is not None:
+            return TensorList(self._array[indices], layout=self.layout)
+        return TensorList([self[int(index)] for index in indices], layout=self.layout)
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The dtype of the samples; None for an empty batch."""
+        first = self._array if self._array is not None else self._samples[0] if self._samples else None
+        return None if first is None else np.dtype(first.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples."""
+        if self._array is not None:
+            return self._array.nbytes
+        return sum(sample.nbytes for sample in self._samples or ())
+
+    def shape(self) -> list[tuple[int, ...]]:
+        """The shape of every sample."""
+        return [sample.shape for sample in self]
+
+    def is_dense_tensor(self) -> bool:
+        """Whether all samples have one shape."""
+        return self.dense is not None
+
+    def as_array(self) -> Array:
+        """(n, *shape); raises `GraphError` where the samples differ in shape."""
+        if (dense := self.dense) is None:
+            shapes = sorted({sample.shape for sample in self})
+            raise GraphError(
+                f"the samples have {len(shapes)} different shapes ({', '.join(map(str, shapes[:3]))}"
+                f"{', …' if len(shapes) > 3 else ''}), which make no single array. Resize, crop or pad them in the "
+                "graph, or take them one by one: output[i]."
+            )
+        return dense
+
+    as_tensor = as_array
+
+    def as_cpu(self) -> TensorList:
+        """Itself: what `run` returns lies on the host."""
+        return self
+
+    def source_info(self, index: int) -> str:
+        """Where sample `index` was read, such as `cats/1.jpg@0`; "" where no reader stands behind it."""
+        return "" if self._sources is None else self._sources()[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.as_array(), dtype=dtype, copy=True if copy else None)
+
+    def __repr__(self) -> str:
+        what = "ragged" if self._array is None else "×".join(map(str, self._array.shape[1:])) or "scalar"
+        layout = f", layout={self.layout!r}" if self.layout else ""
+        return f"TensorList({len(self)} × {self.dtype} {what}{layout})"
+
+
+def no_samples(spec: TensorSpec) -> TensorList:
+    """A batch of no samples as the graph declares them: float32 of shape (3, 8, 8) → (0, 3, 8, 8), float32.
+
+    A dimension that varies by sample is 0; where not even the rank is known, the array is (0,).
+    """
+    shape = (0,) if spec.shape is None else (0, *[size or 0 for size in spec.shape])
+    return TensorList(np.zeros(shape, spec.dtype), layout=spec.layout)
+
+
+def values_and_lengths(batch: TensorList) -> tuple[Array, Array]:
+    """Ragged samples as one array and the leading dimension of each: `[[1, 2], [3]]` → `[1, 2, 3]`, `[2, 1]`."""
+    samples = [np.atleast_1d(sample) for sample in batch]
+    lengths = np.array([len(sample) for sample in samples], np.int64)
+    return (np.concatenate(samples) if samples else np.zeros(0), lengths)
+
+
+class Outputs(tuple[TensorList, ...]):
+    """A batch: `images, labels = pipe.run()`, `pipe.run()[0]`, `pipe.run()["images"]`.
+
+    `names` are those that the graph's function returned in a dict. `valid` is a boolean array (n,) where the last batch
+    of an epoch was padded or could be (`last="pad"`), else None; `epoch` counts from 0.
+    """
+
+    names: tuple[str, ...]
+    epoch: int
+    valid: npt.NDArray[np.bool_] | None
+
+    def __new__(
+        cls,
+        columns: Iterable[TensorList],
+        names: Sequence[str] = (),
+        *,
+        epoch: int = 0,
+        valid: npt.NDArray[np.bool_] | None = None,
+    ) -> Outputs:
+        made = super().__new__(cls, columns)
+        made.names = tuple(names)
+        made.epoch = epoch
+        made.valid = valid
+        return made
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            if key not in self.names:
+                raise GraphError(
+                    f"there is no output {key!r}; the outputs are {', '.join(self.names) or f'0 to {len(self) - 1}'}."
+                )
+            return super().__getitem__(self.names.index(key))
+        return super().__getitem__(key)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the batch."""
+        return len(self[0]) if self else 0
+
+    def as_dict(self) -> dict[str, TensorList]:
+        """Name → batch; positions as strings where outputs have no names."""
+        return dict(zip(self.names or map(str, range(len(self))), self, strict=True))
