@@ -54,7 +54,7 @@ def pages() -> dict[str, str]:
         f"docstrings\nsay the same. Errors have [a page of their own](../errors.md), operators "
         f"[theirs](../operators.md).\n\n{table}\n"
     )
-    return {"api/README.md": contents, **{f"api/{package}.md": _page(package) for package in PACKAGES}}
+    return {"docs/api/README.md": contents, **{f"docs/api/{package}.md": _page(package) for package in PACKAGES}}
 
 
 def _page(package: str) -> str:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from reference_pages import api_pages, command_page, error_page, notebook
+from reference_pages import api_pages, command_page, error_page, notebook, rooms
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 
 
 def made_pages() -> dict[str, str]:
-    """File below `docs` → the text it should have."""
+    """File → the text it should have."""
     return {
-        "cli.md": command_page.page(),
-        "errors.md": error_page.page(),
-        "quickstart.ipynb": notebook.notebook(),
+        "docs/cli.md": command_page.page(),
+        "docs/errors.md": error_page.page(),
+        "docs/quickstart.ipynb": notebook.notebook(),
+        "CONTRIBUTING.md": rooms.contributing(),
         **api_pages.pages(),
     }
 
 
-def write_pages(pages: Mapping[str, str], directory: Path = DOCS) -> list[Path]:
+def write_pages(pages: Mapping[str, str], directory: Path = ROOT) -> list[Path]:
     """Writes those of `pages` that differ from what is there, and returns their paths."""
     written = []
     for name, text in pages.items():

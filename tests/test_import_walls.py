@@ -12,65 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
+from reference_pages.rooms import ROOMS
+
 ROOT = Path(__file__).parents[1]
 
-BASE = {"errors", "extras"}
-CACHE = {"cache"} | BASE
-ENGINE = {"engine", "identity"} | CACHE
-SOURCES = {"sources"} | CACHE
-DECLARATIONS = {"typed", "graph", "tasks"}
-
-# Room → the rooms it may import. `transforms` and `runners` have their folders beside `beam_pipes`.
-ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "extras": {"errors"},
-    "cache": BASE,
-    "identity": {"engine"} | CACHE,
-    "engine": {"engine"} | CACHE,
-    "sources": SOURCES | ENGINE,
-    "analysis": ENGINE,
-    "loader": CACHE,
-    "typed": ENGINE | SOURCES,
-    "graph": ENGINE | SOURCES | {"typed", "loader", "building"},
-    "tasks": ENGINE | SOURCES | {"analysis", "typed", "graph", "loader", "tft"},
-    "evaluation": {"tasks"} | CACHE,
-    "building": ENGINE | SOURCES | {"analysis"},
-    "beam": ENGINE | SOURCES | DECLARATIONS | {"analysis", "building"},
-    "on_device": {"loader", "graph"} | CACHE,
-    "transforms": ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"},
-    # What has a length and can be indexed: datasets, samplers, batch functions, and their loader.
-    "map_style": CACHE | {"loader"},
-    "tft": ENGINE | {"analysis", "typed"},
-    # Chaos for users' declarations: above everything that builds, below the command line, which offers it.
-    "testing": ENGINE | SOURCES | {"analysis", "building", "beam"},
-    "export": CACHE,
-    # Pages and comparisons for people, of what is published: above what builds and what plans rows.
-    "report": ENGINE | SOURCES | {"analysis", "building", "loader"},
-    # Watches loaders of every kind, and measures their stages.
-    "telemetry": CACHE | {"loader", "on_device", "map_style"},
-    "runners": ENGINE
-    | SOURCES
-    | DECLARATIONS
-    | {
-        "analysis",
-        "export",
-        "loader",
-        "building",
-        "beam",
-        "on_device",
-        "report",
-        "telemetry",
-        "testing",
-        "tft",
-        "transforms",
-    },
-    # The facade under SeqIO's module name offers what seqio offers, converters and evaluation included.
-    "seqio": DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "seqio"},
-    # `declare` and `build`: from a source and functions to a cache.
-    "face": ENGINE | SOURCES | {"analysis", "typed", "building", "runners"},
-    # The package itself loads names when they are first used.
-    "beam_pipes": {"cache", "face", "loader", "building", "on_device", "typed"},
-}
+# Room → the rooms it may import.
+ALLOWED = {name: room.may_import for name, room in ROOMS.items()}
 
 # Module → where it may be imported at the top of a file, and where inside of functions ("" is anywhere).
 HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -17,18 +17,18 @@ from beam_pipes.errors import BeamPipesError
 from beam_pipes.runners.commands import app
 from reference_pages import api_pages, error_page
 from reference_pages.notebook import notebook
-from reference_pages.pages import DOCS, made_pages, write_pages
+from reference_pages.pages import ROOT, made_pages, write_pages
 
 MADE = made_pages()
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_the_page_is_what_the_code_makes(name: str) -> None:
-    assert (DOCS / name).read_text(encoding="utf-8") == MADE[name], "run `python -m reference_pages`"
+    assert (ROOT / name).read_text(encoding="utf-8") == MADE[name], "run `python -m reference_pages`"
 
 
 def test_no_page_is_left_of_a_package_that_is_gone() -> None:
-    assert {path.relative_to(DOCS).as_posix() for path in (DOCS / "api").iterdir()} <= MADE.keys()
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "api").iterdir()} <= MADE.keys()
 
 
 def test_writing_again_writes_nothing(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_writing_again_writes_nothing(tmp_path: Path) -> None:
 
 class TestTheCommandPage:
     def test_every_command_has_a_section_and_every_option_a_line(self) -> None:
-        page = MADE["cli.md"]
+        page = MADE["docs/cli.md"]
         for command in app.registered_commands:
             assert f"\n## `beam-pipes {command.name}`\n" in page
         assert "| `--report`, `--no-report` | write report.html" in page
@@ -48,7 +48,7 @@ class TestTheCommandPage:
 
 class TestTheErrorPage:
     def test_every_class_has_a_section_with_its_builtin(self) -> None:
-        page = MADE["errors.md"]
+        page = MADE["docs/errors.md"]
         for cls in error_page.error_classes():
             assert f"\n## {cls.__name__}\n" in page
         assert "There is no published snapshot, no such split or no such feature. Also a `FileNotFoundError`." in page
@@ -77,7 +77,7 @@ raise ValueError("of no class of ours, however long")
     )
     def test_words_of_a_message_are_found_on_the_page(self, error: BeamPipesError) -> None:
         words = str(error).replace("x: ", "…: ").split(": ", 1)[-1].split("epochs=")[0].strip(" .")
-        assert words in MADE["errors.md"]
+        assert words in MADE["docs/errors.md"]
 
 
 class TestTheApiPages:
@@ -105,7 +105,7 @@ class TestTheNotebook:
     def test_it_runs_in_a_kernel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-        read = nbformat.read(DOCS / "quickstart.ipynb", as_version=4)
+        read = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)
         nbformat.validate(read)
 
         work = tmp_path / "work"
