@@ -56,7 +56,7 @@ open_files, children = [], []
 
 def leaks(way, cache, store):
     open_files.append(open("/dev/null"))
-    children.append(subprocess.Popen(["sleep", "20"]))
+    children.append(subprocess.Popen(["sleep", "20"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     threading.Thread(target=time.sleep, args=(30,), name="beam_pipes-leaked", daemon=True).start()
     yield 1
 
