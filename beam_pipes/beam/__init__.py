@@ -13,3 +13,6 @@ from __future__ import annotations
 
 from beam_pipes.beam.build_graph import build_graph as build_graph
 from beam_pipes.beam.lower import lower as lower
+from beam_pipes.beam.read_from_cache import ReadFromCache as ReadFromCache
+from beam_pipes.beam.write_to_cache import WriteToCache as WriteToCache
+from beam_pipes.beam.write_to_cache import WrittenCache as WrittenCache

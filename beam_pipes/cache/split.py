@@ -191,6 +191,11 @@ class Split:
         return self._files.layout is not None
 
     @property
+    def num_bytes(self) -> int:
+        """The size of all shards."""
+        return self._shards.num_bytes
+
+    @property
     def num_shards(self) -> int:
         return self._files.num_shards
 

@@ -20,13 +20,15 @@ from built_files import built_files
 from portable_declarations import INPUT_VARIABLE, PACE_VARIABLE, RECORDS_PER_FILE, write_files
 from running_jobs import command_of, completions, jobs_of, live_counter, named, running_command
 
+from beam_pipes.beam import ReadFromCache, WriteToCache
 from beam_pipes.beam.build_graph import shard_batches, write_snapshot
 from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.progress import read_status
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import BuildError, DeclarationError, StageError
 from beam_pipes.runners import LocalOptions, PortableOptions, PrismOptions, build
+from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from benchmarks.harness import process_tree
 
 REFERENCE = "sample_declarations:words"
@@ -40,6 +42,31 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 def expected(text_input: Path, tmp_path: Path) -> dict[str, bytes]:
     build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
     return built_files(tmp_path / "local")
+
+
+def test_a_collection_ends_in_the_same_cache_as_in_process(prism: str, tmp_path: Path) -> None:
+    """Behind a grouping, whose order and bundles are the runner's."""
+    features = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
+
+    def write(to: Path, *, runner: str, options: list[str], clicks: list[tuple[str, int]]) -> None:
+        with beam.Pipeline(runner=runner, options=PipelineOptions(options)) as pipeline:
+            grouped = pipeline | beam.Create(clicks) | beam.Reshuffle() | beam.GroupByKey()
+            rows = grouped | beam.Map(lambda pair: {"user": pair[0], "counts": sorted(pair[1])})
+            shares = {"train": 0.8, "test": 0.2}
+            rows | WriteToCache(to, features=features, key="user", splits=shares, num_shards=4)
+
+    clicks = [(f"user{number % 40}", number) for number in range(400)]
+    on_prism = [f"--job_endpoint={prism}", "--environment_type=LOOPBACK"]
+    write(tmp_path / "prism", runner="PortableRunner", options=on_prism, clicks=clicks[::-1])
+    write(tmp_path / "direct", runner=IN_PROCESS_RUNNER, options=[], clicks=clicks)
+
+    assert built_files(tmp_path / "prism") == built_files(tmp_path / "direct")
+    with beam.Pipeline(runner="PortableRunner", options=PipelineOptions(on_prism)) as pipeline:
+        users = pipeline | ReadFromCache(tmp_path / "prism", "train", columns=["user"], as_rows=True)
+        users | beam.Map(lambda row: row.user) | beam.io.WriteToText(str(tmp_path / "users"), shard_name_template="")
+    assert sorted((tmp_path / "users").read_text().split()) == sorted(
+        row["user"] for row in Cache.open(tmp_path / "direct")["train"]
+    )
 
 
 def states_of(prism: str, name: str) -> list[str]:

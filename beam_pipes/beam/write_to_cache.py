@@ -1,0 +1,401 @@
+"""`WriteToCache`: a cache as the end of anybody's Beam pipeline.
+
+    (events | Filter… | CoGroupByKey…)  →  WriteToCache("gs://bucket/agg", features=…)  →  Loader("gs://bucket/agg/train")
+
+A build knows its input files. Here there is only a collection, in no order, whose bundles a runner cuts and repeats as
+it likes. So a record's place is a function of what it is: its *key* (or its content) says which split and which shard
+it goes to; inside of a shard records are in the order of (key, content). The same records give the same bytes on every
+runner.
+
+    element ── Encode ──┬── GroupByKey(shard) ───────────┐
+                        └── Add digests ── Plan snapshot ─┴── Write shards ── Publish
+
+Records are encoded before the shuffle, once, so that it moves payloads and not Python objects. The snapshot is named by
+a sum of digests over all records, which does not depend on their order and costs one number a shard. A shard that
+another snapshot has already is linked from there, and writing equal records again changes nothing. The files are
+written, counted, completed and published by what builds use: `ShardOutput` and `commit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import operator
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+from google.protobuf.message import Message
+
+from beam_pipes.beam.encode import Collection, Encode, Encoded, Key, KeyOf, letter, letter_of, splitter
+from beam_pipes.building.commit import commit, reuse
+from beam_pipes.building.completion import find_completion
+from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
+from beam_pipes.building.expectation import Expectation
+from beam_pipes.building.leftovers import writing
+from beam_pipes.building.reading import Part
+from beam_pipes.building.shard_output import WRITE, ShardOutput
+from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.cache.codec import IndexRow
+from beam_pipes.cache.lineage import DIGEST_BYTES, Fate, LineageWriter
+from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
+from beam_pipes.cache.lineage_reader import DeadLetter
+from beam_pipes.cache.manifest import FORMAT_VERSION
+from beam_pipes.cache.publish import published_id
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.engine.account import Account
+from beam_pipes.engine.execute import OnError
+from beam_pipes.errors import DeclarationError, ReconciliationError
+from beam_pipes.identity.canonical import digest_of
+from beam_pipes.sources.source import Slice, SourceShard
+
+# So many shards are written where nothing is said: two for each of 16 workers.
+DEFAULT_NUM_SHARDS = 32
+
+# Records of a shard that are sorted in memory at once; more go through files.
+_SORTED_BYTES = 128 << 20
+_PART_RECORDS = 4096
+
+
+class WrittenCache(NamedTuple):
+    """What `WriteToCache` gives: `published`, the manifest's id, once; `dead_letters`, a `DeadLetter` for each."""
+
+    published: Any
+    dead_letters: Any
+
+
+class WriteToCache(beam.PTransform):  # type: ignore[misc]
+    """Ends a pipeline in a published cache; gives a `WrittenCache`.
+
+        lengths = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
+        (
+            pipeline
+            | beam.io.ReadFromText("clicks.tsv")
+            | beam.Map(parse)                                 # ("ann", 3), ("bob", 1), ("ann", 5)
+            | beam.GroupByKey()
+            | beam.Map(lambda pair: {"user": pair[0], "counts": sorted(pair[1])})
+            | WriteToCache("cache", features=lengths, key="user", splits={"train": 0.9, "test": 0.1})
+        )
+
+    Elements are dicts, `beam.Row`s or `tf.train.Example`s with `features`; messages of `proto`; or `bytes`. The bytes
+    of the cache are a function of the elements and the options: runners, bundles, retries and the order of elements do
+    not enter. What depends on order inside of an element (`GroupByKey` gives values in any) you sort, as above.
+
+    Args:
+        to: the directory of the cache, `gs://` too.
+        features: name → `FeatureSpec` of the examples.
+        proto: the class of the messages, in place of `features`.
+        key: the name of a feature, or a function of the element that gives a str, bytes or an int. Records of one key
+            go to one split and one shard; record ids are `key@0`, `key@1` …, for `who`, `why` and `takedown`. By
+            default the digest of the content.
+        splits: split → share of keys; they add up to 1. With `split_by` a list of names. Default: all to "train".
+        split_by: a function of the element that names its split, one of `splits`.
+        name: what the files are called, and who draws splits: two caches with one name and seed agree on every key.
+        seed: another seed, another choice of splits.
+        num_shards: files of each split. Each is sorted by one worker; aim at 100 MB to 1 GB.
+        on_error: what happens to an element that cannot be stored: "fail" (the default), "dead_letter" (kept in the
+            cache, and given as `dead_letters`) or "drop" (counted).
+        max_bad: as in `Declaration`: how many may fail before nothing is published.
+        expectations: as in `Declaration`.
+
+    Raises `DeclarationError` at construction for options that do not go together; in the job `StageError` for an
+    element that cannot be stored, `ReconciliationError` where a runner delivered other records than were counted.
+    """
+
+    def __init__(
+        self,
+        to: str | os.PathLike[str],
+        *,
+        features: Mapping[str, FeatureSpec] | ExampleSpec | None = None,
+        proto: type[Message] | None = None,
+        key: KeyOf | None = None,
+        splits: Mapping[str, float] | Sequence[str] = ("train",),
+        split_by: Callable[[Any], str] | None = None,
+        name: str = "collection",
+        seed: int = 0,
+        num_shards: int = DEFAULT_NUM_SHARDS,
+        on_error: OnError = "fail",
+        max_bad: int | float | None = None,
+        expectations: Sequence[Expectation] = (),
+    ) -> None:
+        super().__init__()
+        if features is not None and proto is not None:
+            raise DeclarationError(
+                "WriteToCache: features describe examples, and proto names messages. Give one of them."
+            )
+        if isinstance(num_shards, bool) or not isinstance(num_shards, int) or num_shards < 1:
+            raise DeclarationError(f"WriteToCache: num_shards should be an integer of at least 1, got {num_shards!r}.")
+        if isinstance(key, str) and features is not None and key not in features:
+            raise DeclarationError(
+                f"WriteToCache: key={key!r} is not a feature. There are: {', '.join(sorted(features))}. Give the name "
+                "of one, or a function of the element."
+            )
+        kind: type = dict if features is not None else proto if proto is not None else bytes
+        spec = None if features is None else features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+        self._key = Key(key)
+        self._num_shards = num_shards
+        self._declaration = Declaration(
+            name=name,
+            source=Collection(kind),
+            pipeline=splitter(kind, splits, split_by, self._key, seed),
+            features=None if spec is None else {split: spec for split in splits},
+            seed=seed,
+            on_error=on_error,
+            max_bad=max_bad,
+            expectations=expectations,
+        )
+        self._to = directory_path(to)
+
+    def expand(self, pcoll: Any) -> WrittenCache:
+        if not pcoll.is_bounded:
+            raise DeclarationError(
+                "WriteToCache: the collection is unbounded, and a snapshot is of records that are all there. Write the "
+                "stream to files, and a cache of these."
+            )
+        handle = DeclarationHandle(self._declaration)
+        shards = self._num_shards
+        encoded = (
+            pcoll
+            | "Global window" >> beam.WindowInto(GlobalWindows())
+            | "Encode" >> beam.ParDo(Encode(handle, self._key, shards))
+        )
+        planned = (
+            encoded
+            | "Digest" >> beam.Map(lambda keyed: (keyed[0], Encoded(*keyed[1]).digest()))
+            | "Add digests" >> beam.CombineGlobally(_AddDigests())
+            | "Plan snapshot" >> beam.ParDo(_Plan(handle, self._to, shards))
+        )
+        written = (
+            encoded
+            | "Group by shard" >> beam.GroupByKey()
+            | "Write shards" >> beam.ParDo(_WriteShard(handle), beam.pvalue.AsSingleton(planned))
+        )
+        published = (
+            (written, planned | "Begin" >> beam.Map(lambda _: -1))
+            | "Committed shards" >> beam.Flatten()
+            | "Key by snapshot" >> beam.Map(lambda index: (None, index))
+            | "Gather committed shards" >> beam.GroupByKey()
+            | "Publish" >> beam.ParDo(_Publish(handle), beam.pvalue.AsSingleton(planned))
+        )
+        letters = encoded | "Dead letters" >> beam.FlatMap(letter_of)
+        return WrittenCache(published, letters)
+
+
+# Shard → the sum of its records' digests, and how many there are.
+_Totals = dict[int, tuple[int, int]]
+_MODULUS = 1 << 256
+
+
+class _AddDigests(beam.CombineFn):  # type: ignore[misc]
+    """A digest of a multiset: the sum of its members' (AdHash; Bellare and Micciancio, EUROCRYPT 1997)."""
+
+    def create_accumulator(self) -> _Totals:
+        return {}
+
+    def add_input(self, totals: _Totals, keyed: tuple[int, int]) -> _Totals:
+        shard, digest = keyed
+        before, count = totals.get(shard, (0, 0))
+        totals[shard] = ((before + digest) % _MODULUS, count + 1)
+        return totals
+
+    def merge_accumulators(self, accumulators: Iterable[_Totals]) -> _Totals:
+        merged: _Totals = {}
+        for totals in accumulators:
+            for shard, (digest, count) in totals.items():
+                before, counted = merged.get(shard, (0, 0))
+                merged[shard] = ((before + digest) % _MODULUS, counted + count)
+        return merged
+
+    def extract_output(self, totals: _Totals) -> _Totals:
+        return totals
+
+
+class _Planned(NamedTuple):
+    header: BuildHeader
+    tasks: tuple[ShardTask, ...]
+
+
+class _Plan(beam.DoFn):  # type: ignore[misc]
+    """What all records are → the snapshot; links the shards that another snapshot has, and writes the empty ones."""
+
+    def __init__(self, handle: DeclarationHandle, root: str, num_shards: int) -> None:
+        self._handle = handle
+        self._root = root
+        self._num_shards = num_shards
+
+    def process(self, totals: _Totals) -> Iterator[_Planned]:
+        declaration, root = self._handle.get(), self._root
+        specs = {split: spec for split in declaration.splits if (spec := declaration.declared_spec(split)) is not None}
+        found = fingerprint_declaration(declaration, specs)
+        tasks = []
+        for index in range(self._num_shards):
+            digest, count = totals.get(index, (0, 0))
+            records = Slice(file="collection", start=0, end=count, digest=f"{digest:064x}")
+            shard = SourceShard(index=index, slices=(records,), num_bytes=0)
+            tasks.append(
+                ShardTask(shard=shard, fingerprint=digest_of([found.digest, shard.fingerprint(), LINEAGE_VERSION]))
+            )
+        digests = [task.fingerprint for task in tasks]
+        header = BuildHeader(
+            name=declaration.name,
+            root=root,
+            replaces=published_id(root),
+            snapshot=digest_of([FORMAT_VERSION, LINEAGE_VERSION, declaration.name, found.digest, digests])[:16],
+            num_shards=self._num_shards,
+            specs=specs,
+            fingerprints={**declaration.fingerprints, "declaration": found.digest, "source": digest_of(digests)},
+        )
+        with writing(root):
+            storage_for(header.directory).makedirs(header.directory)
+            write_fingerprint(header.directory, found)
+            reuse(header, tasks)
+            for task in tasks:
+                if task.index not in totals and find_completion(header, task) is None:
+                    ShardOutput(declaration, header, task).commit()
+        yield _Planned(header, tuple(tasks))
+
+
+class _WriteShard(beam.DoFn):  # type: ignore[misc]
+    """The records of a shard, in any order → its files, in the order of (key, split, content)."""
+
+    def __init__(self, handle: DeclarationHandle) -> None:
+        self._handle = handle
+
+    def process(self, keyed: tuple[int, Iterable[tuple[Any, ...]]], planned: _Planned) -> Iterator[int]:
+        index, records = keyed
+        task = planned.tasks[index]
+        if find_completion(planned.header, task) is None:
+            output = ShardOutput(self._handle.get(), planned.header, task)
+            try:
+                self._write(output, task, itertools.starmap(Encoded, records))
+                output.commit()
+            except BaseException:
+                output.abort()
+                raise
+        yield index
+
+    def _write(self, output: ShardOutput, task: ShardTask, records: Iterable[Encoded]) -> None:
+        parts = _Parts(self._handle.get())
+        ordered = _in_order(records)
+        for sequence in itertools.count():
+            chunk = list(itertools.islice(ordered, _PART_RECORDS))
+            if not chunk:
+                break
+            output.write(parts.part(chunk, sequence))
+        (expected,) = task.shard.slices
+        if (f"{parts.digest:064x}", parts.count) != (expected.digest, expected.end):
+            raise ReconciliationError(
+                f"shard {task.index}: {expected.end} records were counted before the shuffle, and {parts.count} came "
+                "out of it, or others. A step before WriteToCache gives something else when the runner repeats it: "
+                "look for randomness, clocks and unsorted groups. Nothing was published.",
+                shard=task.index,
+            )
+
+
+class _Parts:
+    """Makes parts of records that come in order: numbers records of one key, counts, and adds up their digests."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self._declaration = declaration
+        self._previous: bytes | None = None
+        self._position = 0
+        self.count = 0
+        self.digest = 0
+
+    def part(self, records: Sequence[Encoded], sequence: int) -> Part:
+        """The next part, as `ShardOutput.write` takes it."""
+        written: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in self._declaration.splits}
+        letters: list[DeadLetter] = []
+        places: list[tuple[str, list[int]]] = []
+        fates: dict[int, Fate] = {}
+        digests = bytearray()
+        drops = self._declaration.on_error == "drop"
+        for number, record in enumerate(records):
+            self._position = self._position + 1 if record.key == self._previous else 0
+            self._previous = record.key
+            ordinal, self.count = self.count, self.count + 1
+            self.digest = (self.digest + record.digest()) % _MODULUS
+            file = record.key.decode("utf-8", "backslashreplace")
+            places.append((file, [self._position]))
+            digests += hashlib.sha256(record.payload).digest()[:DIGEST_BYTES]
+            if record.failure is None:
+                written[record.split].append((record.payload, ordinal, record.row))
+            elif drops:
+                fates[number] = Fate(status="dropped", drops=((WRITE, f"error/{record.failure[0]}"),))
+            else:
+                fates[number] = Fate(status="dead", stage=WRITE, error=record.failure[0])
+                letters.append(letter(record, file, self._position, ordinal))
+        lineage = LineageWriter()
+        lineage.add(places, fates, bytes(digests))
+        return Part(
+            first_sequence=sequence,
+            next_sequence=sequence + 1,
+            records=written,
+            dead_letters=letters,
+            account=self._account(records, written),
+            lineage=lineage,
+        )
+
+    def _account(self, records: Sequence[Encoded], written: Mapping[str, Sequence[Any]]) -> Account:
+        account = Account(read=len(records), outputs={split: len(rows) for split, rows in written.items()})
+        booked = account.unit(WRITE)
+        failures = [record.failure for record in records if record.failure is not None]
+        booked.inputs = len(records)
+        booked.kept = booked.outputs = account.written = len(records) - len(failures)
+        if self._declaration.on_error == "drop":
+            for type_, _ in failures:
+                booked.dropped[f"error/{type_}"] = booked.dropped.get(f"error/{type_}", 0) + 1
+            account.dropped = len(failures)
+        else:
+            account.dead = booked.dead = len(failures)
+        return account
+
+
+_BY_KEY = operator.itemgetter(0, 1, 2)
+
+
+def _in_order(records: Iterable[Encoded]) -> Iterator[Encoded]:
+    """Sorts in memory, and through files where there are more than `_SORTED_BYTES`."""
+    runs: list[Iterator[Encoded]] = []
+    held: list[Encoded] = []
+    size = 0
+    for record in records:
+        held.append(record)
+        size += len(record.payload) + len(record.key)
+        if size >= _SORTED_BYTES:
+            runs.append(_spilled(sorted(held, key=_BY_KEY)))
+            held, size = [], 0
+    held.sort(key=_BY_KEY)
+    return heapq.merge(*runs, held, key=_BY_KEY) if runs else iter(held)
+
+
+def _spilled(records: Sequence[Encoded]) -> Iterator[Encoded]:
+    """Writes records to a file without a name, at once; gives them back one by one."""
+    file = tempfile.TemporaryFile()
+    for record in records:
+        pickle.dump(tuple(record), file)
+    file.seek(0)
+    return _read_back(file, len(records))
+
+
+def _read_back(file: IO[bytes], count: int) -> Iterator[Encoded]:
+    with file:
+        for _ in range(count):
+            yield Encoded(*pickle.load(file))
+
+
+class _Publish(beam.DoFn):  # type: ignore[misc]
+    """Publishes the snapshot when all shards are there; repeating it writes the same bytes."""
+
+    def __init__(self, handle: DeclarationHandle) -> None:
+        self._handle = handle
+
+    def process(self, keyed: tuple[None, Iterable[int]], planned: _Planned) -> Iterator[str]:
+        yield commit(self._handle.get(), planned.header)

@@ -1,0 +1,325 @@
+"""`WriteToCache` and `ReadFromCache`: any collection ends in a cache, and a cache begins any pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import tensorflow as tf
+from apache_beam.io import source_test_utils
+from apache_beam.options.pipeline_options import PipelineOptions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipes import Loader
+from beam_pipes.beam import ReadFromCache, WriteToCache
+from beam_pipes.beam import write_to_cache as written_by
+from beam_pipes.beam.encode import Encoded
+from beam_pipes.building.care.takedown import take_down
+from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.errors import DeclarationError, ReconciliationError
+from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
+
+FEATURES = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
+CLICKS = [(f"user{number % 50}", number) for number in range(500)]
+
+
+@pytest.fixture(autouse=True)
+def no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["pytest"])
+
+
+def run(define: Callable[[Any], Any], runner: str = IN_PROCESS_RUNNER) -> Any:
+    with beam.Pipeline(runner=runner, options=PipelineOptions([])) as pipeline:
+        return define(pipeline)
+
+
+def grouped(pipeline: Any, clicks: Iterable[tuple[str, int]]) -> Any:
+    return (
+        pipeline
+        | beam.Create(list(clicks))
+        | beam.GroupByKey()
+        | beam.Map(lambda pair: {"user": pair[0], "counts": sorted(pair[1])})
+    )
+
+
+def write(to: Path, clicks: Iterable[tuple[str, int]] = CLICKS, **options: Any) -> None:
+    given = {"features": FEATURES, "key": "user", "num_shards": 4, **options}
+    run(lambda pipeline: grouped(pipeline, clicks) | WriteToCache(to, **given))
+
+
+def bytes_of(cache: Path) -> dict[str, str]:
+    return {
+        path.relative_to(cache).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in cache.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["pytest"])
+        path = tmp_path_factory.mktemp("collections") / "cache"
+        write(path, splits={"train": 0.8, "test": 0.2})
+    return path
+
+
+def test_a_grouping_ends_in_a_cache_that_a_loader_reads(cache: Path) -> None:
+    opened = Cache.open(cache)
+    rows = {row["user"]: row["counts"].tolist() for split in ("train", "test") for row in opened[split]}
+
+    assert rows == {f"user{user}": list(range(user, 500, 50)) for user in range(50)}
+    assert len(opened["train"]) > len(opened["test"]) > 0
+    batch = next(iter(Loader(cache / "train", batch_size=4)))
+    assert batch["counts"].shape == (4, 10)
+    assert opened.verify().problems == ()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_neither_order_nor_bundles_show(cache: Path, tmp_path: Path, seed: int) -> None:
+    shuffled = random.Random(seed).sample(CLICKS, len(CLICKS))
+
+    def define(pipeline: Any) -> Any:
+        parts = [pipeline | f"Part {i}" >> beam.Create(shuffled[i::3]) for i in range(3)]
+        clicks = parts | beam.Flatten() | beam.Reshuffle() | beam.GroupByKey()
+        rows = (
+            clicks | beam.Map(lambda pair: beam.Row(counts=sorted(pair[1]), user=pair[0])) | "Again" >> beam.Reshuffle()
+        )
+        return rows | WriteToCache(
+            tmp_path / "other", features=FEATURES, key="user", num_shards=4, splits={"train": 0.8, "test": 0.2}
+        )
+
+    run(define)
+
+    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+
+
+def test_records_that_a_runner_sorts_through_files_are_the_same(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written_by, "_SORTED_BYTES", 200)
+    monkeypatch.setattr(written_by, "_PART_RECORDS", 3)
+
+    write(tmp_path / "spilled", splits={"train": 0.8, "test": 0.2})
+
+    assert bytes_of(tmp_path / "spilled") == bytes_of(cache)
+
+
+def test_the_same_records_again_change_nothing_and_a_new_one_changes_one_shard(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = bytes_of(tmp_path)
+    write(tmp_path)
+    assert bytes_of(tmp_path) == before
+
+    first = Cache.open(tmp_path).manifest.snapshot
+    write(tmp_path, [*CLICKS, ("new", 1)])
+    second = Cache.open(tmp_path).manifest.snapshot
+
+    def inodes(snapshot: str) -> set[int]:
+        return {path.stat().st_ino for path in (tmp_path / "snapshots" / snapshot).glob("*.tfrecord-*-of-00004")}
+
+    assert first != second and len(Cache.open(tmp_path)["train"]) == 51
+    assert len(inodes(first) & inodes(second)) == 3
+
+
+def test_a_key_stays_in_its_split_and_shard_when_data_is_added(cache: Path, tmp_path: Path) -> None:
+    more = [*CLICKS, *((f"other{number}", 1) for number in range(30))]
+    write(tmp_path, more, splits={"train": 0.8, "test": 0.2})
+
+    def splits(path: Path) -> dict[str, str]:
+        return {row["user"]: split for split in ("train", "test") for row in Cache.open(path)[split]}
+
+    after = splits(tmp_path)
+    assert {user: after[user] for user in splits(cache)} == splits(cache)
+
+
+def test_record_ids_are_keys_and_take_records_down(tmp_path: Path) -> None:
+    write(tmp_path, [("ann", 1), ("bob", 2), ("eve", 3)], num_shards=1)
+    train = Cache.open(tmp_path)["train"]
+    assert train.record_ids([0, 1, 2]) == ["ann@0", "bob@0", "eve@0"]
+
+    take_down(tmp_path, ["bob@0"])
+    assert {row["user"] for row in Cache.open(tmp_path)["train"]} == {"ann", "eve"}
+
+    write(tmp_path, [("abe", 0), ("ann", 1), ("bob", 2), ("eve", 3)], num_shards=1)
+    assert {row["user"] for row in Cache.open(tmp_path)["train"]} == {"abe", "ann", "eve"}
+    found = run(
+        lambda pipeline: collect(pipeline | ReadFromCache(tmp_path / "train", columns=["user"]), tmp_path / "out")
+    )
+    assert sorted(lines(found)) == ["{'user': 'abe'}", "{'user': 'ann'}", "{'user': 'eve'}"]
+
+
+def collect(rows: Any, path: Path) -> Path:
+    rows | "To text" >> beam.Map(str) | beam.io.WriteToText(str(path), shard_name_template="")
+    return path
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def test_equal_records_are_kept_and_numbered(tmp_path: Path) -> None:
+    run(
+        lambda pipeline: (
+            pipeline | beam.Create([b"same", b"other", b"same", b"same"]) | WriteToCache(tmp_path, num_shards=1)
+        )
+    )
+    train = Cache.open(tmp_path)["train"]
+    ids = train.record_ids([0, 1, 2, 3])
+
+    assert sorted(train) == [b"other", b"same", b"same", b"same"]
+    same = hashlib.sha256(b"same").hexdigest()[:16]
+    assert {f"{same}@0", f"{same}@1", f"{same}@2"} < set(ids)
+
+
+def test_messages_and_examples_are_stored(tmp_path: Path) -> None:
+    example = tf.train.Example()
+    example.features.feature["user"].bytes_list.value.append(b"ann")
+    example.features.feature["counts"].int64_list.value.extend([3, 5])
+
+    run(lambda pipeline: pipeline | beam.Create([example]) | WriteToCache(tmp_path / "a", features=FEATURES))
+    run(lambda pipeline: pipeline | beam.Create([example]) | WriteToCache(tmp_path / "b", proto=tf.train.Example))
+
+    (row,) = Cache.open(tmp_path / "a")["train"]
+    assert (row["user"], row["counts"].tolist()) == ("ann", [3, 5])
+    assert list(Cache.open(tmp_path / "b")["train"]) == [example]
+
+
+def test_a_function_may_name_the_split(tmp_path: Path) -> None:
+    write(tmp_path, splits=["even", "odd"], split_by=lambda row: ("even", "odd")[len(row["user"]) % 2])
+
+    assert {len(row["user"]) % 2 for row in Cache.open(tmp_path)["odd"]} == {1}
+    with pytest.raises(Exception, match=r"split_by gave 'none'; the splits are a, b\."):
+        write(tmp_path / "x", splits=["a", "b"], split_by=lambda row: "none")
+
+
+BAD = [{"user": "ann", "counts": [1]}, {"user": "bob", "counts": [0.5]}, {"user": "eve"}]
+
+
+def test_what_cannot_be_stored_is_a_dead_letter(tmp_path: Path) -> None:
+    def define(pipeline: Any) -> Path:
+        made = pipeline | beam.Create(BAD) | WriteToCache(tmp_path / "c", features=FEATURES, on_error="dead_letter")
+        return collect(made.dead_letters | beam.Map(lambda letter: letter.error_type), tmp_path / "letters")
+
+    assert lines(run(define)) == ["SpecError", "SpecError"]
+    opened = Cache.open(tmp_path / "c")
+    letters = list(opened.dead_letters())
+    assert [row["user"] for row in opened["train"]] == ["ann"]
+    assert {letter.stage for letter in letters} == {"write"} and "0.5" in str([letter.record for letter in letters])
+    assert opened.manifest.accounting["dead"] == 2 and opened.manifest.accounting["read"] == 3
+
+
+def test_dropped_elements_are_counted_and_too_many_are_refused(tmp_path: Path) -> None:
+    run(lambda p: p | beam.Create(BAD) | WriteToCache(tmp_path / "c", features=FEATURES, on_error="drop"))
+    assert Cache.open(tmp_path / "c").manifest.accounting["dropped"] == 2
+
+    with pytest.raises(Exception, match="2 records failed, and max_bad allows 1"):
+        run(
+            lambda p: p | beam.Create(BAD) | WriteToCache(tmp_path / "d", features=FEATURES, on_error="drop", max_bad=1)
+        )
+    assert not (tmp_path / "d" / "manifest.json").exists()
+
+
+def test_by_default_it_ends_the_job_with_the_element(tmp_path: Path) -> None:
+    with pytest.raises(
+        Exception, match=r"cannot be stored: (.|\n)*Correct the step before WriteToCache or the features"
+    ):
+        run(lambda p: p | beam.Create(BAD) | WriteToCache(tmp_path / "c", features=FEATURES))
+
+
+def test_other_records_behind_the_shuffle_are_noticed(tmp_path: Path) -> None:
+    """A step that draws without a seed gives other elements when a runner repeats it."""
+
+    def define(pipeline: Any) -> Any:
+        return pipeline | beam.Create([b"a", b"b"]) | WriteToCache(tmp_path, num_shards=1)
+
+    real = Encoded.digest
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Exception) as caught:
+        drawn = iter(range(100))
+        patch.setattr(Encoded, "digest", lambda record: (real(record) + next(drawn)) % 2**256)
+        run(define)
+
+    assert isinstance(caught.value.__cause__ or caught.value, (ReconciliationError, RuntimeError))
+    assert "2 records were counted before the shuffle, and 2 came out of it, or others" in str(caught.value)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"proto": tf.train.Example}, "features describe examples, and proto names messages. Give one of them."),
+        ({"num_shards": 0}, "num_shards should be an integer of at least 1, got 0."),
+        ({"key": "id"}, "key='id' is not a feature. There are: counts, user. Give the name of one, or a function"),
+        ({"splits": ["a", "b"]}, "Give shares, splits={'a': 0.5, 'b': 0.5}, or split_by=function."),
+    ],
+)
+def test_options_are_checked_when_it_is_made(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        WriteToCache(tmp_path, **{"features": FEATURES, **options})
+    assert words in str(caught.value)
+
+
+def test_a_key_is_a_text_or_a_number(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"a key should be a str, bytes or an int, got float: 0\.5 for bytes: b'a'"):
+        run(lambda p: p | beam.Create([b"a"]) | WriteToCache(tmp_path, key=lambda element: 0.5))
+
+
+def test_the_two_sides_meet(cache: Path, tmp_path: Path) -> None:
+    def define(pipeline: Any) -> Any:
+        rows = pipeline | ReadFromCache(cache, "train")
+        return rows | WriteToCache(tmp_path / "copy", features=FEATURES, key="user", num_shards=4)
+
+    run(define)
+
+    def rows(split: Any) -> list[tuple[str, list[int]]]:
+        return sorted((row["user"], row["counts"].tolist()) for row in split)
+
+    assert rows(Cache.open(tmp_path / "copy")["train"]) == rows(Cache.open(cache)["train"])
+
+
+def test_rows_have_a_schema_and_columns_are_chosen(cache: Path, tmp_path: Path) -> None:
+    def define(pipeline: Any) -> Path:
+        rows = pipeline | ReadFromCache(cache / "test", columns=["user"], as_rows=True)
+        return collect(rows | beam.Map(lambda row: row.user), tmp_path / "users")
+
+    assert sorted(lines(run(define))) == sorted(row["user"] for row in Cache.open(cache)["test"])
+    with pytest.raises(DeclarationError, match=r"has no feature 'name'. It has: counts, user\."):
+        ReadFromCache(cache / "test", columns=["name"])
+
+
+def test_its_source_can_be_cut_before_and_while_it_is_read(cache: Path) -> None:
+    source = ReadFromCache(cache / "test", columns=["user"], as_rows=True)._source
+    parts = list(source.split(desired_bundle_size=source.estimate_size() // 5))
+
+    assert len(parts) >= 5
+    source_test_utils.assert_sources_equal_reference_source(
+        (source, None, None), [(part.source, part.start_position, part.stop_position) for part in parts]
+    )
+    source_test_utils.assert_split_at_fraction_exhaustive(source)
+
+
+@settings(max_examples=50, deadline=None)
+@given(records=st.lists(st.tuples(st.binary(max_size=3), st.sampled_from("ab"), st.binary(max_size=3)), max_size=40))
+def test_sums_of_digests_and_order_do_not_depend_on_the_order(records: list[tuple[bytes, str, bytes]]) -> None:
+    encoded = [Encoded(key, split, payload, (), None) for key, split, payload in records]
+    add = written_by._AddDigests()
+
+    def total(some: Sequence[Encoded], cut: int) -> Any:
+        parts = [some[:cut], some[cut:]]
+        sums = []
+        for part in parts:
+            accumulator = add.create_accumulator()
+            for record in part:
+                accumulator = add.add_input(accumulator, (len(record.key), record.digest()))
+            sums.append(accumulator)
+        return add.extract_output(add.merge_accumulators(sums))
+
+    shuffled = random.Random(7).sample(encoded, len(encoded))
+    assert total(encoded, len(encoded) // 2) == total(shuffled, len(encoded) // 3)
+    assert list(written_by._in_order(shuffled)) == sorted(encoded)
