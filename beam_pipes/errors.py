@@ -28,6 +28,7 @@
     │   │   └── RecordCrashError
     │   ├── ReplayError                            dead letters cannot be replayed: build instead
     │   ├── TooManyDeadLettersError
+    │   ├── EmptySplitError
     │   ├── ReconciliationError                    records in ≠ written + dropped + dead
     │   ├── TakenDownNotFoundError                 records that were taken down are nowhere in the new input
     │   ├── ExpectationError                       the new snapshot is not as the declaration expects
@@ -263,6 +264,10 @@ class ReplayError(BuildError):
 
 class TooManyDeadLettersError(BuildError):
     """More records failed than `max_bad` allows."""
+
+
+class EmptySplitError(BuildError):
+    """Nothing is left of the input, or of a split that has records in the published snapshot."""
 
 
 class ReconciliationError(BuildError):

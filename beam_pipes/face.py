@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from beam_pipes.analysis.analyzer import Analyzer
-from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, MaxBad
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, brief
@@ -43,7 +43,8 @@ def declare(
     split: str = "train",
     seed: int = 0,
     on_error: OnError = "fail",
-    max_bad: int | float | None = None,
+    max_bad: MaxBad = "tenth",
+    allow_empty: bool = False,
     record_timeout_secs: float | None = None,
     record_memory_bytes: int | None = None,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
@@ -100,6 +101,7 @@ def declare(
         seed=seed,
         on_error=on_error,
         max_bad=max_bad,
+        allow_empty=allow_empty,
         record_timeout_secs=record_timeout_secs,
         record_memory_bytes=record_memory_bytes,
         target_shard_bytes=target_shard_bytes,
@@ -135,7 +137,8 @@ def build(
     split: str = "train",
     seed: int = 0,
     on_error: OnError = "fail",
-    max_bad: int | float | None = None,
+    max_bad: MaxBad = "tenth",
+    allow_empty: bool = False,
     record_timeout_secs: float | None = None,
     record_memory_bytes: int | None = None,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
@@ -173,8 +176,8 @@ def build(
 
     Args:
         to: the directory of the cache, or a `gs://` path; `Loader("cache/train", ...)` reads it.
-        splits, features, analyzers, split, seed, on_error, max_bad, record_timeout_secs, record_memory_bytes,
-            target_shard_bytes, fingerprints, expectations: what is built, see `declare`.
+        splits, features, analyzers, split, seed, on_error, max_bad, allow_empty, record_timeout_secs,
+            record_memory_bytes, target_shard_bytes, fingerprints, expectations: what is built, see `declare`.
         options: who runs it; all cores of this machine if left out.
         workers: so many processes of this machine, for `options=LocalOptions(workers=...)`. 1 runs all in this process.
         accept_code_change, overwrite, saved_plan, progress: see `beam_pipes.runners.build`.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, MaxBad
 from beam_pipes.building.declaration_fingerprint import explain_change
 from beam_pipes.building.leftovers import build_lock
 from beam_pipes.building.plan import make_plan
@@ -67,7 +67,7 @@ def cache_tasks(
     base_seed: int = 0,
     seqio_files: bool = True,
     on_error: Literal["fail", "drop", "dead_letter"] = "fail",
-    max_bad: int | float | None = None,
+    max_bad: MaxBad = "tenth",
     enable_char_counts: bool = False,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
     options: LocalOptions | BeamOptions | None = None,
@@ -101,7 +101,7 @@ def cache_tasks(
             False keeps arrays as raw bytes: smaller, and several times faster to load here.
         on_error: what happens to an example on which a Python step behind the last function of a dataset fails; see
             `Declaration`.
-        max_bad: how many examples of a task may fail.
+        max_bad: how many examples of a task may fail; see `Declaration`.
         enable_char_counts: count `<feature>_chars` also where the text is not kept, by decoding every example.
         target_shard_bytes: input bytes of one source shard, where text can be read in parts.
         options: the runner; None for all cores of this machine.
@@ -239,7 +239,7 @@ def task_declaration(
     base_seed: int = 0,
     encoding: Encoding = "list",
     on_error: OnError = "fail",
-    max_bad: int | float | None = None,
+    max_bad: MaxBad = "tenth",
     enable_char_counts: bool = False,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
 ) -> Declaration:

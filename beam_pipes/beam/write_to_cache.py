@@ -35,7 +35,7 @@ from google.protobuf.message import Message
 from beam_pipes.beam.encode import Collection, Encode, Encoded, Key, KeyOf, letter, letter_of, splitter
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import Declaration, DeclarationHandle, MaxBad
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration, write_fingerprint
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.leftovers import writing
@@ -102,7 +102,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         num_shards: files of each split. Each is sorted by one worker; aim at 100 MB to 1 GB.
         on_error: what happens to an element that cannot be stored: "fail" (the default), "dead_letter" (kept in the
             cache, and given as `dead_letters`) or "drop" (counted).
-        max_bad: as in `Declaration`: how many may fail before nothing is published.
+        max_bad, allow_empty: as in `Declaration`: how many may fail, and be missing, before nothing is published.
         expectations: as in `Declaration`.
 
     Raises `DeclarationError` at construction for options that do not go together; in the job `StageError` for an
@@ -122,7 +122,8 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         seed: int = 0,
         num_shards: int = DEFAULT_NUM_SHARDS,
         on_error: OnError = "fail",
-        max_bad: int | float | None = None,
+        max_bad: MaxBad = "tenth",
+        allow_empty: bool = False,
         expectations: Sequence[Expectation] = (),
     ) -> None:
         super().__init__()
@@ -149,6 +150,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             seed=seed,
             on_error=on_error,
             max_bad=max_bad,
+            allow_empty=allow_empty,
             expectations=expectations,
         )
         self._to = directory_path(to)

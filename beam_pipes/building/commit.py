@@ -5,7 +5,9 @@ Commit: the completions of all source shards become a manifest, published atomic
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -30,9 +32,11 @@ from beam_pipes.building.leftovers import writing
 from beam_pipes.building.limits import quarantined_snapshot
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.cache.framing import read_records
 from beam_pipes.cache.index import index_path
 from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import LINEAGE, lineage_digest, lineage_file
+from beam_pipes.cache.lineage_reader import DEAD_LETTER_CODEC, DeadLetter
 from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FileEntry, Manifest, SplitManifest
 from beam_pipes.cache.publish import BUILD, publish
@@ -42,7 +46,7 @@ from beam_pipes.cache.storage_protocol import FileStatus
 from beam_pipes.cache.writing import in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import to_json
-from beam_pipes.errors import TooManyDeadLettersError
+from beam_pipes.errors import CacheError, CacheNotFoundError, EmptySplitError, TooManyDeadLettersError
 
 # Completions that are read at once: few enough to stop early where everything is found among the first.
 _PORTION = 256
@@ -139,7 +143,8 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
 
     Where records went into quarantine while it was built, the snapshot has another id than the header says. Doing it
     again publishes the same bytes. Raises `ReconciliationError` where a shard is missing or counts do not add up,
-    `TooManyDeadLettersError` where more records failed than `max_bad` allows; nothing is published then.
+    `TooManyDeadLettersError` where more records failed than `max_bad` allows, `EmptySplitError` where nothing is left;
+    nothing is published then.
     """
     completions = read_completions(header)
     quarantined = {completion.index: completion.quarantined for completion in completions}
@@ -150,9 +155,9 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
         completions = read_completions(header)
     account = merged_account(completions)
     account.reconcile(where=f"build of {header.name!r}")
-    limit = declaration.max_bad
-    if limit is not None and num_bad(account) > (limit * account.read if isinstance(limit, float) else limit):
-        raise too_many_bad(declaration, account, where=f"build of {header.name!r}")
+    where = f"build of {header.name!r}"
+    if (limit := most_bad(declaration, account.read)) is not None and num_bad(account) > limit:
+        raise too_many_bad(declaration, account, where=where, letters=_letters(header, completions))
     splits = {}
     for split in declaration.splits:
         type_ = declaration.graph.output_type[split]
@@ -163,6 +168,8 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
             proto=type_.DESCRIPTOR.full_name if declaration.kind(split) == "proto" else None,  # type: ignore[attr-defined]
             shard_count=header.num_shards,
         )
+    if not declaration.allow_empty:
+        _require_records(header, splits, account, completions)
     dead_letters = [
         FileEntry(file=f"{DEAD_LETTERS}/{entry.file}", bytes=entry.bytes, crc32c=entry.crc32c, records=entry.records)
         for completion in completions
@@ -242,10 +249,24 @@ def num_bad(account: Account) -> int:
     return account.dead + dropped
 
 
-def too_many_bad(declaration: Declaration, account: Account, *, where: str) -> TooManyDeadLettersError:
-    """The error that says how many records failed, of how many, and where."""
+# Of "tenth": what an input of a few records may lose.
+_FEW = 10
+
+
+def most_bad(declaration: Declaration, read: int) -> float | None:
+    """How many of `read` records may fail; None for any number."""
     limit = declaration.max_bad
-    allowed = f"a fraction of {limit}" if isinstance(limit, float) else f"{limit}"
+    if limit == "tenth":
+        return max(_FEW, read / 10)
+    return limit * read if isinstance(limit, float) else limit
+
+
+def too_many_bad(
+    declaration: Declaration, account: Account, *, where: str, letters: Iterable[DeadLetter]
+) -> TooManyDeadLettersError:
+    """The error that says how many records failed, of how many, where, and how the first ones did."""
+    limit = declaration.max_bad
+    allowed = "a tenth" if limit == "tenth" else f"a fraction of {limit}" if isinstance(limit, float) else f"{limit}"
     stages: Mapping[str, int] = {
         name: failed
         for name, unit in account.units.items()
@@ -253,7 +274,60 @@ def too_many_bad(declaration: Declaration, account: Account, *, where: str) -> T
     }
     return TooManyDeadLettersError(
         f"{where}: {num_bad(account)} records failed, and max_bad allows {allowed} (of {account.read} read); by stage: "
-        f"{', '.join(f'{name} {count}' for name, count in stages.items())}. Nothing was published. Repair the input or "
-        "the stage, or raise max_bad.",
+        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{_told(letters)} Nothing was published, and "
+        "what was published stays. Repair the input or the stage, or raise max_bad in the declaration (None allows any "
+        "number).",
         stages=stages,
+    )
+
+
+def _told(letters: Iterable[DeadLetter]) -> str:
+    """The first of them: ` Tokenize, a.txt@0: KeyError: 'text'; …`."""
+    shown = [
+        f"{letter.stage}, {letter.record_id}: {letter.error_type}: {letter.message:.200}"
+        for letter in itertools.islice(letters, 3)
+    ]
+    return f" The first: {'; '.join(shown)}." if shown else ""
+
+
+def _letters(header: BuildHeader, completions: Iterable[Completion]) -> Iterator[DeadLetter]:
+    for completion in completions:
+        if completion.dead_letters is not None:
+            path = f"{split_directory(header.directory, DEAD_LETTERS)}/{completion.dead_letters.file}"
+            yield from (DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload)) for payload in read_records(path))
+
+
+def _require_records(
+    header: BuildHeader, splits: Mapping[str, SplitManifest], account: Account, completions: Iterable[Completion]
+) -> None:
+    """Raises `EmptySplitError` where nothing is left of the input, or of a split that readers see records of now."""
+    empty = [name for name, split in splits.items() if not split.num_records]
+    nothing = len(empty) == len(splits) and account.read > 0
+    if not empty:
+        return
+    published: Mapping[str, SplitManifest] = {}
+    with contextlib.suppress(CacheNotFoundError, CacheError):
+        published = Cache.open(header.root).manifest.splits
+    lost = [name for name in empty if name in published and published[name].num_records]
+    if not nothing and not lost:
+        return
+    gone = {
+        name: counts
+        for name, unit in account.units.items()
+        if (counts := {**({"failed": unit.dead} if unit.dead else {}), **unit.dropped})
+    }
+    by_stage = "; ".join(
+        f"{stage}: {', '.join(f'{reason} {count}' for reason, count in counts.items())}"
+        for stage, counts in gone.items()
+    )
+    what = (
+        f"none of the {account.read} records that were read is left"
+        if nothing
+        else f"the split {lost[0]!r} would have no records, and has {published[lost[0]].num_records} now"
+    )
+    raise EmptySplitError(
+        f"build of {header.name!r}: {what}.{f' By stage, {by_stage}.' if by_stage else ''}"
+        f"{_told(_letters(header, completions))} Nothing was published, and what was published stays. Repair the stage "
+        "or the input; if this is what you want, declare allow_empty=True.",
+        splits=empty,
     )

@@ -29,6 +29,9 @@ from beam_pipes.sources.source import Source
 
 RecordKind = Literal["example", "proto", "bytes"]
 
+#: How many records may fail: see `Declaration`.
+MaxBad = int | float | Literal["tenth"] | None
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 # 32 MiB of input a shard: small enough that a kill loses seconds of work, and that two cores share a 100 MB corpus;
@@ -62,8 +65,12 @@ class Declaration:
         seed: what the randomness of stages is keyed by, together with stage and record.
         on_error: what happens to a record that fails: "fail" stops the build (the default: nothing is lost silently),
             "dead_letter" keeps it with its bytes and its error, "drop" counts it. A stage's own `on_error` goes first.
-        max_bad: how many records may fail before the build stops: a count (int) or a fraction of all records (float).
-            None allows any number.
+        max_bad: how many records may fail; where more do, nothing is published and what was published stays. A count
+            (int), a fraction of all records (float), "tenth" (the default: a tenth of all records, or ten of them if
+            that is more), or None for any number. A count also stops a source shard as soon as it is passed.
+        allow_empty: publish also where nothing is left: no record of an input that has some, or none in a split that
+            has records in the published snapshot. By default that is refused: it is what a stage that fails or drops
+            everything looks like.
         record_timeout_secs, record_memory_bytes: how long one stage may work on one record, and by how much memory its
             process may grow meanwhile. A record that goes beyond fails, as `on_error` says, and the worker that hung on
             it is replaced; None (the default) sets no limit and costs nothing. A stage's own attribute of the same
@@ -87,7 +94,8 @@ class Declaration:
     split: str = "train"
     seed: int = 0
     on_error: OnError = "fail"
-    max_bad: int | float | None = None
+    max_bad: MaxBad = "tenth"
+    allow_empty: bool = False
     record_timeout_secs: float | None = None
     record_memory_bytes: int | None = None
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES
@@ -106,10 +114,14 @@ class Declaration:
                 f"got {self.on_error!r}."
             )
         bad = self.max_bad
-        if bad is not None and (bad < 0 or isinstance(bad, bool) or (isinstance(bad, float) and bad > 1)):
+        if (
+            bad is not None
+            and bad != "tenth"
+            and (isinstance(bad, bool | str) or bad < 0 or (isinstance(bad, float) and bad > 1))
+        ):
             raise DeclarationError(
-                f"declaration {self.name!r}: max_bad should be a count (int) or a fraction (float, 0 to 1), "
-                f"got {bad!r}."
+                f"declaration {self.name!r}: max_bad should be a count (int), a fraction (float, 0 to 1), 'tenth' or "
+                f"None, got {bad!r}."
             )
         if self.target_shard_bytes < 1:
             raise DeclarationError(

@@ -219,7 +219,8 @@ class ShardOutput:
     def _check_max_bad(self) -> None:
         limit = self._declaration.max_bad
         if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
-            raise too_many_bad(self._declaration, self._account, where=f"source shard {self.task.index}")
+            where = f"source shard {self.task.index}"
+            raise too_many_bad(self._declaration, self._account, where=where, letters=self._dead_letters)
 
 
 def _fate_of_error(stage: str, error: str, *, dropped: bool) -> Fate:

@@ -135,6 +135,8 @@ class Loader:
             stream.check_widths()
         self._features = options.features_of(stream)
         self._reader = options.reader(stream, self._steps)
+        if self._run.steps_per_epoch == 0:  # a training loop over nothing would end without a word
+            raise LoaderError(f"{source!r}: {self._run.why_no_steps()}")
         self._progress = Progress(Cursor(0, 0))
         self._restored: Cursor | None = None  # where the last state stood that was restored
         self._iterator: weakref.ref[LoaderIterator] | None = None
@@ -493,11 +495,6 @@ def first_known_step(loader: Loader) -> int:
     """The first step that `when_record` knows of: not 0 where the rates of a mixture changed in its first epoch."""
     segment = loader._reader.stream.segment(0)
     return 0 if segment is None else -(-segment.start // loader.batch_size)
-
-
-def no_steps(loader: Loader) -> str:
-    """Why an epoch of a loader has no step, and what to do."""
-    return loader._run.why_no_steps()
 
 
 def _rebuilt(

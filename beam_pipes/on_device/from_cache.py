@@ -22,7 +22,6 @@ from beam_pipes.cache import Cache, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
-from beam_pipes.loader.loader import no_steps
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.row_source import RowSource
 from beam_pipes.loader.rows import row_bytes
@@ -80,8 +79,6 @@ class CacheSource:
         self.made_of: tuple[Any, int | None, dict[str, Any]] | None = None
         self._spec = spec
         self._loader = open_loader()
-        if self._loader.steps_per_epoch == 0:
-            raise LoaderError(no_steps(self._loader))
 
     @property
     def loader(self) -> Loader:

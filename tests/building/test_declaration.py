@@ -58,7 +58,7 @@ def declare(**options: Any) -> Declaration:
         pytest.param(
             {"max_bad": 1.5},
             DeclarationError,
-            r"max_bad should be a count \(int\) or a fraction .*got 1.5",
+            r"max_bad should be a count \(int\), a fraction .*, 'tenth' or None, got 1.5",
             id="max_bad",
         ),
         pytest.param({"max_bad": -1}, DeclarationError, "max_bad should be .*got -1", id="negative_max_bad"),

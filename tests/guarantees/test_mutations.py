@@ -100,6 +100,8 @@ def declaration():
         },
         seed=0,
         on_error="dead_letter",
+        max_bad=None,
+        allow_empty=True,
         target_shard_bytes=100,
     )
 '''
@@ -251,7 +253,7 @@ COSMETIC = [
     pytest.param([("import dataclasses\n", "import dataclasses\n" + "\n" * 50)], id="line_numbers"),
     pytest.param([("[kept[:LIMIT]]", "[ kept[ : LIMIT ] ]")], id="formatting"),
     pytest.param([("LIMIT = 5\n", "LIMIT = 5\nUNRELATED = 3\n")], id="unrelated_code"),
-    pytest.param([('on_error="dead_letter"', 'on_error="dead_letter", max_bad=3')], id="max_bad"),
+    pytest.param([("max_bad=None", "max_bad=3")], id="max_bad"),
 ]
 
 

@@ -216,7 +216,12 @@ def check_run(directory: Path, data: st.DataObject) -> None:
                 loader(host, hosts)
         return
     steps = run.steps()
-    event(f"{len(steps) > 0} steps")
+    if not steps:
+        event("no steps")
+        with pytest.raises(LoaderError, match="there are no rows to read|give no batch of"):
+            loader(0, hosts)
+        return
+    event("steps")
 
     for of in {1, hosts}:
         for host in range(of):
@@ -258,6 +263,10 @@ def resume_with_another_batch_size(
     first, size = loader(0, 1), data.draw(st.integers(hosts, 9))
     for _ in itertools.islice(first, data.draw(st.integers(0, 3))):
         pass
+    if not run.steps(0, 0, size):
+        with pytest.raises(LoaderError, match="give no batch of"):
+            loader(0, hosts, batch_size=size)
+        return
     steps = run.steps(first.epoch, first.position, size)
     for host in range(hosts):
         second = loader(host, hosts, batch_size=size)

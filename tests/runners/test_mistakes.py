@@ -162,8 +162,7 @@ def test_numbers_of_examples_are_not_negative(
 def test_a_batch_that_is_larger_than_an_epoch_has_no_steps(cache: Path) -> None:
     told = refused("who", cache, "--split", "words", "--step", "3", "--batch-size", "99999")
 
-    expected = "there is no step 3: 6 rows give no batch of 99999. Use a smaller batch_size"
-    assert told.startswith(expected)
+    assert "6 rows give no batch of 99999. Use a smaller batch_size" in told
 
 
 def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, text_input: Path) -> None:

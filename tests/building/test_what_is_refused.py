@@ -1,0 +1,142 @@
+"""A build that fails, or leaves nothing, never replaces a good cache: it says why, and what was there stays."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from beam_pipes import Loader, build, declare, drop, stage
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.errors import DeclarationError, EmptySplitError, LoaderError, TooManyDeadLettersError
+from beam_pipes.sources import TextLines
+
+LINES = 200
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(LINES)))
+    return path
+
+
+@stage
+def good(line: str) -> dict[str, object]:
+    return {"text": line}
+
+
+@stage
+def failing(line: str) -> dict[str, object]:
+    number = int(line.split()[1])
+    if number < 30:
+        raise ValueError(f"no {number}")
+    return {"text": line}
+
+
+@stage
+def refusing(line: str) -> dict[str, object]:
+    return drop("too short")  # type: ignore[return-value]
+
+
+@stage
+def broken(line: str) -> dict[str, object]:
+    raise KeyError(line)
+
+
+def made_by(function: object, text: Path, **options: object) -> Declaration:
+    return declare("job", TextLines(text), [function], on_error="dead_letter", **options)  # type: ignore[list-item,arg-type]
+
+
+@pytest.fixture
+def cache(text: Path, tmp_path: Path) -> Path:
+    build(made_by(good, text), to=tmp_path / "cache", workers=1)
+    return tmp_path / "cache"
+
+
+def published(cache: Path) -> tuple[str, int]:
+    opened = Cache.open(cache)
+    return opened.manifest.id, len(opened["train"])
+
+
+def test_more_than_a_tenth_of_failures_leaves_the_old_snapshot(cache: Path, text: Path) -> None:
+    before = published(cache)
+
+    with pytest.raises(TooManyDeadLettersError) as caught:
+        build(made_by(failing, text), to=cache, workers=1)
+
+    told = str(caught.value)
+    assert "30 records failed, and max_bad allows a tenth (of 200 read); by stage: failing 30." in told
+    assert "The first: failing, text.txt@0: ValueError: no 0; failing, text.txt@7: ValueError: no 1; " in told
+    assert "Nothing was published, and what was published stays." in told and "raise max_bad in the declaration" in told
+    assert published(cache) == before
+
+
+@pytest.mark.parametrize("max_bad", [None, 30, 0.15])
+def test_more_are_published_where_that_is_declared(cache: Path, text: Path, max_bad: float | None) -> None:
+    build(made_by(failing, text, max_bad=max_bad), to=cache, workers=1)
+    assert published(cache)[1] == LINES - 30
+
+
+def test_a_few_records_may_lose_up_to_ten(text: Path, tmp_path: Path) -> None:
+    text.write_text("".join(f"line {number}\n" for number in range(20, 60)))
+    build(made_by(failing, text), to=tmp_path / "few", workers=1)
+    assert published(tmp_path / "few")[1] == 30
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "words"),
+    [
+        (
+            refusing,
+            {},
+            "none of the 200 records that were read is left. By stage, refusing: too short 200.",
+        ),
+        (
+            broken,
+            {"max_bad": None},
+            "By stage, broken: failed 200. The first: broken, text.txt@0: KeyError: 'line 0'",
+        ),
+    ],
+)
+def test_nothing_left_is_refused(
+    cache: Path, text: Path, function: object, options: dict[str, object], words: str
+) -> None:
+    before = published(cache)
+
+    with pytest.raises(EmptySplitError) as caught:
+        build(made_by(function, text, features={"text": FeatureSpec("str")}, **options), to=cache, workers=1)
+
+    assert words in str(caught.value)
+    assert "if this is what you want, declare allow_empty=True." in str(caught.value)
+    assert published(cache) == before
+
+
+def test_a_split_that_had_records_is_not_emptied(text: Path, tmp_path: Path) -> None:
+    def splits(**shares: float) -> Declaration:
+        return declare("job", TextLines(text), [good], splits=shares)
+
+    build(splits(train=0.5, eval=0.5), to=tmp_path / "cache", workers=1)
+    before = published(tmp_path / "cache")
+    with pytest.raises(EmptySplitError, match=r"the split 'eval' would have no records, and has \d+ now\. Nothing was"):
+        build(splits(train=1.0, eval=0.0), to=tmp_path / "cache", workers=1)
+    assert published(tmp_path / "cache") == before
+
+    allowed = dataclasses.replace(splits(train=1.0, eval=0.0), allow_empty=True)
+    build(allowed, to=tmp_path / "cache", workers=1)
+    with pytest.raises(LoaderError, match="'eval' of .*: there are no rows to read: the split is empty"):
+        Loader(tmp_path / "cache" / "eval", batch_size=4)
+
+
+def test_a_split_that_never_had_records_may_be_empty(text: Path, tmp_path: Path) -> None:
+    """A share of few records may be none."""
+    declaration = declare("job", TextLines(text), [good], splits={"train": 1.0, "eval": 0.0})
+    build(declaration, to=tmp_path / "cache", workers=1)
+    assert len(Cache.open(tmp_path / "cache")["eval"]) == 0
+
+
+def test_a_share_in_words_is_a_tenth(text: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"'tenth' or None, got 'half'"):
+        made_by(good, text, max_bad="half")
