@@ -90,6 +90,14 @@ import unicodedata
 from typing import Any
 
 
+def text_of(error: BaseException) -> str:
+    """`str(error)`; words that say so where the exception's own `__str__` fails, which must not end a build."""
+    try:
+        return str(error)
+    except Exception as other:
+        return f"(no text: {type(error).__name__}.__str__ raised {type(other).__name__})"
+
+
 def visible(text: str) -> str:
     """`text` with every control character as an escape: ESC becomes the four characters `\\x1b`; line ends stay.
 

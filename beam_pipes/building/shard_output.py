@@ -19,7 +19,7 @@ from beam_pipes.cache.shard_writer import ShardWriter
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.engine.account import NO_OUTPUT, Account
 from beam_pipes.engine.records import Failure
-from beam_pipes.errors import StageError
+from beam_pipes.errors import StageError, text_of
 from beam_pipes.sources.record_batch import BadRecord
 
 WRITE = "write"
@@ -203,8 +203,8 @@ class ShardOutput:
         record_id = batch.records.record_id(index)
         if declaration.on_error == "fail":
             raise StageError(
-                f"record {record_id!r} cannot be stored: {error} Correct the last stage or the declared features, or "
-                "allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+                f"record {record_id!r} cannot be stored: {text_of(error)} Correct the last stage or the declared "
+                "features, or allow failures with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
                 stage=WRITE,
                 record=record_id,
             ) from error

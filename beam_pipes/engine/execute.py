@@ -17,6 +17,7 @@ from beam_pipes.errors import (
     StageError,
     TooManyCombinationsException,
     UnequalZipException,
+    text_of,
 )
 
 # "raise" lets a stage's exception through as it is; the others are what a build offers.
@@ -317,7 +318,7 @@ class UnitRunner:
         if self.on_error == "fail":
             record_id = batch.records.record_id(index)
             raise StageError(
-                f"stage {self.name!r} failed on record {record_id!r}: {type(error).__name__}: {error}. "
+                f"stage {self.name!r} failed on record {record_id!r}: {type(error).__name__}: {text_of(error)}. "
                 "Fix the record or the stage, or allow failures with on_error='dead_letter' (kept for a replay) "
                 "or on_error='drop'.",
                 stage=self.name,

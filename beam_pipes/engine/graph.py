@@ -82,7 +82,10 @@ def mismatch(value: Any, signature: Signature) -> str | None:
 
 def brief(value: Any, *, limit: int = 80) -> str:
     """The type and the beginning of the repr of a value, for messages: `int: 1`."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"(its repr raises {type(error).__name__})"
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     return f"{type(value).__name__}: {text}"

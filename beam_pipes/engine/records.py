@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.graph import Ref
-from beam_pipes.errors import DeclarationError
+from beam_pipes.errors import DeclarationError, text_of
 
 if TYPE_CHECKING:
     from beam_pipes.engine.statistics import Statistic
@@ -122,7 +122,7 @@ class Failure:
         return cls(
             stage=stage,
             error_type=type(error).__name__,
-            message=str(error),
+            message=text_of(error),
             traceback=portable_traceback(error),
             dropped=dropped,
             item=item,
@@ -145,7 +145,7 @@ def portable_traceback(error: BaseException) -> str:
     for frame in frames[ours[-1] + 1 if ours else 0 :]:
         file = frame.filename.replace("\\", "/").rpartition("/")[2]
         lines.append(f'  File "{file}", line {frame.lineno}, in {frame.name}\n    {frame.line}')
-    return "\n".join([*lines, f"{type(error).__name__}: {error}"])
+    return "\n".join([*lines, f"{type(error).__name__}: {text_of(error)}"])
 
 
 B = TypeVar("B", bound="Batch")

@@ -83,6 +83,44 @@ def test_whatever_a_record_does_it_alone_is_lost_and_everything_about_it_is_kept
     assert sum("limited_declarations.py" in each for each in where) == 6  # a crash tells nothing
 
 
+ENDS = {
+    "exit": "transform ended its process with exit code 3",
+    "c_exit": "transform ended its process with exit code 4",
+    "killed": "transform ended its process with SIGKILL",
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_records_that_end_their_process_are_dead_letters_after_a_second_try(
+    directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], workers: int
+) -> None:
+    """`os._exit`, `exit` of the C library, and SIGKILL as the kernel sends it; and exceptions that cannot be told."""
+    write(directory, [*ENDS, "sys_exit", "no_words"])
+
+    result = build("limited_declarations:limited", tmp_path / "cache", options=LocalOptions(workers=workers))
+
+    letters = {letter.record.decode().split()[0]: letter for letter in Cache.open(tmp_path / "cache").dead_letters()}
+    assert result.account.dead == 5 and len(numbers(tmp_path / "cache")) == 2 * LINES - 5
+    assert {word: letters[word].message for word in ENDS} == ENDS
+    assert {letters[word].error_type for word in ENDS} == {"RecordCrashError"}
+    assert (letters["sys_exit"].error_type, letters["sys_exit"].message) == ("SystemExit", "5")
+    assert letters["no_words"].message == "(no text: NoWords.__str__ raised RuntimeError)"
+    told = capfd.readouterr().err
+    assert "a worker ended (exit code 3) at record 3. Another one tries again." in told
+    assert "Traceback" not in told
+
+
+def test_a_worker_that_somebody_else_killed_costs_no_record(directory: Path, tmp_path: Path) -> None:
+    """Its record is fine when it is tried again."""
+    write(directory, [])
+    marker = tmp_path / "killed"
+    (directory / "file-0.txt").write_text(f"killed_once:{marker} 0\n" + (directory / "file-0.txt").read_text())
+
+    result = build("limited_declarations:limited", tmp_path / "cache", options=ONE)
+
+    assert marker.exists() and result.account.dead == 0
+
+
 def test_the_bytes_do_not_depend_on_who_ran_it_and_on_what_was_known_before(directory: Path, tmp_path: Path) -> None:
     write(directory, ["sleep", "memory"])
     build("limited_declarations:limited", tmp_path / "one", options=ONE)

@@ -7,6 +7,8 @@ import dataclasses
 import math
 import os
 import re
+import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -56,6 +58,20 @@ def crash() -> None:
     ctypes.string_at(0)
 
 
+class NoWords(Exception):
+    """As exceptions of bindings are: neither its text nor a copy of it can be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("no pickle")
+
+
+def fail_without_words() -> None:
+    raise NoWords
+
+
 FATES = {
     "loop": hang_in_a_loop,
     "sleep": lambda: time.sleep(3600),
@@ -64,6 +80,11 @@ FATES = {
     "lock": hang_on_a_lock,
     "memory": take_memory,
     "crash": crash,
+    "exit": lambda: os._exit(3),
+    "c_exit": lambda: ctypes.CDLL(None).exit(4),
+    "sys_exit": lambda: sys.exit(5),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "no_words": fail_without_words,
 }
 
 
@@ -77,6 +98,10 @@ class Number(Pipeline):
     def transform(self, line: str) -> list[dict[str, Any]]:
         word, number = line.split()
         self._set_stats([Counter("lines", 1)])
+        _, once, marker = word.partition("killed_once:")
+        if once and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
         if word in FATES:
             FATES[word]()
         if word == "bad":

@@ -54,7 +54,7 @@ _MEMORY_LOOK_SECS = 0.05
 # A batch that has grown too much, and stays at one record without growing: for as many looks it may be about to go on.
 _LOOKS_OF_DOUBT = 5
 
-# Signals by which a process ends through its own fault. SIGKILL is none: the kernel or a person sent it.
+# Signals by which a process ends through its own fault. SIGKILL is not one: the kernel or a person sent it.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 
 Tell = Callable[[Any], None]
@@ -105,6 +105,8 @@ class _Running:
     clock: RecordClock | None = None
     looks: int = 0
     memory_bytes: int = 0
+    #: Ordinals at which a worker has ended once already, for no reason that was surely theirs; -1: between records.
+    ended_at: set[int] = dataclasses.field(default_factory=set)
 
 
 class WorkerPool:
@@ -295,14 +297,38 @@ class WorkerPool:
         return running.clock.spent_secs >= limit
 
     def _crashed(self, running: _Running, watcher: Watcher) -> None:
-        """A worker has ended by itself: its record goes into quarantine where that was the record's fault."""
+        """A worker has ended by itself: its record goes into quarantine where that was the record's fault.
+
+        A crash is. `os._exit`, `exit` in a library and SIGKILL may be somebody else's doing: the record is tried once
+        more, alone in another process, and is at fault if that one ends too.
+        """
         code = running.worker.wait()
         seen = running.worker.cell.look()
-        if self._limits and seen is not None and -code in _CRASHES and self._unit_names[seen.unit] in self._limits:
-            ordinals = running.worker.cell.ordinals(seen.num_records)
-            self._replace(running, seen, ordinals, "crash", signal.Signals(-code).name, "", watcher)
-        else:
+        if not self._limits or (seen is not None and self._unit_names[seen.unit] not in self._limits):
             raise _died(running.task, code)
+        if seen is None:
+            if -1 in running.ended_at:
+                raise _died(running.task, code)
+            self._try_again(running, code, -1, watcher)
+            return
+        ordinals = running.worker.cell.ordinals(seen.num_records)
+        ordinal = ordinals[max(seen.record, 0)]
+        if (seen.num_records > 1 and seen.record < 0) or -code in _CRASHES or ordinal in running.ended_at:
+            self._replace(running, seen, ordinals, "crash", ended_by(code), "", watcher)
+        else:
+            running.care = Care(most_records=running.care.most_records, alone=(ordinal, ordinal + 1))
+            self._try_again(running, code, ordinal, watcher)
+
+    def _try_again(self, running: _Running, code: int, ordinal: int, watcher: Watcher) -> None:
+        running.ended_at.add(ordinal)
+        place = "between two records" if ordinal < 0 else f"at record {ordinal}"
+        print(
+            f"beam-pipes: source shard {running.task.index} ({files_of(running.task)}): a worker ended ({_how(code)}) "
+            f"{place}. Another one tries again.",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._restart(running, watcher)
 
     def _replace(
         self,
@@ -439,13 +465,14 @@ def _report(task: ShardTask, record: Quarantined, where: str) -> None:
     )
 
 
+def _how(code: int) -> str:
+    return ended_by(code) + (", which the kernel sends when memory runs out" if code == -signal.SIGKILL else "")
+
+
 def _died(task: ShardTask, code: int) -> WorkerDiedError:
-    how = ended_by(code)
-    if code == -signal.SIGKILL:
-        how += ", which the kernel sends when memory runs out"
     return WorkerDiedError(
-        f"a worker died ({how}) while it built source shard {task.index} ({files_of(task)}). Finished shards are kept: "
-        "run the build again to go on from there; with --workers 1 it runs in a single process.",
+        f"a worker died ({_how(code)}) while it built source shard {task.index} ({files_of(task)}). Finished shards "
+        "are kept: run the build again to go on from there; with --workers 1 it runs in a single process.",
         shard=task.index,
         exit_code=code,
     )

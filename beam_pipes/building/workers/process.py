@@ -33,7 +33,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_pipes.errors import BuildError
+from beam_pipes.errors import BuildError, text_of
 from beam_pipes.identity.source_code import now_a_worker, where_raised
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def exit_as_error(error: BaseException) -> BuildError:
     """A `BuildError` that says what was raised and where, to be raised instead."""
     return BuildError(
         f"expected the code that was called to return or to raise an Exception, but {where_raised(error)} raised "
-        f"{type(error).__name__}({error}), which would have ended the process before it was done. Do not call sys.exit "
-        "there: raise an Exception, such as ValueError, that says what is wrong."
+        f"{type(error).__name__}({text_of(error)}), which would have ended the process before it was done. Do not "
+        "call sys.exit there: raise an Exception, such as ValueError, that says what is wrong."
     )
 
 
@@ -313,7 +313,7 @@ def portable(error: BaseException) -> Exception:
     try:
         return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
     except Exception:
-        return BuildError(f"{type(error).__name__}: {error}")
+        return BuildError(f"{type(error).__name__}: {text_of(error)}")
 
 
 def receive_file() -> int:
