@@ -97,7 +97,7 @@ def test_where_the_server_is_killed_its_forks_end_and_no_more_are_made(server: F
     assert worker.process.wait(timeout=20) == -signal.SIGKILL
     worker.close()
     with pytest.raises(
-        BuildError, match=r"process \d+, which starts the workers, gave no answer within 120 s: .*--work"
+        BuildError, match=r"process \d+, which starts the workers, has ended \(SIGKILL\)\. .*--workers 1"
     ):
         WorkerProcess(server)
 
@@ -105,7 +105,7 @@ def test_where_the_server_is_killed_its_forks_end_and_no_more_are_made(server: F
 def test_a_server_that_cannot_import_its_modules_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     server = ForkServer("no_such_module")
 
-    with pytest.raises(BuildError, match="which starts the workers, gave no answer"):
+    with pytest.raises(BuildError, match=r"which starts the workers, has ended \(exit code 1\)"):
         WorkerProcess(server)
 
     server.close()

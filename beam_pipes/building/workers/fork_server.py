@@ -22,12 +22,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from beam_pipes.building.workers.process import start_interpreter
+from beam_pipes.building.workers.process import ended_by, serve, start_interpreter
 from beam_pipes.errors import BuildError
 
 # How long the server may take for its imports and a fork.
 _ANSWER_SECS = 120.0
 _END_SECS = 5.0
+# Between the end of its socket and its own.
+_ENDED_SECS = 1.0
 _KILLED_SECS = 60.0
 
 _START = "from beam_pipes.building.workers.fork_server import main; main()"
@@ -74,13 +76,19 @@ class ForkServer:
             os.close(told)
         if not answer:
             os.close(end)
-            raise self._silent("it has ended")
+            raise self._silent("it has ended")  # at once: its end of the socket is closed
         return ForkedProcess(_NUMBER.unpack(answer)[0], handle=handles[0], end=end)
 
     def _silent(self, why: str) -> BuildError:
+        try:
+            code = self.process.wait(_ENDED_SECS)
+        except subprocess.TimeoutExpired:
+            what = f"gave no answer within {_ANSWER_SECS:.0f} s: {why}"
+        else:
+            what = f"has ended ({ended_by(code)})"
         return BuildError(
-            f"process {self.process.pid}, which starts the workers, gave no answer within {_ANSWER_SECS:.0f} s: {why}. "
-            "What it wrote stands above; with --workers 1 everything runs in a single process."
+            f"process {self.process.pid}, which starts the workers, {what}. What it wrote stands above. Finished "
+            "shards are kept: run the build again; with --workers 1 everything runs in a single process."
         )
 
     def close(self) -> None:
@@ -176,8 +184,6 @@ def main() -> None:
 
 def _serve(files: Sequence[int]) -> None:
     """In the fork, which ends with it."""
-    from beam_pipes.building.workers.process import serve
-
     code = 1
     try:
         serve(*files)
