@@ -6,6 +6,7 @@ Comma- and tab-separated rows as records.
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -37,12 +38,14 @@ from beam_pipes.sources.schema import Convert, Schema, check_schema, describe_sc
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice
 
+NEWLINE = b"\n"
+
 
 @dataclass(slots=True)
 class Rows:
     """Rows of a piece of text. `fields[k]` is a list of str, or a message where row `k` cannot be parsed.
 
-    From `rest` on lies a row whose quotes are not closed yet.
+    From `rest` on there is a row whose quotes are not closed yet.
     """
 
     rest: int
@@ -57,6 +60,7 @@ class Dialect:
     delimiter: str
     quote: str
     quoted_newlines: bool
+    max_quoted_lines: int | None = None
 
     def rows(self, data: bytes, start: int, *, is_last: bool) -> Rows:
         """The rows of whole lines `data[start:]`, blank lines left out. `is_last`: nothing follows in this file."""
@@ -110,21 +114,39 @@ class Dialect:
             return _message(error)
 
     def _join_lines(self, rows: Rows, lines: list[str], spans: list[Span], *, is_last: bool) -> None:
-        reader: Iterator[list[str]] = self._reader(lines)
-        done = 0
+        """Rows of one line or of several. Where quotes do not close, the line in which they open is a bad row alone: a
+        stray quote must not take the rows behind it along."""
+        reader, begun, done = self._reader(lines), 0, 0
         while done < len(lines):
             fields: list[str] | str
+            is_open, why = False, None
             try:
                 fields = next(reader, [])
             except csv.Error as error:
-                fields = _message(error)
-            end: int = reader.line_num  # type: ignore[attr-defined]
-            if isinstance(fields, str) and end >= len(lines) and not is_last:
+                fields, is_open = _message(error), "unexpected end" in str(error)
+                why = str(error)
+            end: int = begun + reader.line_num
+            too_long = self.max_quoted_lines is not None and end - done > self.max_quoted_lines
+            if is_open and not too_long and not is_last:
                 rows.rest = spans[done][0]  # perhaps its end is yet to come
                 return
+            if end - done > 1 and (too_long or isinstance(fields, str)):
+                fields, end = Stray(self._stray(why)), done + 1
+                reader, begun = self._reader(itertools.islice(lines, end, None)), end
             rows.fields.append(fields)
             rows.spans.append((spans[done][0], spans[end - 1][1]))
             done = end
+
+    def _stray(self, error: str | None) -> str:
+        why = f"they do not within max_quoted_lines={self.max_quoted_lines} lines" if error is None else error
+        return (
+            f"the quotes that open in this row to close: {why}. The lines after it were read as rows of their own. "
+            "Double a quote inside of quotes; for a field of more lines raise max_quoted_lines (None: no limit)"
+        )
+
+
+class Stray(str):
+    """What is said of a row whose quotes do not close."""
 
 
 def allow_fields_of(num_bytes: int) -> None:
@@ -159,6 +181,9 @@ class CSV(LineSource):
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
     large files are not split. Pass False where no field does: every line is a row, and large files are split.
+
+    `max_quoted_lines`: how many lines a row with quoted newlines may have. A quote that is not closed by then, or is
+    closed where no field ends, is a stray one: its line is a bad record, and the lines after it are rows again.
     """
 
     paths: Paths
@@ -169,6 +194,7 @@ class CSV(LineSource):
     delimiter: str = ","
     quote: str = '"'
     quoted_newlines: bool = True
+    max_quoted_lines: int | None = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,6 +203,9 @@ class CSV(LineSource):
             value = getattr(self, option)
             if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
                 raise SourceError(f"{option} should be one ASCII character, got {value!r}")
+        most = self.max_quoted_lines
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+            raise SourceError(f"max_quoted_lines should be a positive int, or None for no limit, got {most!r}")
         if self.delimiter == self.quote:
             raise SourceError(f"delimiter and quote should differ, both are {self.quote!r}")
         if self.columns is not None:
@@ -196,7 +225,12 @@ class CSV(LineSource):
 
     @property
     def dialect(self) -> Dialect:
-        return Dialect(delimiter=self.delimiter, quote=self.quote, quoted_newlines=self.quoted_newlines)
+        return Dialect(
+            delimiter=self.delimiter,
+            quote=self.quote,
+            quoted_newlines=self.quoted_newlines,
+            max_quoted_lines=self.max_quoted_lines,
+        )
 
     # Planning. A later slice of a split file depends on the header too, so its digest covers both.
 
@@ -284,13 +318,14 @@ class CSV(LineSource):
     def fingerprint_config(self) -> Mapping[str, Any]:
         return {
             "source": "CSV",
-            "version": 1,
+            "version": 2,
             "columns": None if self.columns is None else list(self.columns),
             "header": self.header,
             "schema": describe_schema(self.schema),
             "delimiter": self.delimiter,
             "quote": self.quote,
             "quoted_newlines": self.quoted_newlines,
+            "max_quoted_lines": self.max_quoted_lines,
             "max_line_bytes": self.max_line_bytes,
         }
 
@@ -356,43 +391,60 @@ class _Rows:
         self._file = file
         self._batcher = batcher
         self._converter: RowConverter | None = None
-        self._held: LineBlock | None = None
+        self._held: list[LineBlock] = []  # blocks of an open row, joined when it closes: each byte is parsed once
+        self._held_bytes = self._held_lines = 0
+        self._lines = 0  # before the block that is taken
         self._skipping = False
 
     def use_columns(self, columns: tuple[str, ...]) -> None:
         self._converter = RowConverter(self._source, columns)
 
     def add(self, block: LineBlock) -> Iterator[RecordBatch]:
-        held, self._held = self._held, None
-        # Without a quote in it, a block cannot end a row that is open: no need to parse it all again.
-        closes = held is None or self._source.quote.encode() in block.data
-        if held is not None:
-            data = held.data + block.data
-            block = LineBlock(held.offset, data, len(data))
+        closes = not self._held or self._may_close(block)
+        self._hold(block)
         if closes:
-            yield from self._take(block, is_last=False)
-        else:
-            self._held = block
-        if self._held is not None and self._held.length > self._source.max_line_bytes:
-            overlong, self._held = self._held, None
+            yield from self._take(self._joined(), is_last=False)
+        if self._held_bytes > self._source.max_line_bytes:
+            overlong = self._joined()
             if not self._skipping:
                 kept = overlong._replace(data=overlong.data[:OVERLONG_KEPT_BYTES])
                 yield from self._source._add_overlong(self._batcher, self._file, kept)
             # It goes on in the quotes it is in, its end is not a row of its own.
             self._skipping = True
-            self._held = LineBlock(overlong.offset + overlong.length - 1, self._source.quote.encode(), 1)
+            self._lines += overlong.data.count(b"\n")
+            self._hold(LineBlock(overlong.offset + overlong.length - 1, self._source.quote.encode(), 1))
 
     def finish(self) -> Iterator[RecordBatch]:
-        held, self._held = self._held, None
-        if held is not None:
-            yield from self._take(held, is_last=True)
+        if self._held:
+            yield from self._take(self._joined(), is_last=True)
+
+    def _may_close(self, block: LineBlock) -> bool:
+        """Whether a row that is open may end in a block: at a quote that is not doubled, or because it is too long."""
+        most = self._dialect.max_quoted_lines
+        if most is not None and self._held_lines + block.data.count(b"\n") > most:
+            return True
+        quote = self._source.quote.encode()
+        return quote in block.data.replace(quote + quote, b"")
+
+    def _hold(self, block: LineBlock) -> None:
+        self._held.append(block)
+        self._held_bytes += block.length
+        self._held_lines += block.data.count(b"\n")
+
+    def _joined(self) -> LineBlock:
+        """What is held, as one block; nothing is held any more."""
+        data = b"".join(block.data for block in self._held)
+        joined = LineBlock(self._held[0].offset, data, len(data))
+        self._held, self._held_bytes, self._held_lines = [], 0, 0
+        return joined
 
     def _take(self, block: LineBlock, *, is_last: bool) -> Iterator[RecordBatch]:
         data = block.data
         start = len(BOM) if block.offset == 0 and data.startswith(BOM) else 0
         rows = self._dialect.rows(data, start, is_last=is_last)
         if rows.rest < len(data):
-            self._held = LineBlock(block.offset + rows.rest, data[rows.rest :], len(data) - rows.rest)
+            self._hold(LineBlock(block.offset + rows.rest, data[rows.rest :], len(data) - rows.rest))
+        lines, self._lines = self._lines, self._lines + data.count(b"\n", 0, rows.rest)
         if self._skipping and rows.fields:
             del rows.spans[0], rows.fields[0]
             self._skipping = False
@@ -415,7 +467,10 @@ class _Rows:
             except ValueError as error:
                 k = ordinal - piece.first_ordinal
                 position = piece.position(k)
-                reason = SourceError(str(error), file=self._file, offset=position)
+                told = str(error)
+                if isinstance(fields, Stray):
+                    told = f"line {lines + data.count(NEWLINE, 0, rows.spans[k][0]) + 1}: expected {told}"
+                reason = SourceError(told, file=self._file, offset=position)
                 bad.append(
                     BadRecord(ordinal=ordinal, file=self._file, position=position, raw=piece.raw(k), error=reason)
                 )

@@ -54,7 +54,10 @@ class JSONLines(LineSource):
         return {name: value for name, value in vars(self).items() if name != "_converters"}
 
     def _add(self, batcher: Batcher, file: str, block: LineBlock) -> Iterator[RecordBatch]:
-        piece = RowPiece(file=file, first_ordinal=batcher.next_ordinal, block=block, spans=line_spans(block.data))
+        spans = line_spans(block.data)
+        if block.offset == 0 and block.data.startswith(BOM) and not block.data[len(BOM) : spans[0][1]].strip():
+            del spans[0]  # a line of the byte order mark alone is blank
+        piece = RowPiece(file=file, first_ordinal=batcher.next_ordinal, block=block, spans=spans)
         quick = self._quickly(block)
         if quick is not None and len(quick) == len(piece.spans):
             return batcher.add(piece, quick, num_bytes=len(block.data))

@@ -143,18 +143,56 @@ def test_a_bool_is_one_of_four_words(path, text):
     assert "column 'b': expected a bool (true, false, 1 or 0), got" in str(bad[0].error)
 
 
-def test_a_quote_that_is_never_closed_is_one_bad_record(path):
+def test_a_quote_that_is_never_closed_costs_its_line_alone(path):
     values, bad = read(path, 'a,b\n1,2\n3,"x\n4,5\n6,7')
 
-    assert values == [{"a": "1", "b": "2"}]
-    assert [(b.position, b.raw) for b in bad] == [(8, b'3,"x\n4,5\n6,7')]
-    assert "unexpected end of data" in str(bad[0].error)
+    assert [value["a"] for value in values] == ["1", "4", "6"]
+    assert [(b.position, b.raw) for b in bad] == [(8, b'3,"x')]
+    assert "line 3: expected the quotes that open in this row to close: unexpected end of data." in str(bad[0].error)
+    assert "for a field of more lines raise max_quoted_lines (None: no limit)" in str(bad[0].error)
+
+
+@pytest.mark.parametrize("later", ["", '"quoted, and","\nin two lines"\n'])
+def test_a_stray_quote_in_a_large_file_costs_its_line_alone(path, later):
+    """However far the next quote is, and wherever blocks end."""
+    lines = [f"{number},{'x' * (number % 50)}\n" for number in range(60_000)]
+    lines[30_000] = '30000,"stray\n'
+    values, bad = read(path, "a,b\n" + "".join(lines) + later)
+
+    assert [value["a"] for value in values[:59_999]] == [str(n) for n in range(60_000) if n != 30_000]
+    assert len(values) == 59_999 + bool(later)
+    assert [b.raw for b in bad] == [b'30000,"stray']
+    assert str(bad[0].error).startswith("line 30002: expected the quotes that open in this row to close")
+
+
+def test_a_quote_that_closes_within_a_field_of_another_row_costs_its_line_alone(path):
+    values, bad = read(path, 'a,b\n1,"stray\n2,"two"\n3,"t\nh"\n')
+
+    assert values == [{"a": "2", "b": "two"}, {"a": "3", "b": "t\nh"}]
+    assert [b.raw for b in bad] == [b'1,"stray']
+
+
+@pytest.mark.parametrize(("most", "rows"), [(3, 2), (2, 1), (None, 2)])
+def test_a_quoted_field_has_as_many_lines_as_it_may(path, most, rows):
+    values, bad = read(path, 'a,b\n1,"x\ny\nz"\n4,5\n', max_quoted_lines=most)
+
+    assert (len(values), bool(bad)) == (rows, rows == 1)
+    if bad:
+        assert "they do not within max_quoted_lines=2 lines" in str(bad[0].error)
+
+
+def test_a_field_over_many_blocks_is_read_whole(path):
+    text = "".join(f'he said ""{number}""\n' for number in range(60_000))
+    values, bad = read(path, f'a,b\n1,"{text}"\n2,3\n', max_quoted_lines=None)
+
+    assert ([value["a"] for value in values], bad) == (["1", "2"], [])
+    assert values[0]["b"] == text.replace('""', '"')
 
 
 def test_an_overlong_quoted_field_is_a_bad_record_and_the_rest_goes_on(path):
     lines = "".join(f"line {n}\n" for n in range(400_000))
 
-    values, bad = read(path, f'a,b\n1,2\n3,"{lines}"\n4,5\n', max_line_bytes=1 << 20)
+    values, bad = read(path, f'a,b\n1,2\n3,"{lines}"\n4,5\n', max_line_bytes=1 << 20, max_quoted_lines=None)
 
     assert values[0] == {"a": "1", "b": "2"}
     assert bad[0].position == 8
@@ -204,6 +242,7 @@ def test_a_wrong_header_is_an_error_of_the_file(path, content, options, message)
         ({"columns": ["a"], "schema": {"b": int}}, "columns should hold all columns of the schema"),
         ({"delimiter": ",,"}, "delimiter should be one ASCII character, got ',,'"),
         ({"quote": "\n"}, "quote should be one ASCII character"),
+        ({"max_quoted_lines": 0}, "max_quoted_lines should be a positive int, or None for no limit, got 0"),
         ({"quote": ","}, "delimiter and quote should differ"),
         ({"schema": {"a": list}}, "column 'a': expected a type, one of int, float, str, bool, bytes"),
         ({"schema": {"a": "int33"}}, "got 'int33'"),

@@ -43,6 +43,12 @@ def test_every_line_is_an_object_and_blank_ones_are_skipped(path):
     assert bad == []
 
 
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n", b"\xef\xbb\xbf \n\n"])
+def test_a_byte_order_mark_alone_is_no_record(path, content):
+    assert read(path, content) == ([], [])
+    assert read(path, content + b"\n{}") == ([{}], [])
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
