@@ -88,7 +88,9 @@ def parse_object(data: bytes, *, path: str) -> dict[str, Any]:
 
     try:
         made = json.loads(data.decode(), object_pairs_hook=no_duplicates, parse_constant=no_constants)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except CorruptManifestError:
+        raise
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits too
         raise CorruptManifestError(
             f"{path}: expected JSON, found {len(data)} bytes that do not parse: {error}. The manifest was changed or "
             "damaged; build or copy the cache again.",

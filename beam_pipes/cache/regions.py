@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipes.cache.storage import read_error
+from beam_pipes.cache.storage import open_regular, read_error
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
 
 Array = np.ndarray[Any, Any]
@@ -255,7 +255,7 @@ class SeparateFiles:
 def _open_checked(path: str, size: int) -> int:
     """A descriptor of a file of exactly `size` bytes: reading a map beyond the end of its file kills the process."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except FileNotFoundError as error:
         raise CacheNotFoundError(
             f"{path}: expected a file of {size} bytes, as the manifest says, and there is none. Copy the whole "

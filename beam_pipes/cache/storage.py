@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -25,6 +27,22 @@ if TYPE_CHECKING:
 TEMPORARY_PREFIX = ".tmp-"
 
 
+def open_regular(path: str) -> int:
+    """A descriptor for reading a file; raises `OSError` for what is not one, at once: a FIFO would be waited for, and
+    `/dev/zero` read without end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, f"expected a file, found a {_KINDS.get(stat.S_IFMT(mode), 'special file')}", path)
+
+
+_KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
 class LocalStorage:
     """Files of this machine, or of a file system mounted on it."""
 
@@ -32,23 +50,27 @@ class LocalStorage:
 
     def open_read(self, path: str) -> IO[bytes]:
         try:
-            return open(path, "rb", buffering=0)
+            return open(open_regular(path), "rb", buffering=0)
         except OSError as error:
             raise read_error(path, error) from error
 
     def read_bytes(self, path: str) -> bytes:
         try:
-            return Path(path).read_bytes()
+            with open(open_regular(path), "rb", buffering=0) as file:
+                return file.read()
         except OSError as error:
             raise read_error(path, error) from error
 
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         with self.open_read(path) as file:
             pieces = []
-            while size > 0 and (piece := os.pread(file.fileno(), size, offset)):
-                pieces.append(piece)
-                offset += len(piece)
-                size -= len(piece)
+            try:
+                while size > 0 and (piece := os.pread(file.fileno(), size, offset)):
+                    pieces.append(piece)
+                    offset += len(piece)
+                    size -= len(piece)
+            except OSError as error:
+                raise read_error(path, error) from error
             return b"".join(pieces)
 
     def stage(self, path: str) -> LocalStagedFile:

@@ -18,6 +18,7 @@ single file. Symbolic links are followed, loops are not. Inputs on `gs://` are f
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -271,6 +272,8 @@ class Selection:
                         if entry.name.startswith(".") and not self.hidden:
                             continue
                         name = prefix + entry.name
+                        if _leads_to_itself(entry):
+                            continue
                         if entry.is_dir():
                             if self.recursive and not unwanted(name) and not unwanted(name + "/"):
                                 waiting.append((entry.path, name + "/", (*above, key)))
@@ -281,6 +284,17 @@ class Selection:
             except OSError as error:
                 where = error.filename or directory
                 raise SourceError(f"input {where} cannot be read: {error.strerror or error}", file=where) from error
+
+
+def _leads_to_itself(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link that ends nowhere but in itself: there is no content that could be missed."""
+    if not entry.is_symlink():
+        return False
+    try:
+        entry.is_dir()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def select(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from origin_caches import build_origins
 
 from beam_pipes.cache import Cache, Manifest, read_records
 from beam_pipes.cache.framing import masked_crc32c
-from beam_pipes.errors import BeamPipesError, CorruptManifestError, CorruptRecordError, SourceError
+from beam_pipes.errors import BeamPipesError, CacheError, CorruptManifestError, CorruptRecordError, SourceError
+from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import TFRecords
 
 ROOT = Path(__file__).parents[2]
@@ -196,3 +198,38 @@ def test_building_and_loading_ask_for_no_network(text_input: Path, tmp_path: Pat
     assert int(done.stdout.split()[0]) == 496
     assert "the network was asked for" in noticed.stderr  # the watch works
     assert (tmp_path / "watched").read_text().count("\n") == 1
+
+
+FILES = {
+    "manifest": "manifest.json",
+    "index": "snapshots/*/*.index",
+    "shard": "snapshots/*/*.tfrecord-*[0-9]",
+    "lineage": "snapshots/*/lineage/*",
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("kind", "words"), [("fifo", "found a FIFO"), ("device", "found a device"), ("loop", "links")])
+def test_what_is_not_a_file_is_told_at_once(tmp_path: Path, text_input: Path, file: str, kind: str, words: str) -> None:
+    """A FIFO would be waited for, and /dev/zero read until memory ends."""
+    build("sample_declarations:words", tmp_path / "cache", options=LocalOptions(workers=1))
+    found = sorted((tmp_path / "cache").glob(FILES[file]))[0]
+    found.unlink()
+    if kind == "fifo":
+        os.mkfifo(found)
+    else:
+        found.symlink_to("/dev/zero" if kind == "device" else found)
+
+    with pytest.raises(CacheError) as caught:
+        report = Cache.open(tmp_path / "cache").verify()
+        raise CacheError("; ".join(problem.message for problem in report.problems))
+    assert words in str(caught.value)
+
+
+def test_a_number_of_thousands_of_digits_is_a_damaged_manifest(tmp_path: Path, text_input: Path) -> None:
+    build("sample_declarations:words", tmp_path / "cache", options=LocalOptions(workers=1))
+    manifest = tmp_path / "cache" / "manifest.json"
+    manifest.write_text(re.sub(r'("records":\[)\d+', r"\g<1>" + "9" * 5000, manifest.read_text(), count=1))
+
+    with pytest.raises(CorruptManifestError, match="The manifest was changed or damaged"):
+        Cache.open(tmp_path / "cache")

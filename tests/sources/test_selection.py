@@ -134,6 +134,15 @@ def test_a_link_to_nothing_is_an_error(tree):
 
 
 @pytest.mark.parametrize("paths", [[], (), 3, b"x", [3], [""], ""])
+def test_a_link_to_itself_is_left_out(tree):
+    (tree / "loop.txt").symlink_to(tree / "loop.txt")
+    (tree / "one").symlink_to(tree / "two")
+    (tree / "two").symlink_to(tree / "one")
+
+    found = names(tree, pattern="**/*.txt")
+    assert "a.txt" in found and "loop.txt" not in found
+
+
 def test_paths_that_are_none_are_refused(paths):
     with pytest.raises(SourceError, match="paths should"):
         select(paths)
