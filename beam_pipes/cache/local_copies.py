@@ -25,6 +25,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipes.cache.index import index_path, index_trailer
+from beam_pipes.cache.locks import NOT_OFFERED
 from beam_pipes.cache.manifest import SplitManifest
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import CorruptRecordError, LoaderError
@@ -178,6 +179,14 @@ class ShardStore:
                     break
             except (BlockingIOError, FileNotFoundError):
                 pass
+            except OSError as error:
+                if error.errno not in NOT_OFFERED:
+                    raise
+                raise LoaderError(
+                    f"{os.fspath(path.parent)!r} is on a file system without locks (flock: {error.strerror}), which "
+                    "processes need that share local copies. Give a directory on another disk: local_directory=…, or "
+                    "none, so that this process has copies of its own."
+                ) from error
             os.close(descriptor)
             if time.monotonic() > deadline:
                 raise LoaderError(

@@ -11,6 +11,7 @@ the variable a step costs one comparison.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -144,6 +145,10 @@ class KernelLock:
         pass
 
 
+#: What file systems say of links and locks that they do not have.
+NOT_OFFERED = {errno.EPERM, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
+
+
 @contextlib.contextmanager
 def held_lock(path: str, where: str) -> Iterator[KernelLock]:
     """Holds the lock file; `where` is what it guards, for messages. Raises `CacheBusyError`, naming who holds it."""
@@ -157,11 +162,15 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
         except BlockingIOError:
             holder = _read_holder(descriptor)
             os.close(descriptor)
-            raise CacheBusyError(
-                f"another build is writing to {where!r} ({holder}). Wait for it, stop it, or build to another "
-                "directory.",
-                path=where,
-            ) from None
+            raise _busy(where, holder) from None
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in NOT_OFFERED:
+                raise
+            file.unlink(missing_ok=True)
+            with _held_by_name(f"{path}{BY_NAME}", where) as lock:
+                yield lock
+            return
         # The holder before us may have unlinked the file between our open and our lock: then it guards nothing.
         try:
             same = os.fstat(descriptor).st_ino == os.stat(file).st_ino
@@ -183,6 +192,52 @@ def held_lock(path: str, where: str) -> Iterator[KernelLock]:
         os.close(descriptor)
 
 
+def _busy(where: str, holder: str, then: str = "") -> CacheBusyError:
+    return CacheBusyError(
+        f"another build is writing to {where!r} ({holder}). Wait for it, stop it, or build to another directory.{then}",
+        path=where,
+    )
+
+
+#: Behind the name of a lock file: the file that is the lock where the file system has no `flock`.
+BY_NAME = ".held"
+
+
+@contextlib.contextmanager
+def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
+    """Holds a lock that is a file of its own: whoever creates it has it, until its process is surely gone.
+
+    A holder on another machine is never taken for gone: the error names the file to remove.
+    """
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            break
+        except FileExistsError:
+            who = _named_holder(path)
+            if not is_dead(who):
+                then = f" If no build runs any more, remove {path!r}: locks here do not end by themselves."
+                raise _busy(where, in_words(who), then) from None
+            doomed = f"{path}.{os.getpid()}"
+            with contextlib.suppress(FileNotFoundError):  # another one was quicker
+                os.rename(path, doomed)
+                os.unlink(doomed)
+    try:
+        os.write(descriptor, json.dumps(this_process()).encode())
+        os.fsync(descriptor)
+        yield KernelLock()
+    finally:
+        os.close(descriptor)
+        Path(path).unlink(missing_ok=True)
+
+
+def _named_holder(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def holder_of(path: str) -> str | None:
     """Who holds a lock file, in words; None where nobody does."""
     try:
@@ -194,6 +249,9 @@ def holder_of(path: str) -> str | None:
         return None
     except BlockingIOError:
         return _read_holder(descriptor)
+    except OSError:
+        who = _named_holder(f"{path}{BY_NAME}")
+        return None if who is None or is_dead(who) else in_words(who)
     finally:
         os.close(descriptor)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from beam_pipes.cache.locks import held_lock, holder_of, reached
+from beam_pipes.cache.locks import NOT_OFFERED, held_lock, holder_of, reached
 from beam_pipes.cache.storage_protocol import FileStatus, HeldLock, Storage
 from beam_pipes.errors import CacheError, CacheNotFoundError, CacheReadError, ChangedMeanwhileError
 
@@ -224,9 +224,18 @@ class LocalStagedFile:
     def commit_new(self) -> None:
         """`commit`, or `FileExistsError` where the path is taken."""
         self._finish()
-        os.link(self._temporary, self._path)
-        reached("storage/new-linked")
-        os.unlink(self._temporary)
+        try:
+            os.link(self._temporary, self._path)
+        except OSError as error:
+            if error.errno not in NOT_OFFERED:
+                raise
+            # exFAT, SMB, some FUSE: no links. Whoever publishes holds the build lock, so nobody comes in between.
+            if os.path.lexists(self._path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path) from None
+            os.rename(self._temporary, self._path)
+        else:
+            reached("storage/new-linked")
+            os.unlink(self._temporary)
         sync_directory(os.path.dirname(self._path))
 
     def abort(self) -> None:
