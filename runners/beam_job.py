@@ -7,6 +7,8 @@ as a text with a worker's traceback in it; the error of ours that it holds is fo
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 import sys
@@ -21,8 +23,11 @@ from beam_pipes.building.completion import read_completion
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import ShardFigures
-from beam_pipes.building.shard_task import ShardTask
+from beam_pipes.building.shard_task import DIRECTORY as TASKS
+from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.building.workers.process import python_path
+from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.cache.locks import in_words, this_process
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, visible
 from beam_pipes.extras import require
@@ -51,18 +56,82 @@ def run_beam(
 
         build_graph(pipeline, handle, plan.header, tasks)
         follower = _Follower(plan, counts, progress)
+        tell_of_other_jobs(plan.header)
         with follower.on_a_thread():  # a runner in this process returns when everything is done
             result = pipeline.run()
-        state = _followed(result, follower, cancel=lambda: options.cancel(result, beam_args))
+        with on_record(plan.header, options, result):
+            state = _followed(result, follower, cancel=lambda: options.cancel(result, beam_args))
         query = result.metrics().query()  # while its server is there
     if state is not None and str(state) not in ("DONE", "UPDATED"):
         raise BuildError(
             f"the Beam job ended as {state}: nothing was published. Run the build again to go on from there."
         )
+    _forget_other_jobs(plan.header)
     counts.set_to(plan.read_account())
     counts.done_shards = counts.num_shards
     progress.update(counts)
     return {"beam_metrics": {metric.key.metric.name: metric.result for metric in query["counters"]}}
+
+
+# Below the directory of a snapshot: the jobs that were launched for it and that nobody has seen the end of.
+_LAUNCHES = "launches"
+
+
+@contextlib.contextmanager
+def on_record(header: BuildHeader, options: BeamOptions, result: Any) -> Iterator[None]:
+    """Keeps a record of a job that runs elsewhere while its launcher follows it; it stays where that one is killed."""
+    job = _job_id(result)
+    if job is None:
+        yield
+        return
+    directory = f"{header.directory}/{_LAUNCHES}"
+    path = f"{directory}/{hashlib.sha256(job.encode()).hexdigest()[:16]}.json"
+    place = {name: value for name in _PLACES if (value := getattr(options, name, None))}
+    storage = storage_for(directory)
+    storage.makedirs(directory)
+    record = {"runner": options.runner, "job": job, **place, "launcher": this_process()}
+    storage.replace(path, strict_json(record, sort_keys=True).encode())
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BeamPipesError, OSError):
+            storage.delete(path)
+
+
+_PLACES = ("job_endpoint", "flink_master", "project", "region")
+
+
+def _job_id(result: Any) -> str | None:
+    """The id of a job on its server; None where it runs in this process."""
+    job = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
+    return str(job() if callable(job) else job) if job is not None else None
+
+
+def tell_of_other_jobs(header: BuildHeader) -> None:
+    """Says on the terminal which jobs of this snapshot may still run, because their launchers were killed."""
+    directory = f"{header.directory}/{_LAUNCHES}"
+    storage = storage_for(directory)
+    for name in storage.list(directory):
+        with contextlib.suppress(BeamPipesError, OSError, ValueError, KeyError, TypeError):
+            record = json.loads(storage.read_bytes(f"{directory}/{name}"))
+            places = ", ".join(f"{key}={record[key]}" for key in _PLACES if key in record)
+            where = f"{record['runner']}{', ' if places else ''}{places}"
+            told = (
+                f"beam-pipes: job {record['job']} ({where}) was launched for this snapshot by "
+                f"{in_words(record['launcher'])}, and nobody has seen its end: it may still run. Shards that it "
+                "finishes are used, and neither job disturbs the other. Cancel it where it runs to spare the "
+                "work being done twice."
+            )
+            print(visible(told), file=sys.stderr)
+
+
+def _forget_other_jobs(header: BuildHeader) -> None:
+    """The snapshot is published: what is left of jobs whose launchers were killed is not needed any more."""
+    storage = storage_for(header.directory)
+    for name in (_LAUNCHES, TASKS):
+        with contextlib.suppress(BeamPipesError, OSError):
+            if storage.is_directory(f"{header.directory}/{name}"):
+                storage.delete_tree(f"{header.directory}/{name}")
 
 
 class _Follower:

@@ -11,6 +11,7 @@ How large the request of a Beam job is: services limit it, and refuse a job afte
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -59,6 +60,7 @@ def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks
     `tasks` may leave out shards that are complete. The only things shuffled are the tasks (so that workers share
     them), the indices of committed shards, and parts where a runner broke a shard apart.
     """
+    header = dataclasses.replace(header, launch=secrets.token_hex(8))
     if record_limits(handle.get()):
         committed = _spread(root, tasks, header) | "Build source shards" >> beam.ParDo(BuildShards(handle, header))
         return _published(root, (committed,), handle, header)

@@ -80,7 +80,8 @@ class BuildHeader:
     `replaces` is the id of the manifest that readers saw when the build was planned (None: none), which it replaces.
     `root` is the cache's directory, `snapshot` the id of the snapshot being built, `specs` the features of each split
     of examples, `fingerprints` the digests of declaration and source, `assets` the results of analyzers by their names.
-    `plain_snapshot` is what the id would be without any record in quarantine.
+    `plain_snapshot` is what the id would be without any record in quarantine. `launch` tells apart the jobs that were
+    launched for one snapshot: a job that outlives its launcher goes on reading its own tasks while the next one runs.
     """
 
     name: str
@@ -92,6 +93,7 @@ class BuildHeader:
     assets: Mapping[str, Stored] = dataclasses.field(default_factory=dict)
     plain_snapshot: str = ""
     replaces: str | None = ANYTHING
+    launch: str = "0"
 
     def __post_init__(self) -> None:
         if not self.plain_snapshot:
@@ -217,7 +219,7 @@ class TaskReader:
 
 
 def _rows(header: BuildHeader) -> NumberedRows:
-    return NumberedRows(f"{header.directory}/{DIRECTORY}", what="tasks of the build", error=BuildError)
+    return NumberedRows(f"{header.directory}/{DIRECTORY}/{header.launch}", what="tasks of the build", error=BuildError)
 
 
 def _to_json(task: ShardTask) -> dict[str, Any]:

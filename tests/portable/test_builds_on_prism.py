@@ -235,6 +235,32 @@ def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: P
     assert build(PACED, cache, options=PortableOptions(job_endpoint=prism)).reused_shards == len(done)
 
 
+def test_a_job_that_outlives_its_launcher_and_the_next_one_do_not_disturb_each_other(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache, name = tmp_path / "cache", f"orphan-{os.getpid()}"
+    pool = ["--environment-type", "EXTERNAL", "--environment-config", slow_workers.endpoint]
+    arguments = ["--runner", "portable", "--job-endpoint", prism, *pool, "--", f"--job_name={name}"]
+    with running_command("build", PACED, "--to", str(cache), *arguments) as command:
+        command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+        [job] = named(jobs_of(prism), name)
+        command.process.kill()
+        command.end()
+    [record] = cache.glob("snapshots/*/launches/*.json")
+    assert json.loads(record.read_text())["job"] == job.job_id
+
+    build(PACED, cache, options=PortableOptions(job_endpoint=prism))
+
+    told = capfd.readouterr().err
+    assert f"job {job.job_id} (PortableRunner, job_endpoint={prism}) was launched for this snapshot by process " in told
+    assert "nobody has seen its end: it may still run. Shards that it finishes are used" in told
+    build(PACED, tmp_path / "local", options=LocalOptions(workers=1))
+    wait_for(lambda: states_of(prism, name) != ["RUNNING"], what="the end of the first job")
+    snapshot, local = (Path(Cache.open(path, verify=True).directory) for path in (cache, tmp_path / "local"))
+    assert built_files(snapshot) == built_files(local)
+    assert not [*snapshot.glob("launches"), *snapshot.glob("tasks")]
+
+
 def test_progress_and_live_statistics_show_while_the_job_runs(prism: str, paced_input: Path, tmp_path: Path) -> None:
     cache, name = tmp_path / "cache", f"watched-{os.getpid()}"
     arguments = ["--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
