@@ -5,10 +5,12 @@ Runs the tasks of a plan, publishes the snapshot, and records how.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_pipes.building.analysis.analyse import Analysed
@@ -26,6 +28,7 @@ from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
+from beam_pipes.errors import StageError
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.local import run_local
@@ -91,7 +94,7 @@ def build(
         # There is something to run: asked for before input is read, and before anything is written.
         options.check(Draft(path=root, declaration=resolved), handle)
         options.require_server()
-    with build_lock(root) as lock:
+    with build_lock(root) as lock, _naming_trace(handle, root):
         planned = plan_input(resolved, root, overwrite=overwrite)
         analysis = None
         if resolved.analyzers:
@@ -120,6 +123,20 @@ def build(
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more=more)
     return _result(done.plan, done.manifest_id, started, up_to_date=False, reused=done.reused_shards, analysis=analysis)
+
+
+@contextlib.contextmanager
+def _naming_trace(handle: DeclarationHandle, root: str) -> Iterator[None]:
+    """Adds to the error of a record how to see what each stage makes of it."""
+    try:
+        yield
+    except StageError as error:
+        record = error.attributes.get("record")
+        if record is not None and handle.reference is not None:
+            cache = f" --cache {shlex.quote(root)}" if handle.get().analyzers else ""
+            command = f"beam-pipes trace {shlex.quote(str(record))} {handle.reference}{cache}"
+            error.add(f"To see what each stage makes of it: {command}")
+        raise
 
 
 def _result(

@@ -36,8 +36,8 @@ from beam_pipes.errors import DeclarationError
 class Asset:
     """A file or directory that belongs to a stage's configuration: `model: Asset = Asset("vocab.model")`.
 
-    It can be opened as a path is (`open(stage.model)`). A fingerprint takes its content in, and neither its path nor
-    its times; of a directory, the relative names and contents of all files.
+    It is used as a path is: `open(stage.model)`, `str(stage.model)`. A fingerprint takes its content in,
+    and neither its path nor its times; of a directory, the relative names and contents of all files.
     """
 
     path: str | os.PathLike[str]
@@ -48,6 +48,9 @@ class Asset:
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        return os.fspath(self.path)  # many libraries take `str(path)`
 
     @property
     def name(self) -> str:

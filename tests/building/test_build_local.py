@@ -227,6 +227,7 @@ def test_a_failing_record_stops_the_build_and_is_named(text_input: Path, tmp_pat
 
     message = str(caught.value)
     assert "stage 'SplitWords' failed on record 'zzz.txt@5': ValueError: cannot split 'boom here'" in message
+    assert message.endswith("To see what each stage makes of it: beam-pipes trace zzz.txt@5 sample_declarations:words")
     assert "on_error='dead_letter'" in message
     assert not list((tmp_path / "cache").rglob(".tmp-*"))
 

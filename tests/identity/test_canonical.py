@@ -9,6 +9,7 @@ import decimal
 import enum
 import functools
 import json
+import os
 import pathlib
 import re
 from typing import Any, NamedTuple
@@ -249,3 +250,8 @@ def ordered(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return type(value).__name__ + repr([ordered(item) for item in value])
     return repr(value)
+
+
+def test_an_asset_is_its_path_as_text_too(tmp_path: pathlib.Path) -> None:
+    asset = Asset(tmp_path / "vocab.model")
+    assert (str(asset), f"{asset}", os.fspath(asset)) == (str(tmp_path / "vocab.model"),) * 3
