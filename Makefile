@@ -26,7 +26,7 @@ PRISM_STAMP := $(VENV)/.$(subst /,-,$(PRISM))
 FLINK_STAMP := $(VENV)/flink/.installed
 DEMO_DIR ?= .demo/python_source
 
-.PHONY: install browser demo test lint docs bench clean
+.PHONY: install browser demo test pythons lint docs bench clean
 install: $(STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP)
 
 $(STAMP): setup.py constraints.txt
@@ -85,6 +85,20 @@ demo: $(STAMP)
 test: $(STAMP) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
+
+# A wheel in a fresh environment of each supported Python that this machine has.
+PYTHONS := 3.10 3.11 3.12 3.13
+pythons: $(STAMP)
+	rm -rf build/pythons && mkdir -p build/pythons
+	$(BIN)/uv build --quiet --wheel --out-dir build/pythons
+	PATH="$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/*/bin 2> /dev/null | paste -sd:):$$PATH"; \
+	for version in $(PYTHONS); do \
+	    if $(BIN)/uv python find --quiet --no-python-downloads $$version > /dev/null 2>&1; then \
+	        $(BIN)/uv venv --quiet --clear --python $$version build/pythons/$$version && \
+	        $(BIN)/uv pip install --quiet --python build/pythons/$$version/bin/python build/pythons/*.whl && \
+	        build/pythons/$$version/bin/python tests/strangers/any_python.py || exit 1; \
+	    else echo "Python $$version: not on this machine, not tried"; fi; \
+	done
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from setuptools import find_packages, setup
 
-BEAM = [
-    "apache-beam[gcp,tfrecord]==2.77.0",
-    "tensorflow-transform==1.21.0",
-]
+BEAM = ["apache-beam[gcp,tfrecord]==2.77.0"]
 CLI = [
     "typer>=0.15",
     "rich>=13",
@@ -23,6 +20,8 @@ TEXT = [
     "tokenizers>=0.21",
 ]
 TF = ["tensorflow>=2.21,<2.22"]
+# 1.8 GB with TensorFlow: only for builds that learn with it.
+TFT = ["tensorflow-transform==1.21.0"]
 JAX = ["jax>=0.5"]
 TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
@@ -71,6 +70,7 @@ EXTRAS = {
     "beam": [*BEAM, *CLI, *SOURCES],
     "text": TEXT,
     "tf": TF,
+    "tft": [*BEAM, *TF, *TFT],
     "jax": JAX,
     "torch": TORCH,
     "gcs": GCS,
@@ -93,7 +93,18 @@ setup(
     description="Declare once, cache with Apache Beam, train from ordinary TFRecords at memory speed.",
     long_description=open("README.md", encoding="utf-8").read(),
     long_description_content_type="text/markdown",
-    python_requires=">=3.10,<3.13",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Typing :: Typed",
+    ],
+    python_requires=">=3.10,<3.14",
     # Named, not discovered from the top: a dependency of apache-beam[gcp] installs a top-level `tests`.
     packages=[
         *find_packages(include=["beam_pipes", "beam_pipes.*"], exclude=[f"{name}*" for name in MAPPED]),

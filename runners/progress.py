@@ -7,8 +7,6 @@
 | `notebook` | a bar and a table of the stages | notebooks, by default |
 | `json` | a JSON object a line, every two seconds and at the end | everywhere else, by default |
 | `none` | nothing | |
-
-A console whose reader may go away, as `head` does.
 """
 
 from __future__ import annotations
@@ -19,9 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
-
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.cache.checked_json import strict_json
@@ -241,18 +236,3 @@ def clock(secs: float) -> str:
     """`clock(75)` → `1:15`, `clock(3675)` → `1:01:15`."""
     minutes, rest = divmod(round(secs), 60)
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
-
-
-class Terminal(Console):
-    """Where commands print. What data says never drives the terminal.
-
-    Raises `BrokenPipeError` where nobody reads any more; rich's own exits, as a user's code must not.
-    """
-
-    def on_broken_pipe(self) -> None:
-        raise  # the error that is being handled
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Texts with their control characters escaped: names and messages come from data, which is anybody's."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)

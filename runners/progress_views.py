@@ -9,17 +9,20 @@ import html
 import importlib
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, TextIO
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from beam_pipes.runners.progress import Counts, Terminal
+from beam_pipes.errors import visible
+from beam_pipes.runners.progress import Counts
 
 # Drawing costs about 3 ms, so 1.5 % of a core.
 DRAW_EVERY_SECS = 0.2
@@ -154,3 +157,18 @@ def progress_html(counts: Counts) -> str:
         f"aria-label='source shards that are done'></progress><p>{html.escape(counts.in_words())}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+class Terminal(Console):
+    """Where commands print. What data says never drives the terminal.
+
+    Raises `BrokenPipeError` where nobody reads any more; rich's own exits, as a user's code must not.
+    """
+
+    def on_broken_pipe(self) -> None:
+        raise  # the error that is being handled
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Texts with their control characters escaped: names and messages come from data, which is anybody's."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)

@@ -21,7 +21,7 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Statistic
-from beam_pipes.runners.progress import Terminal
+from beam_pipes.runners.progress_views import Terminal
 
 if TYPE_CHECKING:
     from beam_pipes.report import SnapshotDifference

@@ -70,3 +70,15 @@ def test_what_is_wrong_stops_the_build(tmp_path: Path) -> None:
     assert "contains a link '#c', but there is no such anchor on this page" in built.stderr
     assert "contains a link 'd.md#c', but the doc 'd.md' does not contain an anchor '#c'" in built.stderr
     assert 'not included in the "nav" configuration:\n  - d.md' in built.stderr
+
+
+def test_documents_name_the_pythons_of_the_metadata() -> None:
+    setup = (ROOT / "setup.py").read_text()
+    [(lowest, beyond)] = re.findall(r'python_requires=">=3\.(\d+),<3\.(\d+)"', setup)
+    supported = [f"3.{minor}" for minor in range(int(lowest), int(beyond))]
+    words = f"Python {supported[0]} to {supported[-1]}"
+
+    assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', setup) == supported
+    assert f"PYTHONS := {' '.join(supported)}\n" in (ROOT / "Makefile").read_text()
+    assert words in (ROOT / "README.md").read_text() and words in (DOCS / "quickstart.md").read_text()
+    assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License") and 'license="Apache-2.0"' in setup
