@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from beam_pipes.building import Declaration as Declaration
     from beam_pipes.cache import Cache as Cache
     from beam_pipes.cache import FeatureSpec as FeatureSpec
+    from beam_pipes.cache import write_cache as write_cache
     from beam_pipes.face import build as build
     from beam_pipes.face import declare as declare
     from beam_pipes.loader import Loader as Loader
@@ -44,6 +45,7 @@ _ROOM_OF_NAME = {
     "drop": "typed",
     "observe": "typed",
     "stage": "typed",
+    "write_cache": "cache",
 }
 
 __all__ = ["__version__", *sorted(_ROOM_OF_NAME)]

@@ -19,7 +19,7 @@ run_pipeline_serial stage tf_record_iterator
 """
 ROOT = """
 Cache DAGPipeline DataLoader Declaration FeatureSpec Input Loader Output Pipeline __version__ build count declare drop
-observe stage
+observe stage write_cache
 """
 
 

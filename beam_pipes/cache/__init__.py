@@ -27,3 +27,4 @@ from beam_pipes.cache.storage import LocalStorage as LocalStorage
 from beam_pipes.cache.storage import storage_for as storage_for
 from beam_pipes.cache.storage_protocol import Storage as Storage
 from beam_pipes.cache.verify import VerifyReport as VerifyReport
+from beam_pipes.cache.write_cache import write_cache as write_cache

@@ -1,0 +1,136 @@
+"""`write_cache`: a cache of examples that a program has at hand, in one call.
+
+    write_cache("cache", {"train": rows(), "eval": [{"tokens": [1, 2]}]})  →  Loader("cache/train", batch_size=32)
+
+Examples are streamed into the shards of a directory beside the final one. When all are there, the digest of what was
+written names the snapshot, the files are linked to their final names, and the manifest is published: readers see all
+splits or none, and the same examples give the same snapshot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from beam_pipes.cache.checked_json import canonical_json
+from beam_pipes.cache.codec import codec_for
+from beam_pipes.cache.index import index_path
+from beam_pipes.cache.layout import ShardEntry
+from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest, SplitManifest, shard_file_name
+from beam_pipes.cache.publish import publish, snapshot_directory
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.shard_writer import ShardWriter
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.storage import directory_path, storage_for
+from beam_pipes.errors import SpecError
+
+# Features that are not given are inferred from this many examples of each split, as builds do.
+INFER_EXAMPLES = 64
+
+Features = Mapping[str, FeatureSpec]
+
+
+def write_cache(
+    path: str | os.PathLike[str],
+    splits: Mapping[str, Iterable[Mapping[str, Any]]],
+    *,
+    features: Features | Mapping[str, Features] | None = None,
+    name: str = "examples",
+    num_shards: int = 1,
+) -> Cache:
+    """Writes a cache of examples and publishes it; what was published there before is replaced at once, or stays.
+
+        rows = ({"tokens": np.arange(n), "label": n % 2} for n in range(1000))
+        cache = write_cache("cache", {"train": rows}, num_shards=4)
+        cache["train"][7]  →  {"tokens": array([0, 1, 2, 3, 4, 5, 6]), "label": 1}
+
+    It keeps no source and no fingerprint: a program that runs again writes again. For stages, resuming and rebuilding
+    what changed there is `beam_pipes.build`.
+
+    Args:
+        path: the directory of the cache, or a `gs://` path.
+        splits: split → examples, dicts of feature → value; read once, as a stream, one split after the other.
+        features: feature → `FeatureSpec`, for all splits, or split → such a mapping. By default dtypes and ranks are
+            inferred from the first 64 examples of each split, and all dimensions vary.
+        name: what the files are called: `{name}-train.tfrecord-00000-of-00004`.
+        num_shards: files of each split; example i goes to file i modulo `num_shards`, and a split is stored file by
+            file. 1, the default, keeps the order.
+
+    Returns the cache, opened. Raises `SpecError` for an example that does not fit, naming split, number and feature;
+    nothing is published then.
+    """
+    if not splits:
+        raise SpecError("write_cache: expected split → examples, such as {'train': rows}, got no split.")
+    if isinstance(num_shards, bool) or not isinstance(num_shards, int) or num_shards < 1:
+        raise SpecError(f"write_cache: num_shards should be an integer of at least 1, got {num_shards!r}.")
+    root = directory_path(path)
+    storage = storage_for(root)
+    staged = snapshot_directory(root, f"writing-{secrets.token_hex(8)}")
+    storage.makedirs(staged)
+    try:
+        written = {
+            split: _write_split(staged, name, split, examples, _features_of(features, split, splits), num_shards)
+            for split, examples in splits.items()
+        }
+        of_content = [
+            [split, spec.to_json(), [entry.to_json() for entry in entries]]
+            for split, (spec, entries) in written.items()
+        ]
+        snapshot = hashlib.sha256(canonical_json([FORMAT_VERSION, name, of_content])).hexdigest()[:16]
+        directory = snapshot_directory(root, snapshot)
+        storage.makedirs(directory)
+        for _, entries in written.values():
+            for file in itertools.chain.from_iterable((index_path(entry.file), entry.file) for entry in entries):
+                storage.link_or_copy(f"{staged}/{file}", f"{directory}/{file}")
+    finally:
+        storage.delete_tree(staged)
+    manifests = {split: SplitManifest.from_entries(entries, spec=spec) for split, (spec, entries) in written.items()}
+    publish(root, Manifest(name=name, snapshot=snapshot, splits=manifests))
+    return Cache.open(root)
+
+
+def _features_of(features: Any, split: str, splits: Mapping[str, object]) -> Features | None:
+    """The features of a split; None where they are to be inferred."""
+    if features is None or isinstance(features, ExampleSpec):
+        return features
+    if any(isinstance(value, FeatureSpec) for value in features.values()):
+        return features  # type: ignore[no-any-return]
+    if split not in features:
+        raise SpecError(
+            f"write_cache: features are given for {sorted(features)}, and not for the split {split!r}. Give feature "
+            f"name → FeatureSpec, or one such mapping for each of {sorted(splits)}."
+        )
+    return features[split]  # type: ignore[no-any-return]
+
+
+def _write_split(
+    directory: str,
+    name: str,
+    split: str,
+    examples: Iterable[Mapping[str, Any]],
+    features: Features | None,
+    num_shards: int,
+) -> tuple[ExampleSpec, list[ShardEntry]]:
+    stream: Iterator[Mapping[str, Any]] = iter(examples)
+    if features is None:
+        first = list(itertools.islice(stream, INFER_EXAMPLES))
+        if not first:
+            raise SpecError(f"write_cache: the split {split!r} has no example to infer features from. Give features=….")
+        features, stream = ExampleSpec.infer(first), itertools.chain(first, stream)
+    spec = features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+    codec = codec_for("example", spec=spec)
+    files = [shard_file_name(name, split, shard, num_shards) for shard in range(num_shards)]
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(ShardWriter(directory, file, codec=codec)) for file in files]
+        for number, example in enumerate(stream):
+            try:
+                writers[number % num_shards].write(example, ordinal=number // num_shards)
+            except SpecError as error:
+                error.add(f"It is example {number} of the split {split!r}.", split=split, example=number)
+                raise
+        return spec, [writer.commit() for writer in writers]
