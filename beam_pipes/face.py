@@ -121,6 +121,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
+    keep: int | None = 2,
     progress: Progress | None = None,
 ) -> BuildResult: ...
 @overload
@@ -149,6 +150,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
+    keep: int | None = 2,
     progress: Progress | None = None,
 ) -> BuildResult: ...
 def build(
@@ -163,6 +165,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
+    keep: int | None = 2,
     progress: Progress | None = None,
     **declaring: Any,
 ) -> BuildResult:
@@ -180,7 +183,7 @@ def build(
             record_memory_bytes, target_shard_bytes, fingerprints, expectations: what is built, see `declare`.
         options: who runs it; all cores of this machine if left out.
         workers: so many processes of this machine, for `options=LocalOptions(workers=...)`. 1 runs all in this process.
-        accept_code_change, overwrite, saved_plan, progress: see `beam_pipes.runners.build`.
+        accept_code_change, overwrite, saved_plan, keep, progress: see `beam_pipes.runners.build`.
 
     Returns what was done: `result.account` says what became of every record.
 
@@ -223,5 +226,6 @@ def build(
         accept_code_change=accept_code_change,
         overwrite=overwrite,
         saved_plan=saved_plan,
+        keep=keep,
         progress=progress,
     )

@@ -18,7 +18,13 @@ from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
-from beam_pipes.building.leftovers import build_lock, mark_finished, remove_snapshot, remove_temporaries
+from beam_pipes.building.leftovers import (
+    build_lock,
+    collect_while_locked,
+    mark_finished,
+    remove_snapshot,
+    remove_temporaries,
+)
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.shard_output import WRITE
@@ -54,6 +60,11 @@ class BuildResult:
     account: Account
     secs: float
     analysis: Analysed | None = None
+    removed: tuple[str, ...] = ()
+
+
+# A training run that began two builds ago goes on.
+DEFAULT_KEEP = 2
 
 
 def build(
@@ -64,6 +75,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
+    keep: int | None = DEFAULT_KEEP,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the cache of `declaration` (or of its reference, `package.module:name`) in the directory `to`.
@@ -79,6 +91,9 @@ def build(
 
     With `saved_plan` the build is held to it: it stops with `StalePlanError` where the input or the declaration is not
     what was planned.
+
+    Snapshots but the published one and the `keep` most recent others are removed when the new one is published, as `gc`
+    does; None keeps all. `removed` of the result names them.
 
     Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
     """
@@ -122,7 +137,16 @@ def build(
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more=more)
-    return _result(done.plan, done.manifest_id, started, up_to_date=False, reused=done.reused_shards, analysis=analysis)
+        removed = () if keep is None else collect_while_locked(root, keep=keep).removed
+    return _result(
+        done.plan,
+        done.manifest_id,
+        started,
+        up_to_date=False,
+        reused=done.reused_shards,
+        analysis=analysis,
+        removed=removed,
+    )
 
 
 @contextlib.contextmanager
@@ -147,6 +171,7 @@ def _result(
     up_to_date: bool,
     reused: int | None = None,
     analysis: Analysed | None = None,
+    removed: tuple[str, ...] = (),
 ) -> BuildResult:
     return BuildResult(
         path=plan.path,
@@ -158,6 +183,7 @@ def _result(
         account=plan.read_account(),
         secs=time.monotonic() - started,
         analysis=analysis,
+        removed=removed,
     )
 
 

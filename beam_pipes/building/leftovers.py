@@ -234,31 +234,37 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
 
     Raises `CacheNotFoundError` where there is no directory, `CacheBusyError` while a build is writing there.
     """
-    if keep < 0:
-        raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
     storage, root = storage_for(path), directory_path(path)
     if not storage.is_directory(root):
         raise CacheNotFoundError(f"there is no directory {str(path)!r}: nothing was built there.", path=str(path))
     with build_lock(root):
         if not dry_run:
             remove_temporaries(root)
-        published = None
-        with contextlib.suppress(CacheNotFoundError):
-            published = Cache.open(root).manifest.snapshot
-        names = [name for name in storage.list(f"{root}/{SNAPSHOTS}") if name != published]
-        written = {name: storage.modified_ns(snapshot_directory(root, name)) for name in names}
-        names.sort(key=lambda name: (written[name], name), reverse=True)
-        removed = names[keep:]
-        freed = sum(_freed_bytes(storage, snapshot_directory(root, name)) for name in removed)
-        kept = [name for name in (published, *names[:keep]) if name is not None]
-        uses = [uses_of(snapshot_directory(root, name)) for name in kept] + [unfinished_uses(root) if keep else None]
-        unused = unused_places(root, [each for each in uses if isinstance(each, Uses)])
-        freed += sum(_freed_bytes(storage, place) for place in unused)
-        if not dry_run:
-            for name in removed:
-                remove_snapshot(root, name)
-            for place in unused:
-                discard(place)
+        return collect_while_locked(root, keep=keep, dry_run=dry_run)
+
+
+def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Collected:
+    """`collect`, for the holder of the build lock."""
+    if keep < 0:
+        raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
+    storage = storage_for(root)
+    published = None
+    with contextlib.suppress(CacheNotFoundError):
+        published = Cache.open(root).manifest.snapshot
+    names = [name for name in storage.list(f"{root}/{SNAPSHOTS}") if name != published]
+    written = {name: storage.modified_ns(snapshot_directory(root, name)) for name in names}
+    names.sort(key=lambda name: (written[name], name), reverse=True)
+    removed = names[keep:]
+    freed = sum(_freed_bytes(storage, snapshot_directory(root, name)) for name in removed)
+    kept = [name for name in (published, *names[:keep]) if name is not None]
+    uses = [uses_of(snapshot_directory(root, name)) for name in kept] + [unfinished_uses(root) if keep else None]
+    unused = unused_places(root, [each for each in uses if isinstance(each, Uses)])
+    freed += sum(_freed_bytes(storage, place) for place in unused)
+    if not dry_run:
+        for name in removed:
+            remove_snapshot(root, name)
+        for place in unused:
+            discard(place)
     return Collected(
         published=published, kept=tuple(names[:keep]), removed=tuple(removed), bytes=freed, unused=len(unused)
     )

@@ -11,7 +11,7 @@ from beam_pipes.building.declaration import Declaration, load_declaration
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.runners.build import build
+from beam_pipes.runners.build import DEFAULT_KEEP, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import (
     RUNNERS,
@@ -64,6 +64,9 @@ def build_command(
     plan: Annotated[
         str | None, typer.Option(help="a plan from `beam-pipes plan --save`: refuse to build anything else")
     ] = None,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="old snapshots to keep besides the published one; others are removed")
+    ] = DEFAULT_KEEP,
     tasks: Annotated[list[str] | None, typer.Option("--tasks", help=TASKS_HELP)] = None,
     excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to leave out")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
@@ -139,6 +142,7 @@ def build_command(
         accept_code_change=accept_code_change,
         overwrite=overwrite,
         saved_plan=saved,
+        keep=keep,
     )
     if result.up_to_date:
         console.print(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
@@ -159,6 +163,8 @@ def build_command(
         f"({rate:,.0f} records/s)."
     )
     console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
+    if result.removed:
+        console.print(f"Old snapshots removed: {', '.join(result.removed)} (--keep {keep}).")
     if wants_report(report, result.path):
         show_report(result.path, declaration=load_declaration(declaration))
 
