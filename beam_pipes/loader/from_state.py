@@ -17,6 +17,7 @@ from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.order import BlockShuffle
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.state import LoaderState
+from beam_pipes.loader.steps import Last
 from beam_pipes.loader.stream import Shuffle
 
 
@@ -26,7 +27,7 @@ def loader_from_state(
     *,
     batch_size: int,
     host_count: int = 1,
-    last: str = "drop",
+    last: Last = "drop",
     plans: Sequence[str | os.PathLike[str]] = (),
 ) -> Loader:
     """The loader of a state, standing where the state stands, over the caches at `paths`.

@@ -27,7 +27,7 @@ from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import RowSource, opened
 from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, check_same_sequence, trackable_state
-from beam_pipes.loader.steps import Cursor, RowPlace, Run, Steps, check_integer
+from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run, Steps, check_integer
 from beam_pipes.loader.stream import (
     Changes,
     MixtureStream,
@@ -93,7 +93,7 @@ class Loader:
         shuffle: Shuffle = True,
         host_index: int | None = None,
         host_count: int | None = None,
-        last: str = "drop",
+        last: Last = "drop",
         features: Sequence[str] | None = None,
         ragged: str = "pad",
         pad_to: PadTo = None,

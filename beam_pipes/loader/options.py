@@ -21,7 +21,7 @@ from beam_pipes.loader.order import BlockShuffle
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
-from beam_pipes.loader.steps import StepOptions, check_integer
+from beam_pipes.loader.steps import Last, StepOptions, check_integer
 from beam_pipes.loader.stream import MixtureStream, RowStream, Shuffle
 from beam_pipes.loader.world import Share
 
@@ -36,7 +36,7 @@ class LoaderOptions:
     shuffle: Shuffle
     host_index: int | None
     host_count: int | None
-    last: str
+    last: Last
     features: Sequence[str] | None
     ragged: str
     pad_to: PadTo

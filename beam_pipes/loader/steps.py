@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.stream import MixtureStream, RowStream
 from beam_pipes.loader.world import Share
-
-LAST = ("drop", "pad", "partial")
 
 
 def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -68,13 +66,18 @@ class Steps(NamedTuple):
             yield self.some(index, 1)
 
 
+#: What becomes of the rows at the end of an epoch that do not fill a global batch: see `Loader`.
+Last = Literal["drop", "pad", "partial"]
+LAST: tuple[Last, ...] = get_args(Last)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions:
     """Batch size (over all hosts), number of epochs (None: no end), what to do with the last rows, and our share."""
 
     batch_size: int
     epochs: int | None
-    last: str
+    last: Last
     share: Share
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from beam_pipes.loader import Loader, LoaderState, Mixture, PackingPlan
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
 from beam_pipes.loader.row_source import RowSource
+from beam_pipes.loader.steps import Last as LastRows
 
 Paths = Annotated[list[str], typer.Argument(help="directory of the cache; several for a mixture, in its order")]
 State = Annotated[Path | None, typer.Option("--state", help="file with the state of the loader, as JSON")]
@@ -49,12 +50,15 @@ def make_loader(
     transform: Callable[[Batch], Batch] | None = None,
 ) -> Loader:
     """A loader over the caches; nothing of their records is read."""
+    last_rows = cast("LastRows", last)  # the loader checks it
     plans = plan or []
     if state is not None:
         if not state.is_file():
             raise LoaderError(f"expected the state of a loader at {str(state)!r}, and there is no such file.")
         saved = LoaderState.from_json(state.read_bytes())
-        return loader_from_state(saved, paths, batch_size=batch_size, host_count=host_count, last=last, plans=plans)
+        return loader_from_state(
+            saved, paths, batch_size=batch_size, host_count=host_count, last=last_rows, plans=plans
+        )
     if plans and len(plans) != len(paths):
         raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
     sources: list[RowSource] = []
@@ -76,7 +80,7 @@ def make_loader(
         shuffle=shuffle_of_label(shuffle),
         host_index=0,
         host_count=host_count,
-        last=last,
+        last=last_rows,
         workers=workers,
         transform=transform,
     )
