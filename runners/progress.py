@@ -1,11 +1,12 @@
-"""Progress of a build: its stages on a terminal and in a notebook, JSON lines otherwise.
+"""Progress of a build: its stages on a terminal and in a notebook, a few lines otherwise.
 
 | kind | shows | where |
 | --- | --- | --- |
 | `stages` | a bar and a table of the stages, drawn anew in place | terminals, by default |
 | `line` | one line that changes | any terminal |
 | `notebook` | a bar and a table of the stages | notebooks, by default |
-| `json` | a JSON object a line, every two seconds and at the end | everywhere else, by default |
+| `log` | a line of words, at each tenth of the shards or every 30 seconds, and at the end | elsewhere, by default |
+| `json` | a JSON object a line, every two seconds and at the end | for programs |
 | `none` | nothing | |
 """
 
@@ -23,8 +24,10 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import DeclarationError, visible
 
-# JSON lines are for logs: one every few seconds tells as much as many.
 JSON_EVERY_SECS = 2.0
+# A log is kept, and read by people who look for something else in it.
+LOG_EVERY_SECS = 30.0
+LOG_LINES = 10
 LINE_EVERY_SECS = 0.1
 
 
@@ -161,6 +164,32 @@ class TerminalLine:
         self._stream.flush()
 
 
+class LogLines:
+    """A line of words at each tenth of the source shards, or every 30 seconds; and one at the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = time.monotonic()
+        self._tenth: int | None = None
+
+    def update(self, counts: Counts) -> None:
+        tenth = LOG_LINES * counts.done_shards // max(1, counts.num_shards)
+        if self._tenth is None:
+            self._tenth = tenth  # what was built before is not news
+        now = time.monotonic()
+        if now - self._shown >= LOG_EVERY_SECS or tenth > self._tenth:
+            self._shown, self._tenth = now, tenth
+            if not counts.all_done:
+                self._write(counts)
+
+    def close(self, counts: Counts) -> None:
+        self._write(counts)
+
+    def _write(self, counts: Counts) -> None:
+        self._stream.write(f"beam-pipes: {visible(counts.in_words())}\n")
+        self._stream.flush()
+
+
 class JsonLines:
     """One JSON object a line, every two seconds and at the end."""
 
@@ -198,6 +227,7 @@ KINDS: dict[str, Callable[[TextIO], Progress]] = {
     "stages": _stages,
     "line": TerminalLine,
     "notebook": _notebook,
+    "log": LogLines,
     "json": JsonLines,
     "none": _silent,
 }
@@ -207,8 +237,8 @@ def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> Wh
     """What shows a build's progress: `build(declaration, "cache", progress=progress_for())`.
 
     By default what suits the surroundings: a table of stages in a notebook, and where `stream` (standard error, if none
-    is given) is a terminal; JSON lines otherwise. `kind` names another of `KINDS`. Raises `DeclarationError` for a kind
-    that there is not.
+    is given) is a terminal; a few lines of words otherwise. `kind` names another of `KINDS`. Raises `DeclarationError`
+    for a kind that there is not.
     """
     stream = sys.stderr if stream is None else stream
     chosen = _suitable_kind(stream) if kind is None else kind
@@ -222,7 +252,7 @@ def _suitable_kind(stream: TextIO) -> str:
         return "notebook"
     # A terminal that cannot move its cursor is for lines that follow each other.
     can_draw = stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-    return "stages" if can_draw else "json"
+    return "stages" if can_draw else "log"
 
 
 def in_notebook() -> bool:

@@ -59,7 +59,7 @@ def build_command(
     ] = None,
     progress: Annotated[
         str | None,
-        typer.Option(help=f"how progress is shown: {', '.join(KINDS)} [stages on a terminal, json elsewhere]"),
+        typer.Option(help=f"how progress is shown: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
     ] = None,
     plan: Annotated[
         str | None, typer.Option(help="a plan from `beam-pipes plan --save`: refuse to build anything else")

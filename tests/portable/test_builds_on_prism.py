@@ -263,7 +263,7 @@ def test_a_job_that_outlives_its_launcher_and_the_next_one_do_not_disturb_each_o
 
 def test_progress_and_live_statistics_show_while_the_job_runs(prism: str, paced_input: Path, tmp_path: Path) -> None:
     cache, name = tmp_path / "cache", f"watched-{os.getpid()}"
-    arguments = ["--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
+    arguments = ["--progress", "json", "--runner", "portable", "--job-endpoint", prism, "--", f"--job_name={name}"]
     with running_command("build", PACED, "--to", str(cache), *arguments, **{PACE_VARIABLE: "0.02"}) as command:
         command.wait_for(lambda: len(completions(cache)) >= 3, what="three shards")
         status = read_status(cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -26,7 +27,7 @@ from beam_pipes.building.reading import ShardFigures, StageFigures
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners import BeamOptions, LocalOptions, beam_job, build, progress_for
-from beam_pipes.runners.progress import KINDS, Counts, JsonLines, Progress, TerminalLine
+from beam_pipes.runners.progress import KINDS, Counts, LogLines, Progress, TerminalLine
 from beam_pipes.runners.progress_views import StagesView, progress_html
 
 
@@ -185,17 +186,19 @@ def test_lines_of_others_stand_above_the_view(monkeypatch: pytest.MonkeyPatch) -
     assert list(rows(shown)) == ["stage", "source", "A"] and shown.count("shards, ") == 1
 
 
-def test_logs_get_json_lines_with_the_stages(text_input: Path, tmp_path: Path) -> None:
+def test_logs_get_a_few_lines_and_programs_json_with_the_stages(text_input: Path, tmp_path: Path) -> None:
     arguments = [sys.executable, "-m", "beam_pipes.runners", "build", "sample_declarations:words", "--no-report"]
     arguments += ["--workers", "1"]
     told = {}
-    for kind in ("", "line", "none"):
+    for kind in ("", "json", "line", "none"):
         options = ["--to", str(tmp_path / f"cache-{kind}"), *(["--progress", kind] if kind else [])]
         done = subprocess.run([*arguments, *options], capture_output=True, env=environment(), timeout=60)
         assert done.returncode == 0, done.stderr
         told[kind] = done.stderr.decode()
 
-    last = json.loads(told[""].splitlines()[-1])
+    *_, line = lines = told[""].splitlines()
+    assert line.startswith("beam-pipes: ") and "shards, 496 records (" in line and len(lines) <= 11
+    last = json.loads(told["json"].splitlines()[-1])
     assert (last["records"], last["shards_done"]) == (496, last["shards"])
     stages = last["stages"]
     assert list(stages) == ["source", "SplitWords", "CountLetters", "Initials", "RandomPartition", "write"]
@@ -209,7 +212,7 @@ def test_logs_get_json_lines_with_the_stages(text_input: Path, tmp_path: Path) -
 def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input: Path, tmp_path: Path) -> None:
     with pytest.raises(
         DeclarationError,
-        match="unknown kind of progress 'bars'; choose one of: stages, line, notebook, json, none.",
+        match="unknown kind of progress 'bars'; choose one of: stages, line, notebook, log, json, none.",
     ):
         progress_for(kind="bars")
     options = ["build", "sample_declarations:words", "--to", str(tmp_path / "cache"), "--progress", "bars"]
@@ -224,7 +227,24 @@ def test_a_kind_that_there_is_not_is_refused_before_anything_is_built(text_input
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(("term", "kind"), [("xterm", StagesView), ("dumb", JsonLines), ("unknown", JsonLines)])
+def test_a_log_has_a_line_at_each_tenth_and_after_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, counts = io.StringIO(), Counts(num_shards=1000, done_shards=300)
+    shown = LogLines(stream)
+    for done in range(300, 1001):
+        counts.done_shards = done
+        shown.update(counts)
+    shown.close(counts)
+    told = re.findall(r"(\d+)/1000", stream.getvalue())
+    assert told == ["400", "500", "600", "700", "800", "900", "1000"]
+
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 31)
+    counts.done_shards = 990
+    shown.update(counts)
+    assert stream.getvalue().count("\n") == len(told) + 1
+
+
+@pytest.mark.parametrize(("term", "kind"), [("xterm", StagesView), ("dumb", LogLines), ("unknown", LogLines)])
 def test_what_suits_a_terminal(term: str, kind: type[Progress], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", term)
     ours, theirs = pty.openpty()
@@ -232,7 +252,7 @@ def test_what_suits_a_terminal(term: str, kind: type[Progress], monkeypatch: pyt
         assert type(progress_for(stream).shown) is kind
         assert type(progress_for(stream, kind="line").shown) is TerminalLine
     os.close(ours)
-    assert {"stages", "line", "notebook", "json", "none"} == KINDS.keys()
+    assert {"stages", "line", "notebook", "log", "json", "none"} == KINDS.keys()
 
 
 class Watching:
