@@ -100,7 +100,7 @@ def rows(**options: Any) -> Declaration:
             "words": {"id": FeatureSpec("int64"), "length": FeatureSpec("int32"), "noise": FeatureSpec("int32")},
             "train": {"id": FeatureSpec("int32"), "lengths": FeatureSpec("int32", shape=(None,))},
         },
-        **{"on_error": "dead_letter", "max_bad": None, "target_shard_bytes": 4_000, **options},
+        **{"on_error": "dead_letter", "max_bad": None, "allow_empty": True, "target_shard_bytes": 4_000, **options},
     )
 
 

@@ -388,7 +388,7 @@ class TestErrors:
         with pytest.raises(
             MissingExtraError,
             match=r"a TransformFn needs tensorflow_transform, which is not installed: "
-            r"pip install 'beam-pipes\[beam\]'",
+            r"pip install 'beam-pipes\[tft\]'",
         ):
             analyse(learned, [examples(3)], tmp_path)
 
