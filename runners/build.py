@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from beam_pipes.cache.publish import published_id
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
-from beam_pipes.errors import StageError
+from beam_pipes.errors import BeamPipesError, DeclarationError, StageError, visible
 from beam_pipes.identity.source_code import about_to_build
 from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.local import run_local
@@ -98,6 +99,8 @@ def build(
     Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
     """
     about_to_build()
+    if keep is not None and keep < 0:
+        raise DeclarationError(f"keep should be a number of snapshots, 0 or more, got {keep}.")
     started = time.monotonic()
     root = directory_path(to)  # before anything of the user's runs, which may change the working directory
     options = options if options is not None else LocalOptions()
@@ -137,7 +140,7 @@ def build(
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
         done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more=more)
-        removed = () if keep is None else collect_while_locked(root, keep=keep).removed
+        removed = () if keep is None else _without_old(root, keep)
     return _result(
         done.plan,
         done.manifest_id,
@@ -147,6 +150,16 @@ def build(
         analysis=analysis,
         removed=removed,
     )
+
+
+def _without_old(root: str, keep: int) -> tuple[str, ...]:
+    """Removes old snapshots; where that fails, the new one is published all the same, and a line says so."""
+    try:
+        return collect_while_locked(root, keep=keep).removed
+    except (BeamPipesError, OSError) as error:
+        told = visible(str(error))
+        print(f"beam-pipes: old snapshots in {root} were not removed: {told}", file=sys.stderr)
+        return ()
 
 
 @contextlib.contextmanager

@@ -62,3 +62,21 @@ def test_the_command_says_so(text_input: Path, tmp_path: Path) -> None:
 def test_a_number_below_zero_is_refused(text_input: Path, tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="keep should be a number of snapshots, 0 or more, got -1"):
         build(REFERENCE, to=tmp_path / "cache", workers=1, keep=-1)
+
+
+def test_what_cannot_be_removed_does_not_fail_a_build_that_is_published(
+    text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    build(REFERENCE, to=tmp_path / "cache", workers=1)
+    (text_input / "sub" / "more.txt").write_text("one more line\n")
+
+    def refused(path: str, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", refused)
+        result = build(REFERENCE, to=tmp_path / "cache", workers=1, keep=0)
+
+    assert result.removed == () and Cache.open(tmp_path / "cache").manifest.snapshot == result.snapshot
+    told = capfd.readouterr().err
+    assert f"old snapshots in {tmp_path / 'cache'} were not removed: " in told and "Permission denied" in told
