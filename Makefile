@@ -91,7 +91,7 @@ PYTHONS := 3.10 3.11 3.12 3.13
 pythons: $(STAMP)
 	rm -rf build/pythons && mkdir -p build/pythons
 	$(BIN)/uv build --quiet --wheel --out-dir build/pythons
-	PATH="$$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/*/bin 2> /dev/null | paste -sd:):$$PATH"; \
+	for bin in $${PYENV_ROOT:-$$HOME/.pyenv}/versions/*/bin; do PATH="$$bin:$$PATH"; done; \
 	for version in $(PYTHONS); do \
 	    if $(BIN)/uv python find --quiet --no-python-downloads $$version > /dev/null 2>&1; then \
 	        $(BIN)/uv venv --quiet --clear --python $$version build/pythons/$$version && \

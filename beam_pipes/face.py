@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from beam_pipes.analysis.analyzer import Analyzer
 from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES, Declaration, MaxBad
 from beam_pipes.building.expectation import Expectation
+from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, brief
 from beam_pipes.errors import DeclarationError
@@ -121,7 +122,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
-    keep: int | None = 2,
+    keep: int | None = DEFAULT_KEEP,
     progress: Progress | None = None,
 ) -> BuildResult: ...
 @overload
@@ -150,7 +151,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
-    keep: int | None = 2,
+    keep: int | None = DEFAULT_KEEP,
     progress: Progress | None = None,
 ) -> BuildResult: ...
 def build(
@@ -165,7 +166,7 @@ def build(
     accept_code_change: bool = False,
     overwrite: bool = False,
     saved_plan: SavedPlan | None = None,
-    keep: int | None = 2,
+    keep: int | None = DEFAULT_KEEP,
     progress: Progress | None = None,
     **declaring: Any,
 ) -> BuildResult:

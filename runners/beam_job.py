@@ -94,8 +94,18 @@ def on_record(header: BuildHeader, options: BeamOptions, result: Any) -> Iterato
     try:
         yield
     finally:
-        with contextlib.suppress(BeamPipesError, OSError):
-            storage.delete(path)
+        if _has_ended(result):  # a connection that was lost says nothing of the job
+            with contextlib.suppress(BeamPipesError, OSError):
+                storage.delete(path)
+
+
+def _has_ended(result: Any) -> bool:
+    """Whether a job is known to have ended, as far as its server answers."""
+    states = require("apache_beam.runners.runner", purpose="the state of a job").PipelineState
+    try:
+        return bool(states.is_terminal(result.state))
+    except Exception:  # whatever a client raises that has lost its server
+        return False
 
 
 _PLACES = ("job_endpoint", "flink_master", "project", "region")

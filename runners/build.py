@@ -20,6 +20,7 @@ from beam_pipes.building.commit import assets_are_there, commit, link_assets, wr
 from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
 from beam_pipes.building.declaration_fingerprint import require_new_versions
 from beam_pipes.building.leftovers import (
+    DEFAULT_KEEP,
     build_lock,
     collect_while_locked,
     mark_finished,
@@ -62,10 +63,6 @@ class BuildResult:
     secs: float
     analysis: Analysed | None = None
     removed: tuple[str, ...] = ()
-
-
-# A training run that began two builds ago goes on.
-DEFAULT_KEEP = 2
 
 
 def build(

@@ -68,6 +68,7 @@ def cache_tasks(
     seqio_files: bool = True,
     on_error: Literal["fail", "drop", "dead_letter"] = "fail",
     max_bad: MaxBad = "tenth",
+    allow_empty: bool = False,
     enable_char_counts: bool = False,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
     options: LocalOptions | BeamOptions | None = None,
@@ -101,7 +102,7 @@ def cache_tasks(
             False keeps arrays as raw bytes: smaller, and several times faster to load here.
         on_error: what happens to an example on which a Python step behind the last function of a dataset fails; see
             `Declaration`.
-        max_bad: how many examples of a task may fail; see `Declaration`.
+        max_bad, allow_empty: how many examples of a task may fail, or be missing; see `Declaration`.
         enable_char_counts: count `<feature>_chars` also where the text is not kept, by decoding every example.
         target_shard_bytes: input bytes of one source shard, where text can be read in parts.
         options: the runner; None for all cores of this machine.
@@ -138,6 +139,7 @@ def cache_tasks(
                     encoding="list" if seqio_files else "raw",
                     on_error=on_error,
                     max_bad=max_bad,
+                    allow_empty=allow_empty,
                     enable_char_counts=enable_char_counts,
                     target_shard_bytes=target_shard_bytes,
                 )
@@ -240,6 +242,7 @@ def task_declaration(
     encoding: Encoding = "list",
     on_error: OnError = "fail",
     max_bad: MaxBad = "tenth",
+    allow_empty: bool = False,
     enable_char_counts: bool = False,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
 ) -> Declaration:
@@ -265,6 +268,7 @@ def task_declaration(
         seed=base_seed,
         on_error=on_error,
         max_bad=max_bad,
+        allow_empty=allow_empty,
         target_shard_bytes=target_shard_bytes,
         fingerprints=fingerprint_digests(found),
     )

@@ -108,6 +108,11 @@ def write_snapshot(root: Any, batches: Any, handle: DeclarationHandle, header: B
 
 def _published(root: Any, committed: tuple[Any, ...], handle: DeclarationHandle, header: BuildHeader) -> Any:
     """Publishes once all of these collections of indices are there; a PCollection of the manifest's id."""
+    return gathered(root, committed) | "Publish" >> beam.ParDo(_Publish(handle, header))
+
+
+def gathered(root: Any, committed: tuple[Any, ...]) -> Any:
+    """One element, (None, indices of shards), when all of these collections of indices are there."""
     # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
     done = root | "Begin" >> beam.Create([-1], reshuffle=False)
     return (
@@ -115,7 +120,6 @@ def _published(root: Any, committed: tuple[Any, ...], handle: DeclarationHandle,
         | "Committed shards" >> beam.Flatten()
         | "Key by build" >> beam.Map(lambda index: (None, index))
         | "Gather committed shards" >> beam.GroupByKey()
-        | "Publish" >> beam.ParDo(_Publish(handle, header))
     )
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 from google.protobuf.message import Message
 
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.shard_output import WRITE
-from beam_pipes.cache.codec import IndexRow, RecordCodec, codec_for
+from beam_pipes.cache.codec import ExampleCodec, IndexRow, codec_for
 from beam_pipes.cache.lineage_reader import DeadLetter
-from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.engine.graph import brief
-from beam_pipes.errors import DeclarationError, SourceError, StageError
+from beam_pipes.errors import DeclarationError, SourceError, SpecError, StageError, text_of
 from beam_pipes.identity.fingerprint import canonical
 from beam_pipes.sources.source import Source, SourcePlan, SourceShard
 from beam_pipes.typed.pipeline import Pipeline
@@ -44,13 +42,13 @@ class Collection(Source):
         return self.type_
 
     def plan(self, **_: Any) -> SourcePlan:
-        raise SourceError("the records of this cache came from a PCollection: run the Beam pipeline again.")
+        raise _gone()
 
     def read(self, shard: SourceShard, **_: Any) -> Iterator[Any]:
-        raise SourceError("the records of this cache came from a PCollection: run the Beam pipeline again.")
+        raise _gone()
 
     def parse(self, raw: bytes, *, file: str, position: int) -> Any:
-        raise SourceError("the records of this cache came from a PCollection: run the Beam pipeline again.")
+        raise _gone()
 
     def fingerprint_config(self) -> Mapping[str, Any]:
         return {}
@@ -75,19 +73,12 @@ class Key:
         return found if isinstance(found, bytes) else str(found).encode("utf-8", "surrogatepass")
 
 
-class _ContentKey:
-    """The key by which splits are drawn: that of the record, else its content."""
-
-    def __init__(self, key: Key) -> None:
-        self._key = key
-
-    def __call__(self, element: Any) -> bytes:
-        found = self._key(element)
-        return _raw_of(element) if found is None else found
+def _gone() -> SourceError:
+    return SourceError("the records of this cache came from a PCollection: run the Beam pipeline again.")
 
 
 class _SplitBy(Pipeline):
-    """Sends an element to the split that a function of the user names."""
+    """Sends an element, which comes with its key, to the split that a function of the user names."""
 
     def __init__(self, type_: type, splits: Sequence[str], split_by: Callable[[Any], str]) -> None:
         super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="SplitBy")
@@ -95,7 +86,7 @@ class _SplitBy(Pipeline):
         self.split_by = split_by
 
     def transform(self, input_object: Any) -> dict[str, list[Any]]:
-        split = self.split_by(input_object)
+        split = self.split_by(input_object[0])
         outputs: dict[str, list[Any]] = {name: [] for name in self.splits}
         if split not in outputs:
             raise DeclarationError(f"WriteToCache: split_by gave {split!r}; the splits are {', '.join(outputs)}.")
@@ -103,13 +94,17 @@ class _SplitBy(Pipeline):
         return outputs
 
 
+def _key_of_pair(pair: tuple[Any, bytes]) -> bytes:
+    return pair[1]
+
+
 def splitter(
     type_: type,
     splits: Mapping[str, float] | Sequence[str],
     split_by: Callable[[Any], str] | None,
-    key: Key,
     seed: int,
 ) -> Pipeline:
+    """What divides pairs of (element, key) among the splits: by the user's function, else drawn by the key."""
     names = list(splits)
     if split_by is not None:
         return _SplitBy(type_, names, split_by)
@@ -121,7 +116,7 @@ def splitter(
                 f"shares, splits={{{shares}}}, or split_by=function."
             )
         splits = {names[0]: 1.0}
-    return RandomPartition(type_, names, list(splits.values()), seed=seed, key=_ContentKey(key), name="SplitByKey")
+    return RandomPartition(type_, names, list(splits.values()), seed=seed, key=_key_of_pair, name="SplitByKey")
 
 
 class Encoded(NamedTuple):
@@ -153,8 +148,10 @@ class Encode(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         self._declaration = declaration = self._handle.get()
-        self._codecs = _codecs(declaration)
-        self._failed = beam.metrics.Metrics.counter(declaration.name, f"{WRITE}/dead")
+        first = declaration.splits[0]  # all have the same features
+        spec, proto = declaration.declared_spec(first), declaration.graph.output_type[first]
+        self._codec = codec_for(declaration.kind(first), spec=spec, proto=proto)
+        self._lists = None if spec is None else ExampleCodec(ExampleSpec({name: _as_list(spec[name]) for name in spec}))
 
     def process(self, element: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
         try:
@@ -164,63 +161,48 @@ class Encode(beam.DoFn):  # type: ignore[misc]
         except Exception as error:
             if self._declaration.on_error == "fail":
                 raise StageError(
-                    f"the element {brief(element)} cannot be stored: {error} Correct the step before WriteToCache or "
-                    "the features, or allow failures with on_error='dead_letter' (kept) or on_error='drop' (counted).",
+                    f"the element {brief(element)} cannot be stored: {text_of(error)} Correct the step before "
+                    "WriteToCache or the features, or allow failures with on_error='dead_letter' (kept) or "
+                    "on_error='drop' (counted).",
                     stage=WRITE,
                 ) from error
-            self._failed.inc()
             raw = _raw_of(element)
-            record = Encoded(_content_key(raw), "", raw, (), (type(error).__name__, str(error)))
+            record = Encoded(_content_key(raw), "", raw, (), (type(error).__name__, text_of(error)))
         shard = int.from_bytes(hashlib.blake2b(record.key, digest_size=8).digest(), "big") % self._num_shards
         yield shard, tuple(record)  # a plain tuple has a coder of Beam's, several times faster than pickling
 
     def _encoded(self, element: Any) -> Encoded:
         value = self._value(element)
-        ((split, _),) = [
-            (name, values) for name, values in self._declaration.pipeline.transform(value).items() if values
-        ]
-        payload, row = self._codecs[split].encode_indexed(value)
-        return Encoded(self._key(value) or _content_key(payload), split, payload, tuple(row), None)
+        payload, row = self._codec.encode_indexed(value)
+        key = self._key(value)
+        if key is None:
+            key = _content_key(payload)
+        outputs = self._declaration.pipeline.transform((value, key))
+        [split] = [name for name, values in outputs.items() if values]
+        return Encoded(key, split, payload, tuple(row), None)
 
     def _value(self, element: Any) -> Any:
-        if self._declaration.source.output_type is not dict:
+        if self._lists is None:
             return element
         if isinstance(element, beam.Row):
             return element.as_dict()
         if isinstance(element, tuple) and hasattr(element, "_asdict"):  # what a row is behind a shuffle
             return element._asdict()
         if isinstance(element, Message):
-            return _from_example(element, self._declaration.declared_spec(self._declaration.splits[0]))
+            payload = element.SerializeToString()
+            try:
+                return self._lists.decode(payload)
+            except SpecError:
+                return self._codec.decode(payload)  # written by a cache: numbers as bytes
         return element
 
 
-def _from_example(message: Any, spec: ExampleSpec | None) -> dict[str, Any]:
-    """A `tf.train.Example` as values of the declared shapes, whether its numbers are lists or little-endian bytes."""
-    values: dict[str, Any] = {}
-    for name, feature in message.features.feature.items():
-        kind = feature.WhichOneof("kind")
-        held = [] if kind is None else getattr(feature, kind).value
-        declared = None if spec is None else spec.get(name)
-        if declared is None:
-            values[name] = list(held)  # named by the codec, which does not know it
-            continue
-        if declared.is_text:
-            made = np.array([each.decode() if declared.dtype == "str" else each for each in held], object)
-        elif kind == "bytes_list":
-            made = np.frombuffer(b"".join(held), np.dtype(declared.dtype).newbyteorder("<"))
-        else:
-            made = np.array(held, np.float32 if kind == "float_list" else np.int64)
-        sizes = [-1 if size is None else size for size in declared.shape]
-        shaped = made.reshape(sizes) if sizes.count(-1) < 2 else made
-        values[name] = shaped[()] if not sizes else shaped
-    return values
-
-
-def _codecs(declaration: Declaration) -> dict[str, RecordCodec]:
-    return {
-        split: codec_for(declaration.kind(split), spec=declaration.declared_spec(split), proto=type_)
-        for split, type_ in declaration.graph.output_type.items()
-    }
+def _as_list(feature: FeatureSpec) -> FeatureSpec:
+    """The feature as other programs write it into an Example: numbers in lists, where a list holds them exactly."""
+    try:
+        return dataclasses.replace(feature, encoding="list")
+    except SpecError:
+        return feature
 
 
 def _content_key(content: bytes) -> bytes:
@@ -234,12 +216,18 @@ def _raw_of(element: Any) -> bytes:
     if isinstance(element, Message):
         return element.SerializeToString(deterministic=True)
     try:
-        return repr(canonical(element)).encode("utf-8", "surrogatepass")
-    except Exception:
-        return pickle.dumps(element)
+        text = repr(canonical(element))
+    except DeclarationError:
+        text = brief(element, limit=_KEPT_CHARACTERS)
+    return text.encode("utf-8", "surrogatepass")
+
+
+# Of an element that has no canonical form and cannot be stored.
+_KEPT_CHARACTERS = 1 << 16
 
 
 def letter(record: Encoded, file: str, position: int, ordinal: int) -> DeadLetter:
+    """The dead letter of a record that could not be stored, at its place."""
     assert record.failure is not None
     error_type, message = record.failure
     return DeadLetter(

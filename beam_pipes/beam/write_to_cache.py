@@ -32,7 +32,9 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 from google.protobuf.message import Message
 
+from beam_pipes.beam.build_graph import gathered
 from beam_pipes.beam.encode import Collection, Encode, Encoded, Key, KeyOf, letter, letter_of, splitter
+from beam_pipes.beam.lower import Mirror
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import Declaration, DeclarationHandle, MaxBad
@@ -145,7 +147,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         self._declaration = Declaration(
             name=name,
             source=Collection(kind),
-            pipeline=splitter(kind, splits, split_by, self._key, seed),
+            pipeline=splitter(kind, splits, split_by, seed),
             features=None if spec is None else {split: spec for split in splits},
             seed=seed,
             on_error=on_error,
@@ -179,12 +181,8 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             | "Group by shard" >> beam.GroupByKey()
             | "Write shards" >> beam.ParDo(_WriteShard(handle), beam.pvalue.AsSingleton(planned))
         )
-        published = (
-            (written, planned | "Begin" >> beam.Map(lambda _: -1))
-            | "Committed shards" >> beam.Flatten()
-            | "Key by snapshot" >> beam.Map(lambda index: (None, index))
-            | "Gather committed shards" >> beam.GroupByKey()
-            | "Publish" >> beam.ParDo(_Publish(handle), beam.pvalue.AsSingleton(planned))
+        published = gathered(pcoll.pipeline, (written,)) | "Publish" >> beam.ParDo(
+            _Publish(handle), beam.pvalue.AsSingleton(planned)
         )
         letters = encoded | "Dead letters" >> beam.FlatMap(letter_of)
         return WrittenCache(published, letters)
@@ -270,6 +268,9 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
     def __init__(self, handle: DeclarationHandle) -> None:
         self._handle = handle
 
+    def setup(self) -> None:
+        self._mirror = Mirror(self._handle.get().name, WRITE)
+
     def process(self, keyed: tuple[int, Iterable[tuple[Any, ...]]], planned: _Planned) -> Iterator[int]:
         index, records = keyed
         task = planned.tasks[index]
@@ -290,7 +291,9 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
             chunk = list(itertools.islice(ordered, _PART_RECORDS))
             if not chunk:
                 break
-            output.write(parts.part(chunk, sequence))
+            part = parts.part(chunk, sequence)
+            output.write(part)
+            self._mirror.show(part.account)
         (expected,) = task.shard.slices
         if (f"{parts.digest:064x}", parts.count) != (expected.digest, expected.end):
             raise ReconciliationError(

@@ -20,7 +20,7 @@ from beam_pipes.building.analysis.declared import bind_results, bound_results, c
 from beam_pipes.building.by_value import by_value, can_be_imported
 from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.cache.spec import ExampleSpec, is_by_split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
 from beam_pipes.engine.graph import Graph, Stage, brief, describe, graph_of
 from beam_pipes.errors import BeamPipesError, DeclarationError, TypeMismatchException
@@ -189,14 +189,8 @@ class Declaration:
         """The features of a split as declared, or None where they are to be inferred (or there are none)."""
         if self.features is None or self.kind(split) != "example":
             return None
-        features = self.features[split] if self._by_split() else self.features
+        features = self.features[split] if is_by_split(self.features) else self.features
         return features if isinstance(features, ExampleSpec) else ExampleSpec(features)
-
-    def _by_split(self) -> bool:
-        assert self.features is not None
-        return not isinstance(self.features, ExampleSpec) and not any(
-            isinstance(value, FeatureSpec) for value in self.features.values()
-        )
 
     def _check_features(self) -> None:
         if self.features is None:
@@ -206,7 +200,7 @@ class Declaration:
             raise DeclarationError(
                 f"declaration {self.name!r}: features are declared, but no output of the pipeline is an example (dict)."
             )
-        if self._by_split() and self.features.keys() != examples:
+        if is_by_split(self.features) and self.features.keys() != examples:
             raise DeclarationError(
                 f"declaration {self.name!r}: features are declared for {sorted(self.features)}, but the outputs that "
                 f"hold examples are {sorted(examples)}. Give feature name → FeatureSpec, or "

@@ -33,6 +33,7 @@ from beam_pipes.building.analysis.stored import (
     discard,
     result_place,
 )
+from beam_pipes.cache.locks import BUILD_LOCK
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.reader import Cache
@@ -81,7 +82,10 @@ def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> Cach
     )
 
 
-LOCK_NAME = ".build.lock"
+LOCK_NAME = BUILD_LOCK
+
+#: Old snapshots that a build leaves besides the published one: a training run that began two builds ago goes on.
+DEFAULT_KEEP = 2
 
 
 @contextlib.contextmanager

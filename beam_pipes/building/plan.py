@@ -32,7 +32,7 @@ from beam_pipes.cache.locks import reached
 from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest
 from beam_pipes.cache.publish import published_id, snapshot_directory
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import AnalysisError, CacheNotFoundError, CorruptManifestError, DeclarationError
@@ -40,8 +40,7 @@ from beam_pipes.identity.canonical import digest_of
 from beam_pipes.sources.digests import DigestCache
 from beam_pipes.sources.source import SourcePlan
 
-# Features that are not declared are inferred from this many examples of each split, or from this many records.
-INFER_EXAMPLES = 64
+# Features that are not declared are inferred from `INFER_EXAMPLES` of each split, or from this many records.
 INFER_RECORDS = 2048
 
 DIGESTS_NAME = ".digests.json"

@@ -161,6 +161,10 @@ class ShardStore:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError as error:
+            if error.errno not in NOT_OFFERED:
+                raise
+            return False  # nobody can tell
         finally:
             os.close(descriptor)
         return True

@@ -145,6 +145,9 @@ class KernelLock:
         pass
 
 
+#: The lock file of builds, below the directory of a cache.
+BUILD_LOCK = ".build.lock"
+
 #: What file systems say of links and locks that they do not have.
 NOT_OFFERED = {errno.EPERM, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
 
@@ -215,13 +218,9 @@ def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
             break
         except FileExistsError:
             who = _named_holder(path)
-            if not is_dead(who):
+            if not is_dead(who) or not _end_of_dead(path):
                 then = f" If no build runs any more, remove {path!r}: locks here do not end by themselves."
                 raise _busy(where, in_words(who), then) from None
-            doomed = f"{path}.{os.getpid()}"
-            with contextlib.suppress(FileNotFoundError):  # another one was quicker
-                os.rename(path, doomed)
-                os.unlink(doomed)
     try:
         os.write(descriptor, json.dumps(this_process()).encode())
         os.fsync(descriptor)
@@ -229,6 +228,25 @@ def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
     finally:
         os.close(descriptor)
         Path(path).unlink(missing_ok=True)
+
+
+def _end_of_dead(path: str) -> bool:
+    """Removes a lock whose process is gone; False where another process is at it.
+
+    Looks once more inside of a directory that one process alone can make: else the lock that is removed could be that
+    of a process which was quicker to take the dead one over.
+    """
+    guard = f"{path}.ending"
+    try:
+        os.mkdir(guard)
+    except FileExistsError:
+        return False
+    try:
+        if is_dead(_named_holder(path)):
+            Path(path).unlink(missing_ok=True)
+    finally:
+        os.rmdir(guard)
+    return True
 
 
 def _named_holder(path: str) -> Any:

@@ -331,3 +331,14 @@ def _infer_feature(name: str, value: Any) -> FeatureSpec | None:
 
 def _words(feature: FeatureSpec) -> str:
     return f"{feature.dtype} of rank {len(feature.shape)}"
+
+
+# Features that are not declared are inferred from so many examples of each split.
+INFER_EXAMPLES = 64
+
+
+def is_by_split(features: Mapping[str, Any]) -> bool:
+    """Whether features are given as split → mapping, and not as one mapping of name → `FeatureSpec` for all splits."""
+    return not isinstance(features, ExampleSpec) and not any(
+        isinstance(value, FeatureSpec) for value in features.values()
+    )

@@ -21,16 +21,15 @@ from beam_pipes.cache.checked_json import canonical_json
 from beam_pipes.cache.codec import codec_for
 from beam_pipes.cache.index import index_path
 from beam_pipes.cache.layout import ShardEntry
+from beam_pipes.cache.locks import BUILD_LOCK
 from beam_pipes.cache.manifest import FORMAT_VERSION, Manifest, SplitManifest, shard_file_name
 from beam_pipes.cache.publish import publish, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.shard_writer import ShardWriter
-from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.cache.storage import directory_path, storage_for
-from beam_pipes.errors import SpecError
-
-# Features that are not given are inferred from this many examples of each split, as builds do.
-INFER_EXAMPLES = 64
+from beam_pipes.cache.spec import INFER_EXAMPLES, ExampleSpec, FeatureSpec, is_by_split
+from beam_pipes.cache.storage import TEMPORARY_PREFIX, directory_path, storage_for
+from beam_pipes.cache.takedown import FILE_NAME as TAKEDOWNS
+from beam_pipes.errors import CacheError, SpecError
 
 Features = Mapping[str, FeatureSpec]
 
@@ -46,7 +45,7 @@ def write_cache(
     """Writes a cache of examples and publishes it; what was published there before is replaced at once, or stays.
 
         rows = ({"tokens": np.arange(n), "label": n % 2} for n in range(1000))
-        cache = write_cache("cache", {"train": rows}, num_shards=4)
+        cache = write_cache("cache", {"train": rows})
         cache["train"][7]  →  {"tokens": array([0, 1, 2, 3, 4, 5, 6]), "label": 1}
 
     It keeps no source and no fingerprint: a program that runs again writes again. For stages, resuming and rebuilding
@@ -61,8 +60,9 @@ def write_cache(
         num_shards: files of each split; example i goes to file i modulo `num_shards`, and a split is stored file by
             file. 1, the default, keeps the order.
 
-    Returns the cache, opened. Raises `SpecError` for an example that does not fit, naming split, number and feature;
-    nothing is published then.
+    Returns the cache, opened. Raises `SpecError` for an example that does not fit, naming split, number and feature,
+    `CacheBusyError` while a build writes there, `CacheError` where records of the cache are taken down; nothing is
+    published then.
     """
     if not splits:
         raise SpecError("write_cache: expected split → examples, such as {'train': rows}, got no split.")
@@ -70,35 +70,47 @@ def write_cache(
         raise SpecError(f"write_cache: num_shards should be an integer of at least 1, got {num_shards!r}.")
     root = directory_path(path)
     storage = storage_for(root)
-    staged = snapshot_directory(root, f"writing-{secrets.token_hex(8)}")
-    storage.makedirs(staged)
-    try:
-        written = {
-            split: _write_split(staged, name, split, examples, _features_of(features, split, splits), num_shards)
-            for split, examples in splits.items()
-        }
-        of_content = [
-            [split, spec.to_json(), [entry.to_json() for entry in entries]]
-            for split, (spec, entries) in written.items()
-        ]
-        snapshot = hashlib.sha256(canonical_json([FORMAT_VERSION, name, of_content])).hexdigest()[:16]
-        directory = snapshot_directory(root, snapshot)
-        storage.makedirs(directory)
-        for _, entries in written.values():
-            for file in itertools.chain.from_iterable((index_path(entry.file), entry.file) for entry in entries):
-                storage.link_or_copy(f"{staged}/{file}", f"{directory}/{file}")
-    finally:
-        storage.delete_tree(staged)
-    manifests = {split: SplitManifest.from_entries(entries, spec=spec) for split, (spec, entries) in written.items()}
-    publish(root, Manifest(name=name, snapshot=snapshot, splits=manifests))
+    if storage.exists(f"{root}/{TAKEDOWNS}"):
+        raise CacheError(
+            f"{root}: records of this cache are taken down, and what write_cache writes does not say which records "
+            "they are: they might be read again. Write to another directory.",
+            path=root,
+        )
+    storage.makedirs(root)
+    with storage.lock(f"{root}/{BUILD_LOCK}", root):
+        staged = snapshot_directory(root, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")  # swept by the next build
+        storage.makedirs(staged)
+        try:
+            written = {
+                split: _write_split(staged, name, split, examples, _features_of(features, split, splits), num_shards)
+                for split, examples in splits.items()
+            }
+            manifest = _linked(root, staged, name, written)
+        finally:
+            storage.delete_tree(staged)
+        publish(root, manifest)
     return Cache.open(root)
+
+
+_Written = Mapping[str, tuple[ExampleSpec, list[ShardEntry]]]
+
+
+def _linked(root: str, staged: str, name: str, written: _Written) -> Manifest:
+    """The manifest of what was written, whose files are in the directory of the snapshot that their digest names."""
+    content = [[split, spec.to_json(), [e.to_json() for e in entries]] for split, (spec, entries) in written.items()]
+    snapshot = hashlib.sha256(canonical_json([FORMAT_VERSION, name, content])).hexdigest()[:16]
+    storage, directory = storage_for(root), snapshot_directory(root, snapshot)
+    storage.makedirs(directory)
+    for _, entries in written.values():
+        for file in (file for entry in entries for file in (index_path(entry.file), entry.file)):
+            storage.link_or_copy(f"{staged}/{file}", f"{directory}/{file}")
+    splits = {split: SplitManifest.from_entries(entries, spec=spec) for split, (spec, entries) in written.items()}
+    return Manifest(name=name, snapshot=snapshot, splits=splits)
 
 
 def _features_of(features: Any, split: str, splits: Mapping[str, object]) -> Features | None:
     """The features of a split; None where they are to be inferred."""
-    if features is None or isinstance(features, ExampleSpec):
-        return features
-    if any(isinstance(value, FeatureSpec) for value in features.values()):
+    if features is None or not is_by_split(features):
         return features  # type: ignore[no-any-return]
     if split not in features:
         raise SpecError(

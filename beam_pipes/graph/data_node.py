@@ -152,7 +152,6 @@ class DataNode:
         return run.value(self)
 
     def __getitem__(self, key: Any) -> DataNode:
-
         return _subscript(self, key)
 
     def __bool__(self) -> bool:
@@ -181,7 +180,7 @@ class DataNode:
     # Comparison makes nodes, so identity is what a node is hashed by.
     __hash__ = object.__hash__
 
-    # Python's operators are NumPy's ufuncs, in the dtypes that DALI promotes to: see `basic.arithmetic`.
+    # Python's operators are NumPy's ufuncs, in the dtypes that DALI promotes to: see `expressions`.
     __add__, __radd__ = _binary("add"), _reflected("add")
     __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
     __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beam_pipes.building.declaration import Declaration, load_declaration
+from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.runners.build import DEFAULT_KEEP, build
+from beam_pipes.runners.build import build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import (
     RUNNERS,

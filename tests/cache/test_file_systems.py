@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.locks import BY_NAME
+from beam_pipes.cache.locks import BY_NAME, _end_of_dead, is_dead, this_process
 
 # What such a file system answers, in the process that publishes. Workers write files of their own, and lock nothing.
 WITHOUT = """
@@ -85,6 +85,22 @@ with locks.held_lock(sys.argv[1] + "/.build.lock", sys.argv[1]):
 
     assert run(BUILD, tmp_path / "cache").returncode == 0
     assert not (tmp_path / "cache" / f".build.lock{BY_NAME}").exists()
+
+
+def test_a_lock_that_another_process_took_over_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    """Two processes find a dead lock; the slower one must not remove the lock of the quicker one."""
+    held = tmp_path / f".build.lock{BY_NAME}"
+    gone = {**this_process(), "pid": 2**22 + 1}
+    held.write_text(json.dumps(gone))
+    (tmp_path / f"{held.name}.ending").mkdir()
+    assert is_dead(gone) and not _end_of_dead(str(held)) and held.exists()
+
+    (tmp_path / f"{held.name}.ending").rmdir()
+    held.write_text(json.dumps(this_process()))
+    assert _end_of_dead(str(held)) and held.exists()
+
+    held.write_text(json.dumps(gone))
+    assert _end_of_dead(str(held)) and list(tmp_path.iterdir()) == []
 
 
 def test_local_copies_say_that_locks_are_missing(tmp_path: Path) -> None:

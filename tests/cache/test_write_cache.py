@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_pipes import Loader, write_cache
+from beam_pipes import Loader, build, write_cache
+from beam_pipes.building.care.takedown import take_down
+from beam_pipes.building.leftovers import build_lock
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.errors import SpecError
+from beam_pipes.errors import CacheBusyError, CacheError, SpecError
 
 
 def rows(count: int, first: int = 0) -> Iterator[dict[str, Any]]:
@@ -68,3 +71,21 @@ def test_what_cannot_be_written_is_told(tmp_path: Path, splits: Any, options: di
     with pytest.raises(SpecError, match=words):
         write_cache(tmp_path, splits, **options)
     assert not (tmp_path / "manifest.json").exists()
+
+
+def test_a_build_that_writes_there_is_named(tmp_path: Path) -> None:
+    with (
+        build_lock(tmp_path),
+        pytest.raises(CacheBusyError, match=f"another build is writing to .*process {os.getpid()} "),
+    ):
+        write_cache(tmp_path, {"train": rows(3)})
+
+
+def test_records_that_are_taken_down_do_not_come_back(tmp_path: Path, text_input: Path) -> None:
+    build("sample_declarations:words", to=tmp_path, workers=1)
+    take_down(tmp_path, ["large.txt@0"])
+
+    with pytest.raises(
+        CacheError, match="are taken down, and what write_cache writes does not say which .* another dir"
+    ):
+        write_cache(tmp_path, {"train": rows(3)})
