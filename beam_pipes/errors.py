@@ -85,6 +85,7 @@ found, where, and what to do; the same facts are attributes (`error.stage`, `err
 
 from __future__ import annotations
 
+import logging
 import pickle
 import unicodedata
 from typing import Any
@@ -109,6 +110,20 @@ def visible(text: str) -> str:
         character if character == "\n" or unicodedata.category(character)[0] != "C" else _escape(character)
         for character in text
     )
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger `name`, of which every line is `visible`: names of features, files and metrics come from caches."""
+    found = logging.getLogger(name)
+    if _as_visible not in found.filters:
+        found.addFilter(_as_visible)
+    return found
+
+
+def _as_visible(record: logging.LogRecord) -> bool:
+    # A filter of the logger, since whose handlers write the line is not ours to say.
+    record.msg, record.args = visible(record.getMessage()), ()
+    return True
 
 
 def _escape(character: str) -> str:

@@ -10,14 +10,13 @@ import abc
 import bisect
 import copy
 import json
-import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, TypeVar
 
 from beam_pipes.engine.graph import brief
-from beam_pipes.errors import DeclarationError, InvalidStatisticsException, MergeStatisticsException
+from beam_pipes.errors import DeclarationError, InvalidStatisticsException, MergeStatisticsException, logger
 
 S = TypeVar("S", bound="Statistic")
 
@@ -196,7 +195,7 @@ def merge_statistics(stats_list: Iterable[Statistic]) -> list[Statistic]:
 
 def log_statistics_list(stats_list: Iterable[Statistic], logger_fn: Callable[[str], Any] | None = None) -> None:
     """Logs each statistic, sorted by name, through `logger_fn` (one line for a counter, several for a histogram)."""
-    log = logger_fn or logging.getLogger("beam_pipes.statistics").info
+    log = logger_fn or logger("beam_pipes.statistics").info
     for statistic in sorted(stats_list, key=lambda statistic: statistic.name):
         log(str(statistic))
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import EvaluationError
+from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
 from beam_pipes.tasks.signatures import function_name, parameters
@@ -202,7 +201,7 @@ class EnumeratedExamples:
         return {name: np.shape(value) for name, value in self._examples[0].items() if np.ndim(value) > 0}
 
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 Lengths = dict[str, Any]  # feature → int, or a list of one int or None an axis
 

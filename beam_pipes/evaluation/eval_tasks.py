@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipes.errors import EvaluationError
+from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.metrics import model_output_type_of
 from beam_pipes.evaluation.model_outputs import ModelOutputType
 from beam_pipes.tasks.signatures import function_name
 from beam_pipes.tasks.task import Task
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 ModelFn = Callable[[Any], Any]  # an enumerated dataset → what `ordered_outputs` takes
 PredictFnCallable = ScoreFnCallable = ModelFnCallable = ModelFn

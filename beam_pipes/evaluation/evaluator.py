@@ -6,13 +6,12 @@ One evaluation in one call.
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
-from beam_pipes.errors import EvaluationError
+from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.eval_data import EvalData, LoadEvalOptions, load_eval_data
 from beam_pipes.evaluation.eval_tasks import ModelFn, check_model_functions, get_valid_eval_tasks, metrics_of
 from beam_pipes.evaluation.loggers.logger import Logger
@@ -21,7 +20,7 @@ from beam_pipes.evaluation.task_metrics import TaskEvaluation
 from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
 from beam_pipes.tasks.task import Task
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 AllMetrics = dict[str, dict[str, Any]]  # task → metric → value
 AllOutputs = dict[str, dict[ModelOutputType, ModelOutput]]
@@ -236,9 +235,9 @@ class Evaluator:
             made = self._evaluations[task.name].compute(all_outputs[task.name], data.examples())
             all_metrics[task.name] = made.values
             failures += made.failures
-            for logger in self._loggers if self._host_index == 0 else ():
+            for log_metrics in self._loggers if self._host_index == 0 else ():
                 try:
-                    logger(
+                    log_metrics(
                         task_name=task.name,
                         step=step,
                         metrics=made.metric_values,
@@ -247,8 +246,9 @@ class Evaluator:
                         inferences=made.inferences,
                     )
                 except Exception as error:
+                    kind = type(log_metrics).__name__
                     failure = EvaluationError(
-                        f"logger {type(logger).__name__} failed on task '{task.name}': {type(error).__name__}: {error}",
+                        f"logger {kind} failed on task '{task.name}': {type(error).__name__}: {error}",
                         task=task.name,
                     )
                     failure.__cause__ = error

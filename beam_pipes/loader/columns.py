@@ -8,7 +8,6 @@ all features of a row are of the same record.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.cache.takedown import is_removed
-from beam_pipes.errors import LoaderError, SpecError, TaskError
+from beam_pipes.errors import LoaderError, SpecError, TaskError, logger
 from beam_pipes.loader.order import Indices
 
 T = TypeVar("T")
 
-_log = logging.getLogger("beam_pipes.loader")
+_log = logger("beam_pipes.loader")
 
 
 def takedown_revision(splits: Iterable[Any]) -> int:

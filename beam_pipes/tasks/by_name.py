@@ -6,18 +6,17 @@ get_dataset("wmt", {"targets": 512}, converter)     what a model takes, as a `tf
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import ShardInfo, check_converter
 from beam_pipes.tasks.registry import TaskRegistry, did_you_mean
 from beam_pipes.tasks.task import Task
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:

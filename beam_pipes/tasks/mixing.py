@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.caches.task_cache import cached_num_examples, cached_stats_or_none
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.task import Task
 
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def mixing_rate_num_examples(

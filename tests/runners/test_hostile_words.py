@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hostile_names
 import pytest
 from typer.testing import CliRunner
 
-from beam_pipes.errors import visible
+from beam_pipes.errors import logger, visible
+from beam_pipes.evaluation.loggers import PyLoggingLogger
+from beam_pipes.evaluation.metrics import MetricValue, Text
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.commands import app
 
 REFERENCE = "hostile_names:declaration"
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for room in ("beam_pipes", "transforms", "runners") for path in (ROOT / room).rglob("*.py")]
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +68,29 @@ def test_errors_show_control_characters_as_escapes(tmp_path: Path) -> None:
 def test_other_texts_are_shown_as_they_are() -> None:
     assert visible("café\n\u65e5\u672c") == "café\n\u65e5\u672c"
     assert visible("a\x1b[2J\u202eb\ud800") == r"a\x1b[2J\u202eb\ud800"
+
+
+def test_log_lines_show_control_characters_as_escapes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of the library's loggers: what they name may come from a cache, and handlers are the user's."""
+    handler = logging.StreamHandler()
+    log = logger("beam_pipes.test_of_logs")
+    log.addHandler(handler)
+    try:
+        log.warning("the metric %s is not what was expected: %d%%", "loss\x1b[2J", 5)
+        metrics: dict[str, MetricValue] = {"loss\x1b[2J": Text("\x9b31mred")}
+        arguments: dict[str, Any] = {"step": 1, "dataset": None, "inferences": None, "targets": None}
+        logging.getLogger("beam_pipes.evaluation").addHandler(handler)
+        PyLoggingLogger(level=logging.WARNING)(task_name="a\rtask", metrics=metrics, **arguments)
+    finally:
+        log.removeHandler(handler)
+        logging.getLogger("beam_pipes.evaluation").removeHandler(handler)
+
+    told = capfd.readouterr().err
+    assert "the metric loss\\x1b[2J is not what was expected: 5%\n" in told
+    assert "a\\rtask/loss\\x1b[2J at step 1: \\x9b31mred\n" in told
+    assert not set(told) & {"\x1b", "\x9b", "\r"}
+
+
+def test_every_logger_of_the_library_is_made_where_lines_are_escaped() -> None:
+    made = {path.relative_to(ROOT).as_posix() for path in SOURCES if "logging.getLogger(" in path.read_text()}
+    assert made == {"beam_pipes/errors.py"}

@@ -12,7 +12,6 @@ import dataclasses
 import datetime
 import getpass
 import json
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +24,12 @@ from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import REPORT, SNAPSHOTS, snapshot_directory
 from beam_pipes.cache.storage import storage_for, sync_directory
 from beam_pipes.cache.takedown import FILE_NAME, Overlay, Rows, Takedown, read_overlay
-from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError
+from beam_pipes.errors import CacheBusyError, CacheNotFoundError, DeclarationError, logger
 
 AUDIT = "takedowns.jsonl"
 LOCK_NAME = ".takedown.lock"
 
-_log = logging.getLogger("beam_pipes.building.care.takedown")
+_log = logger("beam_pipes.building.care.takedown")
 
 _LOCK_SECS = 600.0
 _POLL_SECS = 0.05

@@ -9,7 +9,6 @@ import base64
 import dataclasses
 import itertools
 import json
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import numpy as np
 
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.errors import EvaluationError
+from beam_pipes.errors import EvaluationError, logger
 from beam_pipes.evaluation.loggers.logger import Dataset, Logger, examples_of, step_or_dummy
 from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
 
@@ -71,7 +70,7 @@ def _text_of(value: bytes) -> str:
         return base64.b64encode(value).decode("ascii")
 
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class JSONLogger(Logger):

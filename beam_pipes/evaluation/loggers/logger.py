@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.errors import logger
 from beam_pipes.evaluation.metrics import MetricValue, Scalar, Text
 
 Dataset = Any  # a tf.data.Dataset, or any iterable of NumPy examples that can be read again
 
 NO_STEP = -1
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Logger(abc.ABC):
@@ -61,7 +62,7 @@ def examples_of(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
     return iter(plain)
 
 
-_metrics_log = logging.getLogger("beam_pipes.evaluation")
+_metrics_log = logger("beam_pipes.evaluation")
 
 
 class PyLoggingLogger(Logger):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
 from beam_pipes.tasks.task import SHUFFLE_BUFFER_SIZE
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _FIXED_SEED = 0
 

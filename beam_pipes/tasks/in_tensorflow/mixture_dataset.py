@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from beam_pipes.errors import logger
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
@@ -31,7 +31,7 @@ MAX_TASKS_IN_GRAPH = 16
 
 _MEASURED_EXAMPLES = 100
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 #: What happens when a task has given all of its examples; see `Mixture`.

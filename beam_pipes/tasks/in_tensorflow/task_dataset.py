@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import operator
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
@@ -20,7 +19,7 @@ from beam_pipes.tasks.steps import DeclaredTask
 #: Splits of up to this many raw examples a host are kept in memory.
 MAX_IN_MEMORY_EXAMPLES = 1000
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
