@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from beam_pipes.building.analysis.analyse import Analysed, analyse
-from beam_pipes.building.analysis.job import AnalysisJob, remove_analysis_tasks
+from beam_pipes.building.analysis.job import AnalysisJob
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.analysis.workers import run_in_processes
 from beam_pipes.building.declaration import DeclarationHandle
@@ -43,10 +43,7 @@ def run_analysis(
         else:
             from beam_pipes.runners.beam_job import run_analysis_on_beam
 
-            try:
-                run_analysis_on_beam(handle, root, tasks, options=options)
-            finally:
-                remove_analysis_tasks(root)
+            run_analysis_on_beam(handle, root, tasks, options=options)
         counts.done_shards = counts.num_shards
         progress.update(counts)
 

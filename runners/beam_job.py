@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +19,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from beam_pipes import errors
+from beam_pipes.building.analysis.job import TASKS as ANALYSIS_TASKS
+from beam_pipes.building.analysis.job import remove_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
+from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
 from beam_pipes.building.completion import read_completion
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
-from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.locks import in_words, this_process
@@ -56,35 +60,36 @@ def run_beam(
 
         build_graph(pipeline, handle, plan.header, tasks)
         follower = _Follower(plan, counts, progress)
-        tell_of_other_jobs(plan.header)
+        tell_of_other_jobs(plan.header.directory, work="this snapshot")
         with follower.on_a_thread():  # a runner in this process returns when everything is done
             result = pipeline.run()
-        with on_record(plan.header, options, result):
+        with on_record(plan.header.directory, options, result):
             state = _followed(result, follower, cancel=lambda: options.cancel(result, beam_args))
         query = result.metrics().query()  # while its server is there
     if state is not None and str(state) not in ("DONE", "UPDATED"):
         raise BuildError(
             f"the Beam job ended as {state}: nothing was published. Run the build again to go on from there."
         )
-    _forget_other_jobs(plan.header)
+    _forget(plan.header.directory, _LAUNCHES, TASKS)
     counts.set_to(plan.read_account())
     counts.done_shards = counts.num_shards
     progress.update(counts)
     return {"beam_metrics": {metric.key.metric.name: metric.result for metric in query["counters"]}}
 
 
-# Below the directory of a snapshot: the jobs that were launched for it and that nobody has seen the end of.
+# Below the directory of a snapshot, or of analyses: the jobs that were launched for it and that nobody has seen the end
+# of.
 _LAUNCHES = "launches"
 
 
 @contextlib.contextmanager
-def on_record(header: BuildHeader, options: BeamOptions, result: Any) -> Iterator[None]:
+def on_record(directory: str, options: BeamOptions, result: Any) -> Iterator[None]:
     """Keeps a record of a job that runs elsewhere while its launcher follows it; it stays where that one is killed."""
     job = _job_id(result)
     if job is None:
         yield
         return
-    directory = f"{header.directory}/{_LAUNCHES}"
+    directory = f"{directory}/{_LAUNCHES}"
     path = f"{directory}/{hashlib.sha256(job.encode()).hexdigest()[:16]}.json"
     place = {name: value for name in _PLACES if (value := getattr(options, name, None))}
     storage = storage_for(directory)
@@ -117,9 +122,9 @@ def _job_id(result: Any) -> str | None:
     return str(job() if callable(job) else job) if job is not None else None
 
 
-def tell_of_other_jobs(header: BuildHeader) -> None:
-    """Says on the terminal which jobs of this snapshot may still run, because their launchers were killed."""
-    directory = f"{header.directory}/{_LAUNCHES}"
+def tell_of_other_jobs(directory: str, *, work: str) -> None:
+    """Says on the terminal which jobs may still do the `work` of a directory, because their launchers were killed."""
+    directory = f"{directory}/{_LAUNCHES}"
     storage = storage_for(directory)
     for name in storage.list(directory):
         with contextlib.suppress(BeamPipesError, OSError, ValueError, KeyError, TypeError):
@@ -127,7 +132,7 @@ def tell_of_other_jobs(header: BuildHeader) -> None:
             places = ", ".join(f"{key}={record[key]}" for key in _PLACES if key in record)
             where = f"{record['runner']}{', ' if places else ''}{places}"
             told = (
-                f"beam-pipes: job {record['job']} ({where}) was launched for this snapshot by "
+                f"beam-pipes: job {record['job']} ({where}) was launched for {work} by "
                 f"{in_words(record['launcher'])}, and nobody has seen its end: it may still run. Shards that it "
                 "finishes are used, and neither job disturbs the other. Cancel it where it runs to spare the "
                 "work being done twice."
@@ -135,13 +140,13 @@ def tell_of_other_jobs(header: BuildHeader) -> None:
             print(visible(told), file=sys.stderr)
 
 
-def _forget_other_jobs(header: BuildHeader) -> None:
-    """The snapshot is published: what is left of jobs whose launchers were killed is not needed any more."""
-    storage = storage_for(header.directory)
-    for name in (_LAUNCHES, TASKS):
+def _forget(directory: str, *names: str) -> None:
+    """All is done: what is left of jobs whose launchers were killed is not needed any more."""
+    storage = storage_for(directory)
+    for name in names:
         with contextlib.suppress(BeamPipesError, OSError):
-            if storage.is_directory(f"{header.directory}/{name}"):
-                storage.delete_tree(f"{header.directory}/{name}")
+            if storage.is_directory(f"{directory}/{name}"):
+                storage.delete_tree(f"{directory}/{name}")
 
 
 class _Follower:
@@ -274,18 +279,28 @@ def run_analysis_on_beam(
     with beam_pipeline(options) as (pipeline, beam_args):
         from beam_pipes.beam.analysis import analysis_graph
 
-        analysis_graph(pipeline, handle, root, tasks)
-        result = pipeline.run()
+        launch = secrets.token_hex(8)
+        analysis_graph(pipeline, handle, root, tasks, launch=launch)
+        directory = f"{root}/{ANALYSES}"
+        tell_of_other_jobs(directory, work="an analysis of this cache")
+        result: Any = None
         try:
-            state = result.wait_until_finish()
-        except KeyboardInterrupt:
-            options.cancel(result, beam_args)
-            raise
+            result = pipeline.run()
+            with on_record(directory, options, result):
+                try:
+                    state = result.wait_until_finish()
+                except KeyboardInterrupt:
+                    _cancel(lambda: options.cancel(result, beam_args))
+                    raise
+        finally:
+            if _job_id(result) is None or _has_ended(result):  # one that goes on reads its tasks
+                remove_analysis_tasks(root, launch)
     if state is not None and str(state) not in ("DONE", "UPDATED"):
         raise AnalysisError(
             f"the Beam job of the analysis ended as {state}: accumulators that are finished are kept. Run the build "
             "again to go on from there."
         )
+    _forget(directory, _LAUNCHES, ANALYSIS_TASKS)
 
 
 # The last line of a traceback, as Python writes it. Beam adds the PTransform to the message.

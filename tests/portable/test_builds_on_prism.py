@@ -33,6 +33,7 @@ from benchmarks.harness import process_tree
 
 REFERENCE = "sample_declarations:words"
 PACED = "portable_declarations:paced"
+ANALYSED = "portable_declarations:analysed"
 
 # Beam's worker in the submitting process leaves threads that end with an exception where their job fails.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -346,3 +347,29 @@ def test_a_server_that_dies_in_the_middle_ends_the_build_in_one_message(paced_in
 def prisms_of(pid: int) -> set[int]:
     """The processes of the program prism that this process has started, and its children have."""
     return {one for one in process_tree(pid) if command_of(one)[0].endswith("/prism")}
+
+
+def test_an_analysis_that_outlives_its_launcher_does_not_disturb_the_next_one(
+    prism: str, paced_input: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache, name = tmp_path / "cache", f"orphaned-analysis-{os.getpid()}"
+    arguments = ["--runner", "portable", "--job-endpoint", prism, "--environment-type", "EXTERNAL"]
+    with beam_workers(**{PACE_VARIABLE: "0.05"}) as slow:
+        arguments += ["--environment-config", slow.endpoint, "--", f"--job_name={name}"]
+        with running_command("build", ANALYSED, "--to", str(cache), *arguments) as command:
+            command.wait_for(lambda: len([*cache.glob("analysis/accumulators/*/*")]) >= 2, what="two accumulators")
+            [job] = named(jobs_of(prism), name)
+            command.process.kill()
+            command.end()
+        [record] = cache.glob("analysis/launches/*.json")
+        assert json.loads(record.read_text())["job"] == job.job_id
+
+        build(ANALYSED, cache, options=PortableOptions(job_endpoint=prism))
+
+        told = capfd.readouterr().err
+        assert f"job {job.job_id} (PortableRunner, job_endpoint={prism}) was launched for an analysis of this" in told
+        wait_for(lambda: states_of(prism, name) != ["RUNNING"], what="the end of the first job")
+    build(ANALYSED, tmp_path / "local", options=LocalOptions(workers=1))
+    found, local = (Path(Cache.open(path, verify=True).directory) for path in (cache, tmp_path / "local"))
+    assert built_files(found) == built_files(local)
+    assert not [*cache.glob("analysis/launches"), *cache.glob("analysis/tasks")]

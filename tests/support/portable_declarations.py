@@ -11,6 +11,7 @@ from typing import Any
 from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.sources import TextLines
+from beam_pipes.transforms.analyzers import LengthHistogram
 from beam_pipes.typed import Pipeline
 
 INPUT_VARIABLE = "BEAM_PIPES_TEST_PACED_INPUT"
@@ -50,6 +51,23 @@ def write_files(directory: Path, numbers: range, *, line_bytes: int = 200, recor
     for number in numbers:
         lines = [f"{number}/{record} ".ljust(line_bytes - 1, "x") for record in range(records)]
         (directory / f"{number:04d}.txt").write_text("\n".join(lines) + "\n")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PacedLines(Pipeline):
+    """A line, as slowly."""
+
+    input_type = str
+    output_type = str
+
+    def transform(self, line: str) -> list[str]:
+        time.sleep(float(os.environ.get(PACE_VARIABLE, "0")))
+        return [line]
+
+
+def analysed() -> Declaration:
+    """The same, after an analysis that is as slow."""
+    return dataclasses.replace(paced(), analyzers=(LengthHistogram("lengths", of=PacedLines()),))
 
 
 def paced_with_limits() -> Declaration:

@@ -28,6 +28,9 @@ from beam_pipes.errors import AnalysisError, BuildError
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
 
+# Below the directory of analyses: the tasks of jobs, by launch.
+TASKS = "tasks"
+
 # The number of records read since it was last told.
 Tell = Callable[[int], None]
 
@@ -172,28 +175,31 @@ def _where(shard: SourceShard) -> str:
     return f"source shard {shard.index} ({', '.join(files[:3])}{'…' if len(files) > 3 else ''})"
 
 
-def write_analysis_tasks(root: str, tasks: Sequence[AnalysisTask]) -> None:
-    """Writes the tasks of a round; their numbers are `range(len(tasks))`."""
-    _rows(root).write([task.to_json() for task in tasks])
+def write_analysis_tasks(root: str, launch: str, tasks: Sequence[AnalysisTask]) -> None:
+    """Writes the tasks of a round; their numbers are `range(len(tasks))`.
+
+    `launch` tells jobs apart: one that outlives its launcher goes on reading its own tasks while the next one runs.
+    """
+    _rows(root, launch).write([task.to_json() for task in tasks])
 
 
-def remove_analysis_tasks(root: str) -> None:
+def remove_analysis_tasks(root: str, launch: str) -> None:
     """Removes what `write_analysis_tasks` wrote; it is no error if there is nothing."""
-    _rows(root).remove()
+    _rows(root, launch).remove()
 
 
 class AnalysisTaskReader:
     """The tasks of a round by number."""
 
-    def __init__(self, root: str) -> None:
-        self._rows = _rows(root)
+    def __init__(self, root: str, launch: str) -> None:
+        self._rows = _rows(root, launch)
 
     def task(self, number: int) -> AnalysisTask:
         return AnalysisTask.from_json(self._rows[number])
 
 
-def _rows(root: str) -> NumberedRows:
-    return NumberedRows(f"{root}/{DIRECTORY}/tasks", what="tasks of the analysis", error=AnalysisError)
+def _rows(root: str, launch: str) -> NumberedRows:
+    return NumberedRows(f"{root}/{DIRECTORY}/{TASKS}/{launch}", what="tasks of the analysis", error=AnalysisError)
 
 
 def merge(planned: PlannedAnalyzer) -> Stored | None:
