@@ -1,8 +1,8 @@
-"""Kill, retry, corruption, dead-letter, resumption and loading campaigns, and counts of what went wrong.
+"""Kill, ending, retry, corruption, dead-letter, resumption and loading campaigns, and counts of what went wrong.
 
     python -m benchmarks.reliability --json reliability.json     full size (several minutes)
 
-A smoke run: `--kills 4 --corruptions 500 --resumes 20 --moments 5 --dead-letter-records 400`.
+A smoke run: `--kills 4 --endings 6 --corruptions 500 --resumes 20 --moments 5 --dead-letter-records 400`.
 
 Exits with 1 where anything was lost, duplicated, undetected or different.
 """
@@ -23,6 +23,7 @@ from benchmarks import harness
 from benchmarks.campaigns.corrupted_records import dead_letter_campaign
 from benchmarks.campaigns.corruptions import corrupt
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
+from benchmarks.campaigns.endings import endings_campaign
 from benchmarks.campaigns.kills import labelled_kills, random_kills
 from benchmarks.campaigns.loading import loading_campaign
 from benchmarks.campaigns.resumes import resume_campaign
@@ -36,6 +37,7 @@ def main() -> None:
         results = run(
             Path(directory),
             kills=arguments.kills,
+            endings=arguments.endings,
             retries=arguments.retries,
             corruptions=arguments.corruptions,
             resumes=arguments.resumes,
@@ -52,6 +54,7 @@ def run(
     directory: Path,
     *,
     kills: int,
+    endings: int,
     retries: int,
     corruptions: int,
     resumes: int,
@@ -59,16 +62,17 @@ def run(
     dead_letter_records: int,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """All six campaigns, in directories below `directory`; `problems` lists what should not have happened."""
+    """All seven campaigns, in directories below `directory`; `problems` lists what should not have happened."""
     at_random = random_kills(directory / "random", kills=kills, seed=seed)
     at_steps = labelled_kills(directory / "labelled", LABELS)
+    ended = endings_campaign(directory / "endings", endings=endings, seed=seed)
     retried = retry_campaign(directory / "retries", builds=retries, seed=seed)
     corrupted = corrupt(_cache(directory / "corrupted", files=1), tries=corruptions, seed=seed)
     resumed = resume_campaign(_cache(directory / "resumed", files=6), tuples=resumes, seed=seed)
     loaded = loading_campaign(directory / "resumed" / "cache", directory / "loaded", moments=moments, seed=seed)
     problems = [*at_random.problems, *at_steps.problems, *corrupted.undetected[:20], *resumed.different[:20]]
     dead = dead_letter_campaign(directory / "dead", records=dead_letter_records, seed=seed)
-    problems += loaded.problems[:20]
+    problems += [*ended.problems[:20], *loaded.problems[:20]]
     if dead.missing or dead.extra or dead.incomplete:
         problems.append(f"dead letters: {dead.missing} missing, {dead.extra} extra, {dead.incomplete} incomplete")
     problems += [f"dead letters on {name} are not those on {dead.runners[0]}" for name in dead.different]
@@ -87,6 +91,10 @@ def run(
         "shard_executions": at_random.shard_executions + at_steps.shard_executions,
         "shard_executions_allowed": at_random.executions_allowed + at_steps.executions_allowed,
         "reads_while_killing": at_random.reads_meanwhile,
+        "endings_tried": ended.ended,
+        "endings_by_kind": dict(ended.by_ending),
+        "endings_after_which_the_build_finished": ended.finished,
+        "records_that_ended_their_workers": ended.deadly_records,
         "builds_with_retries": retried.builds,
         "failures_retried": retried.failures,
         "shards_executed_again_by_retries": retried.extra_executions,
@@ -115,6 +123,7 @@ def run(
 def _parser() -> Any:
     parser = harness.parser(__doc__)
     parser.add_argument("--kills", type=int, default=50, help="builds to be killed at random moments [50]")
+    parser.add_argument("--endings", type=int, default=60, help="commands to be ended by signals [60]")
     parser.add_argument("--retries", type=int, default=10, help="builds whose stages fail transiently [10]")
     parser.add_argument("--corruptions", type=int, default=100_000, help="files to be damaged [100000]")
     parser.add_argument("--resumes", type=int, default=1_000, help="states to go on from [1000]")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -25,6 +26,7 @@ FAILURES_VARIABLE = "CAMPAIGN_FAILURES"  # a directory; unset: nothing fails
 LINE_SECS_VARIABLE = "CAMPAIGN_LINE_SECS"  # how long each line takes
 
 REFERENCE = "benchmarks.campaigns.declarations:logged"
+DEADLY = "benchmarks.campaigns.declarations:deadly"
 
 FILE_BYTES = 4_000
 LINES = 40
@@ -45,6 +47,8 @@ class ReadLine(Pipeline):
         *words, number = line.split()
         if words[0] == "boom":
             raise ValueError(f"cannot read {line!r}")
+        if words[0].startswith("deadly"):
+            os.kill(os.getpid(), signal.SIGKILL)
         if words[0] == "fragile":
             _fail_once(number)
         self._set_stats([Counter("lines", 1)])
@@ -81,6 +85,11 @@ def logged() -> Declaration:
 def strict() -> Declaration:
     """The same, stopping at the first record that fails; what a runner retries is a bundle."""
     return dataclasses.replace(logged(), on_error="fail")
+
+
+def deadly() -> Declaration:
+    """The same, with records supervised: a line `deadly` kills its worker."""
+    return dataclasses.replace(logged(), record_timeout_secs=30.0)
 
 
 def write_input(

@@ -10,17 +10,19 @@ from pathlib import Path
 def processes_left(session: int, *, wait_secs: float) -> int:
     """How many processes of the session are still there, after a while for those that are about to end."""
     deadline = time.monotonic() + wait_secs
-    while (count := _members(session)) and time.monotonic() < deadline:
+    while (found := members(session)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return count
+    return len(found)
 
 
-def _members(session: int) -> int:
-    count = 0
+def members(session: int) -> dict[int, int]:
+    """The processes of the session, each with its parent."""
+    found = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        count += int(fields[3]) == session and fields[0] != "Z"
-    return count
+        if int(fields[3]) == session and fields[0] != "Z":
+            found[int(entry)] = int(fields[1])
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
-from benchmarks.campaigns import corruptions
+from benchmarks.campaigns import corruptions, endings
 from benchmarks.campaigns.corruptions import DAMAGES, corrupt
 from benchmarks.campaigns.declarations import INPUT_VARIABLE, REFERENCE, write_input
+from benchmarks.campaigns.endings import ENDINGS, endings_campaign
 from benchmarks.campaigns.kills import Scene, labelled_kills
 from benchmarks.campaigns.resumes import resume_campaign
 
@@ -76,3 +79,29 @@ def test_the_kill_campaign_notices_a_step_that_is_never_reached_and_a_record_tha
         assert list(scene.final_problems()) == ["left behind: ['.tmp-left']"]
     finally:
         scene.close()
+
+
+def test_commands_that_are_ended_say_so_leave_nothing_and_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "ENDINGS", (ENDINGS[0], ENDINGS[-1]))
+
+    counts = endings_campaign(tmp_path, endings=2, files=4)
+
+    assert counts.problems == []
+    assert counts.by_ending == {str(ending): 1 for ending in (ENDINGS[0], ENDINGS[-1])}
+    assert counts.deadly_records == 2
+
+
+def test_the_campaign_of_endings_notices_words_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "ENDINGS", (dataclasses.replace(ENDINGS[0], words="no such words"),))
+    monkeypatch.setattr(endings, "_LINE_SECS", 0.01)  # no build is finished by then
+    monkeypatch.setattr(endings, "_deadly", lambda directory, counts: None)
+
+    [problem] = endings_campaign(tmp_path, endings=1, files=4).problems
+
+    assert re.search(
+        "SIGTERM to the launcher after .* s: it does not say 'no such words': .*terminated", problem, re.DOTALL
+    )
