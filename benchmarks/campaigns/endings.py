@@ -107,7 +107,7 @@ def _end(scene: Scene, ending: Ending, told: Path, after_secs: float, counts: En
         counts.finished += 1
     elif ending.code not in (None, code):
         found.append(f"exit code {code}, not {ending.code}")
-    elif ending.words not in " ".join(words.split()):
+    elif ending.words.lower() not in " ".join(words.lower().split()):
         found.append(f"it does not say {ending.words!r}")
     if "Traceback" in words:
         found.append("it shows a traceback")

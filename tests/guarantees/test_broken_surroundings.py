@@ -6,8 +6,11 @@ import dataclasses
 import errno
 import gzip
 import os
+import re
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -230,3 +233,27 @@ def test_building_again_repairs_a_published_cache_whose_files_are_gone_or_short(
     assert second.num_shards - second.reused_shards == built_again
     assert built_files(cache) == expected
     assert Cache.open(cache, verify=True).manifest.id == first.manifest_id
+
+
+@pytest.mark.parametrize("name", ["manifest.json", ".index", "-00000-of-00010"])
+def test_a_cache_on_a_disk_that_fails_is_named_with_the_file(name: str, text_input: Path, tmp_path: Path) -> None:
+    """The system call fails as it does on a broken disk; a shard that is mapped already ends its process (SIGBUS)."""
+    build("sample_declarations:words", tmp_path / "cache", options=ONE)
+    code = f"""
+import errno, os, sys
+from beam_pipes import Loader
+from beam_pipes.errors import CacheError
+
+def broken(event, arguments):
+    if event == "open" and str(arguments[0]).endswith({name!r}):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), arguments[0])
+
+sys.addaudithook(broken)
+try:
+    list(Loader({str(tmp_path / "cache" / "train")!r}, batch_size=2))
+except CacheError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert re.search(f"'{tmp_path}.*{re.escape(name)}' cannot be read: Input/output error", done.stdout), done.stdout
