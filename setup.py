@@ -121,6 +121,7 @@ setup(
         "numpy>=1.26",
         "protobuf>=4.25",
         "google-crc32c>=1.5",
+        "platformdirs>=4.3",
     ],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["beam-pipes=beam_pipes.runners.cli:main"]},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,11 @@ def pytest_configure() -> None:
     for name in _COLOURS:
         os.environ.pop(name, None)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"  # as the command line has it
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="beam-pipes-tests-")  # what is kept for a user
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture

@@ -54,6 +54,9 @@ class DigestCache:
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Atomically; keeps the entries that were looked up or added since `load`."""
         fields = {"version": _VERSION, "files": {key: self._entries[key] for key in sorted(self._used)}}

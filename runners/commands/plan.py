@@ -5,17 +5,19 @@ What `beam-pipes plan` says of the analyzers of a declaration.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from rich.console import Console
 
 from beam_pipes.building.analysis.plan import plan_analysis
 from beam_pipes.building.completion import find_completions
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import fingerprint_declaration
 from beam_pipes.building.explanation import explain_analysis, explain_plan, to_json
-from beam_pipes.building.forecast import SavedPlan, forecast_build, require_room
-from beam_pipes.building.plan import PlannedInput, make_plan, plan_input
+from beam_pipes.building.forecast import DEFAULT_SAMPLE_SECS, Forecast, SavedPlan, forecast_build, require_room
+from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_input
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import AnalysisError, DeclarationError
@@ -56,8 +58,11 @@ def plan_command(
     flink_master: FlinkMaster = None,
     flink_job_server_jar: FlinkJobServerJar = None,
     forecast: Annotated[
-        bool, typer.Option(help="run a sample of the input through the stages: records, bytes, hours to expect")
+        bool, typer.Option(help="run a sample of the input through the stages: records, bytes, time to expect")
     ] = True,
+    sample_secs: Annotated[
+        float, typer.Option("--sample-secs", help="seconds that the sample may take, about; longer: narrower intervals")
+    ] = DEFAULT_SAMPLE_SECS,
     accept_code_change: Annotated[
         bool, typer.Option("--accept-code-change", help="do not stop where a stage's code changed and its version not")
     ] = False,
@@ -89,7 +94,7 @@ def plan_command(
         flink_job_server_jar=flink_job_server_jar,
     )
     accepts = accept_code_change or explain  # an explanation says where a build would stop
-    how = _How(explain=explain, as_json=as_json, forecast=forecast, save=save, options=options)
+    how = _How(explain, as_json, sample_secs if forecast else None, save, options)
     if declaration is not None:
         _show(preflight(declaration, to, options=options, accept_code_change=accepts), to, how)
         return
@@ -104,7 +109,7 @@ def plan_command(
 class _How(NamedTuple):
     explain: bool
     as_json: bool
-    forecast: bool
+    sample_secs: float | None
     save: str | None
     options: LocalOptions | BeamOptions
 
@@ -112,14 +117,12 @@ class _How(NamedTuple):
 def _show(declaration: Declaration, to: str, how: _How) -> None:
     planned = plan_input(declaration, to)
     if declaration.analyzers:
-        if not show_analysis(
-            declaration, planned, explain=how.explain, as_json=how.as_json, save=how.save, forecast=how.forecast
-        ):
+        if not _show_analysis(declaration, planned, how):
             return
     plan = make_plan(declaration, to, planned_input=planned)
     done = len(find_completions(plan.header, plan.tasks))
     explanation = explain_plan(plan) if how.explain else None
-    forecast = forecast_build(plan) if how.forecast and plan.tasks else None
+    forecast = _forecast(plan, how)
     if forecast is not None:
         require_room(plan, forecast)
     if how.save is not None:
@@ -151,9 +154,24 @@ def _feature(fields: dict[str, object]) -> str:
     return str(fields["dtype"]) + (f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]" if shape else "")
 
 
-def show_analysis(
-    declaration: Declaration, planned: PlannedInput, *, explain: bool, as_json: bool, save: str | None, forecast: bool
-) -> bool:
+def _forecast(plan: BuildPlan, how: _How) -> Forecast | None:
+    """Shows on a terminal how far the sample is."""
+    if how.sample_secs is None or not plan.tasks:
+        return None
+    if how.sample_secs <= 0:
+        raise DeclarationError(
+            f"--sample-secs should be more than 0, got {how.sample_secs:g}; --no-forecast takes none."
+        )
+    workers = how.options.num_workers if isinstance(how.options, LocalOptions) else os.cpu_count() or 1
+    with Console(stderr=True).status("trying a sample of the input") as status:
+
+        def told(shards: int, of: int, records: int) -> None:
+            status.update(f"trying a sample of the input: {shards} of {of} shards, {records:,} records")
+
+        return forecast_build(plan, sample_secs=how.sample_secs, workers=workers, told=told)
+
+
+def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -> bool:
     """Prints what an analysis would do; whether it has run, so that the rest of the build can be planned.
 
     Where it has not run and no stage holds a result that is missing, the pipeline is tried and forecast all the same.
@@ -163,7 +181,7 @@ def show_analysis(
     manifest = planned.manifest
     previous = None if manifest is None else snapshot_directory(planned.root, manifest.snapshot)
     verdicts = explain_analysis(plan, previous)
-    if not plan.done and save is not None:
+    if not plan.done and how.save is not None:
         raise DeclarationError(
             f"the plan of {declaration.name!r} cannot be saved: its snapshot depends on the results of "
             f"{', '.join(verdict.name for verdict in verdicts if not verdict.hit)}, which are not there yet. Build it; "
@@ -172,16 +190,16 @@ def show_analysis(
     pipeline = None
     if not plan.done and _is_independent(declaration):
         pipeline = make_plan(declaration, planned.root, planned_input=planned, require_results=False)
-    expected = None if pipeline is None or not forecast else forecast_build(pipeline)
+    expected = None if pipeline is None else _forecast(pipeline, how)
     if pipeline is not None and expected is not None:
         require_room(pipeline, expected)
-    if as_json:
+    if how.as_json:
         if not plan.done:
             told: dict[str, Any] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
             told |= {} if expected is None else {"forecast": expected.to_json()}
             console.print_json(strict_json({**told, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done
-    if explain or not plan.done:
+    if how.explain or not plan.done:
         for verdict in verdicts:
             console.print(str(verdict), markup=False)
     if not plan.done:

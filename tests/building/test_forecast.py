@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import math
+import os
 import random
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,10 @@ import pytest
 from sample_declarations import CountLetters, SplitWords
 
 from beam_pipes.building import Declaration
-from beam_pipes.building.forecast import Estimate, Forecast, forecast_build, require_room
+from beam_pipes.building.forecast import _TIME, Estimate, Forecast, _in_units, forecast_build, require_room
 from beam_pipes.building.plan import BuildPlan, make_plan
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.errors import CacheWriteError, StageError
+from beam_pipes.errors import CacheWriteError, StageError, WorkerDiedError
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.sources import Memory, TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
@@ -198,7 +201,7 @@ def test_a_disk_without_room_for_the_forecast_is_a_fault(tmp_path: Path) -> None
     require_room(plan, forecast)
     vast = dataclasses.replace(forecast, total_output_bytes=Estimate(value=1e18, error=1e17))
 
-    with pytest.raises(CacheWriteError, match=r"will take 1,000,000.00 TB ± 10%, and there are [\d,.]+ GB free"):
+    with pytest.raises(CacheWriteError, match=r"will take 1,000,000 TB ± 10%, and there are [\d,.]+ GB free"):
         require_room(plan, vast)
 
 
@@ -217,6 +220,99 @@ def test_what_it_says_to_people(tmp_path: Path) -> None:
     assert forecast.lines() == [
         "forecast from 16,384 records of 8 source shards (± at 95 %): 1,234,567 ± 1% records read",
         "  train: 1,000 ± 0% records, 2.50 GB ± 10% in 64 shards",
-        "  left to do: 2 ± 10% hours of one core as fast as this one",
+        "  left to do: 2.00 hours ± 10% of one core as fast as this one",
     ]
     assert math.isclose(forecast.to_json()["worker_hours"]["value"], 2)
+
+
+@pytest.mark.parametrize(
+    ("secs", "words"),
+    [
+        (0.0358, "35.8 ms"),
+        (0.0004, "0.4 ms"),
+        (2.5, "2.50 s"),
+        (90, "1.50 minutes"),
+        (5399, "90.0 minutes"),
+        (36_000, "10.0 hours"),
+        (1e6, "11.6 days"),
+        (0, "0.0 ms"),
+    ],
+)
+def test_times_are_told_in_the_unit_that_people_would_choose(secs: float, words: str) -> None:
+    assert _in_units(Estimate(value=secs, error=0), _TIME).removesuffix(" ± 0%") == words
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Waits(Pipeline):
+    """A line, after as many seconds as a service would take."""
+
+    input_type = str
+    output_type = dict
+    secs: float
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        time.sleep(self.secs)
+        return [{"text": line}]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_slow_stage_is_tried_on_few_records_and_what_it_waits_is_told(workers: int, tmp_path: Path) -> None:
+    (root := tmp_path / "input").mkdir()
+    for number in range(6):
+        (root / f"{number}.txt").write_text(_lines(random.Random(number), [60] * 500))
+    declaration = Declaration(
+        name="slow",
+        source=TextLines(str(root), pattern="*.txt"),
+        pipeline=Waits(secs=0.02),
+        features={"text": FeatureSpec("str")},
+        target_shard_bytes=SHARD_BYTES,
+    )
+    plan = make_plan(declaration, tmp_path / "cache")
+    heard: list[tuple[int, int, int]] = []
+
+    began = time.monotonic()
+    forecast = forecast_build(plan, sample_secs=3, workers=workers, told=lambda *far: heard.append(far))
+    took = time.monotonic() - began
+
+    assert forecast.records_read.value == pytest.approx(3000, rel=0.05)
+    assert forecast.worker_secs.value == pytest.approx(3000 * 0.02, rel=0.2)
+    assert 0 < forecast.worker_secs.error < forecast.worker_secs.value
+    assert 12 <= forecast.sampled_records < 600
+    assert took < 20  # a build takes 60 s on one worker: it is no second build
+    assert heard[-1] == (forecast.sampled_shards, len(plan.tasks), forecast.sampled_records)
+
+
+def test_a_worker_that_dies_in_the_sample_is_named(tmp_path: Path) -> None:
+    (root := tmp_path / "input").mkdir()
+    for number in range(4):
+        lines = ["wait 0.4"] * 4 if number == 0 else ["end"] * 500
+        (root / f"{number}.txt").write_text("\n".join(lines) + "\n")
+    plan = make_plan(
+        Declaration(
+            name="deadly",
+            source=TextLines(str(root), pattern="*.txt"),
+            pipeline=EndsItsProcess(pid=os.getpid()),
+            features={"text": FeatureSpec("str")},
+            target_shard_bytes=1000,
+        ),
+        tmp_path / "cache",
+    )
+    with pytest.raises(
+        WorkerDiedError, match=r"died \(SIGKILL.* tried records of source shard .* for the forecast.*limits"
+    ):
+        forecast_build(plan, sample_secs=5, workers=2)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class EndsItsProcess(Pipeline):
+    """Waits in the process `pid`, and ends every other one."""
+
+    input_type = str
+    output_type = dict
+    pid: int
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        if os.getpid() != self.pid:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.4)
+        return [{"text": line}]

@@ -7,16 +7,19 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sample_declarations
 
+from beam_pipes.building.declaration import load_declaration
 from beam_pipes.building.forecast import SavedPlan
-from beam_pipes.building.plan import make_plan
+from beam_pipes.building.plan import make_plan, plan_input
 from beam_pipes.errors import PlanError, StalePlanError
 from beam_pipes.runners import LocalOptions, build
+from beam_pipes.sources.digests import DigestCache
 
 ONE = LocalOptions(workers=1)
 
@@ -105,3 +108,24 @@ def test_plan_and_build_on_the_command_line(text_input: Path, tmp_path: Path) ->
     run("plan", "--save", plan, "--no-forecast")
     assert json.loads(Path(plan).read_text())["forecast"] is None
     assert run("build", "--plan", plan, "--workers", "1").returncode == 0
+
+
+def test_what_a_plan_has_read_is_not_read_again_to_be_digested(
+    text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is no cache yet: the directory that is planned for stays as it is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    cache = tmp_path / "cache"
+    declaration = load_declaration("sample_declarations:words")
+    time.sleep(0.1)  # until a change of the input would show in its times
+
+    planned = plan_input(declaration, cache)
+
+    assert not cache.exists()
+    [kept] = (tmp_path / "user").rglob("digests/*.json")
+    digests = DigestCache.load(kept)
+    declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
+    assert (digests.hits, digests.misses) == (planned.source.num_files, 0)
+    build(declaration, cache, options=LocalOptions(workers=1))
+    assert plan_input(declaration, cache).source == planned.source
+    assert (cache / ".digests.json").exists() and not kept.exists()

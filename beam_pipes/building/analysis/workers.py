@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
 from typing import Any
 
 from beam_pipes.building.analysis.job import AnalysisJob
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask
 from beam_pipes.building.declaration import DeclarationHandle
-from beam_pipes.building.workers.fork_server import fork_server
 from beam_pipes.building.workers.pool import files_of
-from beam_pipes.building.workers.process import WorkerProcess, ended_by
+from beam_pipes.building.workers.process import ended_by
+from beam_pipes.building.workers.tasks import TELL_EVERY_SECS, run_tasks
 from beam_pipes.errors import WorkerDiedError
-
-TELL_EVERY_SECS = 0.2
 
 # (the task, the process that runs it, the number of records it has read since it was last told; None: it is done)
 Watch = Callable[[AnalysisTask, int, int | None], None]
@@ -36,41 +32,19 @@ def run_in_processes(
     Raises what a task raised, or `WorkerDiedError` naming the shard that a process died on.
     """
     handle.require_portable()
-    server = fork_server(__name__)
-    left = deque(sorted(tasks, key=lambda task: -task.shard.num_bytes))  # a large one at the end is waited for
-    processes: list[WorkerProcess] = []
-    running: dict[Any, tuple[WorkerProcess, AnalysisTask]] = {}
 
-    def begin(worker: WorkerProcess) -> None:
-        task = left.popleft()
-        running[worker.connection] = worker, task
-        watch(task, worker.process.pid, 0)
-        worker.send((_run_task, (handle, root, task)))
+    def heard(task: AnalysisTask, pid: int, kind: str, value: Any) -> None:
+        watch(task, pid, 0 if kind == "begin" else value if kind == "tell" else None)
 
-    try:
-        for _ in range(min(workers, len(tasks))):
-            processes.append(WorkerProcess(server))
-            begin(processes[-1])
-        while running:
-            for ready in wait(list(running), timeout=TELL_EVERY_SECS):
-                worker, task = running[ready]
-                try:
-                    kind, value = worker.connection.recv()
-                except (EOFError, ConnectionResetError):
-                    raise _died(task, worker.wait()) from None
-                if kind == "error":
-                    raise value
-                watch(task, worker.process.pid, value if kind == "tell" else None)
-                if kind == "result":
-                    del running[ready]
-                    if left:
-                        begin(worker)
-            idle()
-    finally:
-        for worker in processes:
-            worker.close()
-        if server is not None:
-            server.close()
+    run_tasks(
+        iter(sorted(tasks, key=lambda task: -task.shard.num_bytes)),  # a large one at the end is waited for
+        workers=workers,
+        imports=__name__,
+        call=lambda task: (_run_task, (handle, root, task)),
+        heard=heard,
+        died=_died,
+        idle=idle,
+    )
 
 
 # What the worker process keeps between its tasks: resolving a declaration imports the user's modules.
