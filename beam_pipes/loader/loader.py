@@ -477,6 +477,11 @@ class Loader:
     def _is_done(self) -> bool:
         return self._run.next_step(self._cursor) is None
 
+    def seek_epoch(self, epoch: int) -> None:
+        """The cursor goes to the first row of an epoch; a mixture's rates stay as they are."""
+        check_integer("epoch", epoch, 0)
+        self._move(Cursor(epoch, 0), self._reader.stream)
+
     def _go_back(self, state: Mapping[str, Any]) -> None:
         """To a state of the same pass, as if the batches behind it had never been read: no state is restored."""
         restored = self._restored

@@ -14,16 +14,19 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
+from beam_pipes.loader.steps import check_integer
 from beam_pipes.on_device.explain import Suggestion, suggestions
-from beam_pipes.on_device.from_cache import CacheSource, cache_source
+from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
+from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
+from beam_pipes.on_device.keras_data import KerasData, keras_class
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
 from beam_pipes.on_device.optimize import optimized
 from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset
@@ -195,8 +198,11 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         order, for batching by tf.data. Both are this process's share: under `torch.distributed` and `jax.distributed`,
         or by `host_index` and `host_count`; of single records one process may have one more than another.
 
-        Every iteration is the whole run again; over a native Loader it begins at the cursor that the loader has then,
-        and its length, which is not known beforehand, is what is left of the run.
+        Every iteration is the next pass, in an order of its own: `epochs` epochs (one by default), which follow those
+        of the iteration before, of whichever loader or dataset made from this one. `epoch`, `set_epoch` and
+        `state_dict` say and set where the next one begins; with `epochs=None` an iteration never ends, and each begins
+        with epoch 0. Over a native Loader an iteration begins at the cursor that the loader has then, and its length,
+        which is not known beforehand, is what is left of the run.
         """
         source = cache_source(cache, split, batch_size, options)
         loader = DataLoader.__new__(DataLoader)
@@ -227,11 +233,50 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """The signature of the Python samples (`name='<key>_input'`), or the element spec of a given dataset."""
         return self._root.element_spec if self._signature is None else self._signature
 
+    # Epochs of a cache
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the cache that the next iteration begins with."""
+        return self._passes("epoch").epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration begins with `epoch`, as after a restart."""
+        check_integer("epoch", epoch, 0)
+        self._passes("set_epoch").epoch = int(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """`{"epoch": 3}`: where the next iteration begins, between two iterations. Within one, checkpoint its iterator.
+
+        `tf.train.Checkpoint(iterator=iter(loader.dataset))` saves and restores the place within an epoch too; a native
+        Loader behind a conversion (`from_cache(loader).to_jax()`) has a state of its own.
+        """
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
+        """Goes on from what `state_dict` gave."""
+        self.set_epoch(state_dict["epoch"])
+
+    def _passes(self, name: str) -> Passes:
+        found = [source.passes for source in self._sources if isinstance(source, CacheSource)]
+        if len(found) != 1 or found[0] is None:
+            raise LoaderError(
+                f"{name} belongs to a loader over one finite cache: DataLoader.from_cache('cache/train'). A "
+                "native Loader has its own state, and other sources have no epochs."
+            )
+        return found[0]
+
     # Tracked transformations
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return keras_class(type(self))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in KERAS_NAMES:
+            return getattr(KerasData(self), name)
         kind = dataset_members().get(name)
         if kind is None:
             raise AttributeError(f"DataLoader has no {name!r}, and neither has tf.data.Dataset")
@@ -309,7 +354,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
                 "Its graph cannot be sent: make it where it is used. DataLoader.from_cache(…) without tf.data "
                 "transformations can be pickled, and so can what it converts to (to_torch, to_numpy).",
             )
-        return _from_cache_again, source.made_of
+        return _from_cache_again, (*source.made_of, 0 if source.passes is None else source.passes.epoch)
 
     def __len__(self) -> int:
         """As of a Dataset: TypeError where the length is unknown or infinite."""
@@ -319,7 +364,13 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def conversion_elements(self) -> Iterable[Any]:
         """What a conversion reads: a cache's own batches where nothing stands between, else TensorFlow's tensors."""
         source = self._native_source()
-        return self if source is None or source.by_record else source.open_loader()
+        return self if source is None or source.by_record else source.open_pass()
+
+    @property
+    def converts_tensors(self) -> bool:
+        """Whether a conversion reads TensorFlow's tensors, and not a cache's own batches."""
+        source = self._native_source()
+        return source is None or source.by_record
 
     @property
     def native_loader(self) -> Any:
@@ -443,9 +494,12 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         return optimized(self)
 
 
-def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any]) -> DataLoader:
+def _from_cache_again(cache: Any, batch_size: int | None, options: dict[str, Any], epoch: int) -> DataLoader:
     """A DataLoader that was pickled or copied."""
-    return DataLoader.from_cache(cache, batch_size=batch_size, **options)
+    loader = DataLoader.from_cache(cache, batch_size=batch_size, **options)
+    if epoch:
+        loader.set_epoch(epoch)
+    return loader
 
 
 def _call_static(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
@@ -40,6 +41,8 @@ LARGEST_GROUP = 16
 SMALLEST_SHARED_BYTES = 4096
 
 _ENDLESS = 2**62
+# A column that no feature is called like: where a pass stops, in its last batch.
+_STOP = "\0stop"
 
 
 def cache_source(
@@ -59,6 +62,34 @@ def cache_source(
     return source
 
 
+class Passes:
+    """Which epochs an iteration reads: `epochs` of them, behind those of the iteration before.
+
+    Iterations count when they begin, whoever begins them: a loop over the loader, tf.data, `repeat`, a conversion. An
+    iterator of tf.data that was restored ends an epoch that nobody here has begun: the next one follows it.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+        self.epoch = 0
+        self._begun: set[int] = set()
+        self._lock = threading.Lock()
+
+    def begin(self) -> int:
+        """The first epoch of an iteration that begins now."""
+        with self._lock:
+            epoch, self.epoch = self.epoch, self.epoch + self.epochs
+            self._begun.add(epoch)
+            return epoch
+
+    def ended(self, epoch: int) -> None:
+        """An iteration that began with `epoch` has handed out its last batch."""
+        with self._lock:
+            if epoch not in self._begun:
+                self.epoch = epoch + self.epochs
+            self._begun.discard(epoch)
+
+
 class CacheSource:
     """Passes over a native loader, as NumPy batches or as a tf.data.Dataset."""
 
@@ -66,7 +97,7 @@ class CacheSource:
 
     def __init__(
         self,
-        open_loader: Callable[[], Loader],
+        open_loader: Callable[..., Loader],
         *,
         spec: Mapping[str, Any] | None,
         by_record: bool = False,
@@ -79,6 +110,18 @@ class CacheSource:
         self.made_of: tuple[Any, int | None, dict[str, Any]] | None = None
         self._spec = spec
         self._loader = open_loader()
+        finite = given is None and self._loader.epochs is not None and self._loader.rows_per_epoch is not None
+        self.passes = Passes(self._loader.epochs) if finite and self._loader.epochs is not None else None
+
+    def open_pass(self) -> Loader:
+        """A native loader over the next pass."""
+        if self.passes is None:
+            return self.open_loader()
+        epoch = self.passes.begin()
+        loader = self.open_loader(epochs=epoch + self.passes.epochs)
+        if epoch:
+            loader.seek_epoch(epoch)
+        return loader
 
     @property
     def loader(self) -> Loader:
@@ -135,7 +178,7 @@ class CacheSource:
             with tf.device("/cpu:0"):
                 return tf.constant(array, tensor_dtype(array.dtype))
 
-        for batch in self.open_loader():
+        for batch in self.open_pass():
             yield {name: tensor(array) for name, array in batch.items()}
 
     @functools.cached_property
@@ -146,12 +189,19 @@ class CacheSource:
         first_step = self.first_step()
         first = loader.batch_at(first_step if loader.epochs is None else min(first_step, len(loader) - 1))
         share = loader.share
+        # Steps are numbered over all passes: step 3 of an epoch of 10 batches is step 13 in the second pass.
+        passes, pass_steps = self.passes, 0 if self.passes is None else len(loader)
+        per_epoch = 0 if self.passes is None else pass_steps // self.passes.epochs
+        endless = loader if passes is None else self.open_loader(epochs=None)
         names = list(first)
         specs = [tf.TensorSpec(self._shape(name, first), tensor_dtype(first[name].dtype)) for name in names]
         at_once = _batches_at_once(first) if all(spec.shape.is_fully_defined() for spec in specs) else 1
 
-        def bounds() -> Any:
+        def bounds(_: Any = None) -> Any:
             try:
+                if passes is not None:
+                    start = passes.begin() * per_epoch
+                    return np.array([start, start + pass_steps], np.int64)
                 return np.array([self.first_step(), _ENDLESS if loader.epochs is None else len(loader)], np.int64)
             except Exception as error:
                 self.error = error
@@ -160,7 +210,7 @@ class CacheSource:
         def read(step: Any, stop: Any) -> list[Any]:
             try:
                 _check_same_share(share, loader.share.now())
-                batches = loader.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
+                batches = endless.batch_at(int(step)) if at_once == 1 else read_group(int(step), int(stop))
             except Exception as error:
                 self.error = error
                 raise
@@ -171,22 +221,42 @@ class CacheSource:
             if count <= 0:
                 return {name: np.empty((0, *first[name].shape), first[name].dtype) for name in names}
             try:
-                return loader.batches_at(step, count)
+                return endless.batches_at(step, count)
             except Exception:
                 good: list[Mapping[str, Any]] = []
                 with contextlib.suppress(Exception):  # those in front of the failure come before it
                     while len(good) < count:
-                        good.append(loader.batch_at(step + len(good)))
+                        good.append(endless.batch_at(step + len(good)))
                 if not good:
                     raise
                 return {name: np.stack([batch[name] for batch in good]) for name in names}
 
+        def ended(stop: Any) -> Any:
+            if passes is not None:
+                passes.ended((int(stop) - pass_steps) // per_epoch)
+            return stop
+
+        def ending(element: Any) -> dict[str, Any]:
+            # Behind everything that reads ahead: so it comes also where a checkpoint held all batches of a pass.
+            stop, batch = element.pop(_STOP), element
+            told = tf.cond(stop > 0, lambda: tf.numpy_function(ended, [stop], tf.int64, stateful=False), lambda: stop)
+            # What is told has to be of use for the batch, or it is optimised away.
+            return tf.cond(
+                told >= 0, lambda: batch, lambda: {name: tf.zeros_like(value) for name, value in batch.items()}
+            )
+
         def fetched(step: Any, stop: Any) -> dict[str, Any]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
             shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
-            return {
+            found = {
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
+            if passes is not None:
+                found[_STOP] = tf.where(step == stop - 1, stop, 0)
+                if at_once > 1:
+                    steps_read = step + tf.range(tf.shape(values[0], tf.int64)[0], dtype=tf.int64)
+                    found[_STOP] = tf.where(steps_read == stop - 1, stop, tf.zeros_like(steps_read))
+            return found
 
         def fetched_from(step: Any, stop: Any) -> tuple[Any, dict[str, Any]]:
             batches = fetched(step, stop)
@@ -201,14 +271,16 @@ class CacheSource:
             numbers = tf.data.Dataset.range(start, stop + at_once, at_once)
             return numbers.scan(tf.cast(start, tf.int64), as_written(lambda step, _: fetched_from(step, stop)))
 
-        def steps_from_cursor(_: Any) -> Any:
-            found = tf.ensure_shape(tf.numpy_function(bounds, [], tf.int64, stateful=True), [2])
-            return steps(found[0], found[1])
+        def found_bounds(element: Any) -> Any:
+            # Called stateless, or no iterator could be checkpointed; it is called all the same, once for each element.
+            return tf.ensure_shape(tf.numpy_function(bounds, [element], tf.int64, stateful=False), [2])
 
-        if self.given is None:
+        if self.given is None and passes is None:
             batches = steps(*bounds().tolist())
         else:
-            batches = tf.data.Dataset.from_tensors(0).flat_map(as_written(steps_from_cursor))
+            # Bounds are an element: a checkpoint of an iterator holds those that it had found.
+            found = tf.data.Dataset.from_tensors(0).map(as_written(found_bounds))
+            batches = found.flat_map(as_written(lambda bounds: steps(bounds[0], bounds[1])))
         if at_once > 1:
             # Slices of what was prefetched: no copy.
             batches = batches.prefetch(2).flat_map(as_written(tf.data.Dataset.from_tensor_slices))
@@ -217,6 +289,8 @@ class CacheSource:
         elif self.given is None:
             batches = batches.apply(tf.data.experimental.assert_cardinality(len(loader)))
         batches = batches.prefetch(2)
+        if passes is not None:
+            batches = batches.map(as_written(ending))
         return self._records(batches) if self.by_record else batches
 
     def _shape(self, name: str, batch: Mapping[str, Any]) -> tuple[int | None, ...]:
@@ -284,7 +358,8 @@ def _batches_at_once(batch: Mapping[str, Any]) -> int:
 def _opened(source: Any, batch_size: int | None, options: Mapping[str, Any]) -> CacheSource:
     spec = source.spec if isinstance(source, Split) else None
     if batch_size is not None:
-        return CacheSource(lambda: Loader(source, batch_size=batch_size, **options), spec=spec)
+        in_batches = functools.partial(Loader, source, batch_size=batch_size, **options)
+        return CacheSource(in_batches, spec=spec)
     if spec is None:
         raise LoaderError("only the records of a split can be read one by one; pass batch_size.")
     refused = sorted({"last", "pad_to", "pad_value", "ragged", "cu_seqlens"} & set(options))

@@ -181,7 +181,7 @@ class LambdaDataLoader(TrackedLoader):
 
     def _known_spec(self) -> Any:
         """The element spec of a tf.data chain; a cache is not asked, which would import TensorFlow."""
-        over_tf = getattr(self._loader, "conversion_elements", lambda: None)() is self._loader
+        over_tf = getattr(self._loader, "converts_tensors", False)
         return self._loader.element_spec if over_tf else None
 
     def _elements(self) -> Iterator[Any]:

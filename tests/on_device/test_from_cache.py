@@ -108,6 +108,7 @@ def test_tf_data_gives_the_native_loaders_batches(fixed, options):
     native = Loader(fixed, **options)
 
     assert_same((tf.nest.map_structure(lambda t: t.numpy(), e) for e in loader), native)
+    loader.set_epoch(0)
     assert_same(loader.as_numpy_iterator(), native)
     assert int(loader.cardinality()) == len(loader) == loader.get_n_samples() == len(native)
     assert loader.get_python_iterator_n_samples() == 103
@@ -133,6 +134,7 @@ def test_ragged_features_and_texts_come_through(texts, options):
     loader = DataLoader.from_cache(texts, batch_size=7, seed=1, **options)
 
     assert_same(loader.as_numpy_iterator(), Loader(texts, batch_size=7, seed=1, **options))
+    loader.set_epoch(0)
     assert_same(loader.prefetch(1).to_numpy(), Loader(texts, batch_size=7, seed=1, **options))
 
 
@@ -141,6 +143,7 @@ def test_tf_data_transformations_follow(fixed):
 
     expected = [{"id": b["id"] * 2} for b in Loader(fixed, batch_size=8, seed=3)][:2]
     assert_same(loader.to_numpy(), expected)
+    loader.set_epoch(0)
     assert_same(loader.to_numpy(), expected)
     assert loader.get_transformation_list() == [
         "midas.DataLoader.from_cache",
@@ -152,10 +155,74 @@ def test_tf_data_transformations_follow(fixed):
 @pytest.mark.parametrize("conversion", ["to_numpy", "to_torch", "to_jax"])
 def test_conversions_read_the_native_loader(fixed, conversion):
     loader = getattr(DataLoader.from_cache(fixed, batch_size=8, seed=3, features=["x"]), conversion)()
+    batches = list(Loader(fixed, batch_size=8, seed=3, features=["x"], epochs=2))
 
-    assert_same(loader, Loader(fixed, batch_size=8, seed=3, features=["x"]))
-    assert_same(loader, Loader(fixed, batch_size=8, seed=3, features=["x"]))
+    assert_same(loader, batches[:12])
+    assert_same(loader, batches[12:])
     assert loader.get_n_samples() == len(loader) == 12
+
+
+def test_every_iteration_is_the_next_epoch_whoever_iterates(fixed):
+    epochs = list(Loader(fixed, batch_size=8, seed=3, epochs=7))
+    expected = [ids(epochs[12 * epoch : 12 * epoch + 12]) for epoch in range(7)]
+    loader = DataLoader.from_cache(fixed, batch_size=8, seed=3)
+
+    found = [ids(loader), ids(loader.dataset), ids(loader.to_numpy()), ids(loader.map(lambda b: b))]
+    found.append(ids(loader.dataset.take(5)))
+    repeated = ids(loader.dataset.repeat(2))
+
+    assert found == [*expected[:4], expected[4][:5]]
+    assert repeated == expected[5] + expected[6]
+    assert loader.epoch == 7
+    assert len({row for batch in repeated + ids(loader) for row in batch}) == 103  # which 7 rows are left out changes
+
+
+def test_runs_of_several_epochs_follow_each_other(texts):
+    loader = DataLoader.from_cache(texts, batch_size=7, last="pad", epochs=2)
+    expected = ids(Loader(texts, batch_size=7, last="pad", epochs=4))
+
+    assert ids(loader) + ids(loader.dataset) == expected
+    loader.load_state_dict({"epoch": 2})
+    assert loader.state_dict() == {"epoch": 2}
+    assert ids(loader.dataset) == expected[12:]
+    records = DataLoader.from_cache(texts, seed=5)
+    rows = [int(row) for batch in Loader(texts, batch_size=41, seed=5, epochs=2) for row in batch["id"]]
+    assert [int(record["id"]) for _ in range(2) for record in records] == rows
+
+
+@pytest.mark.parametrize("batches", [0, 5, 11, 12, 17, 24])
+@pytest.mark.parametrize("large", [False, True], ids=["by the group", "one by one"])
+def test_a_checkpoint_of_an_iterator_goes_on_in_another_loader(fixed, tmp_path, batches, large):
+    """As in another process: a loader that has begun no pass itself."""
+
+    def batches_of(dataset):
+        return dataset.map(lambda batch: {"id": batch["id"]}).repeat() if large else dataset.repeat()
+
+    options = {"last": "partial"} if large else {}
+    iterator = iter(batches_of(DataLoader.from_cache(fixed, batch_size=8, seed=3, **options).dataset))
+    ids(iterator, batches)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "checkpoint"))
+    expected = ids(iterator, 40)
+
+    other = iter(batches_of(DataLoader.from_cache(fixed, batch_size=8, seed=3, **options).dataset))
+    tf.train.Checkpoint(iterator=other).restore(saved)
+
+    assert ids(other, 40) == expected
+    assert expected == ids(Loader(fixed, batch_size=8, seed=3, epochs=None, **options), batches + 40)[batches:]
+
+
+def test_epochs_belong_to_one_finite_cache(fixed):
+    for loader in (
+        DataLoader([{"x": 1}]),
+        DataLoader.from_cache(Loader(fixed, batch_size=8)),
+        DataLoader.from_cache(fixed, batch_size=8, epochs=None),
+    ):
+        with pytest.raises(
+            LoaderError, match=r"epoch belongs to a loader over one finite cache: DataLoader.from_cache"
+        ):
+            loader.epoch  # noqa: B018
+    with pytest.raises(LoaderError, match="epoch should be at least 0, got -1"):
+        DataLoader.from_cache(fixed, batch_size=8).set_epoch(-1)
 
 
 def test_records_come_one_by_one_for_batching_by_tf_data(texts_path, texts):
@@ -197,7 +264,9 @@ def test_a_loop_over_the_loader_gives_the_tensors_of_its_dataset(fixed, tmp_path
     for split in (fixed, write_cache(tmp_path / "large", made, large)["train"]):
         loader = DataLoader.from_cache(split, batch_size=8, seed=4, epochs=2, last=last)
 
-        direct, through = list(loader), list(loader.dataset)
+        direct = list(loader)
+        loader.set_epoch(0)
+        through = list(loader.dataset)
 
         assert len(direct) == len(through) == len(loader)
         for one, other in zip(direct, through, strict=True):
@@ -212,16 +281,18 @@ def test_a_loop_over_the_loader_gives_the_tensors_of_its_dataset(fixed, tmp_path
 def test_texts_and_ragged_values_come_as_the_same_tensors_without_a_dataset(texts):
     loader = DataLoader.from_cache(texts, batch_size=6, ragged="values")
 
-    for one, other in zip(loader, loader.dataset, strict=True):
+    direct = list(loader)
+    loader.set_epoch(0)
+    for one, other in zip(direct, loader.dataset, strict=True):
         assert {name: tensor.dtype for name, tensor in one.items()} == {n: t.dtype for n, t in other.items()}
         assert all(np.array_equal(one[name].numpy(), other[name].numpy()) for name in one)
 
 
 def test_iterators_of_one_tf_dataset_do_not_disturb_each_other(fixed):
-    dataset = DataLoader.from_cache(fixed, batch_size=2, seed=9, epochs=3).dataset
+    dataset, other = (DataLoader.from_cache(fixed, batch_size=2, seed=9, epochs=3).dataset for _ in range(2))
     expected = [batch["id"].tolist() for batch in Loader(fixed, batch_size=2, seed=9, epochs=3)]
 
-    pairs = tf.data.Dataset.zip((dataset, dataset.skip(70)))
+    pairs = tf.data.Dataset.zip((dataset, other.skip(70)))
 
     found = [(a["id"].numpy().tolist(), b["id"].numpy().tolist()) for a, b in pairs]
     assert found == list(zip(expected, expected[70:], strict=False))
@@ -519,7 +590,8 @@ def test_copies_of_loaders_over_a_cache_go_on_by_themselves(fixed, form, way):
 
     copied = way(loader)
 
-    assert ids(copied) == (whole[4:] if form in STATEFUL else whole)
+    expected = {"tensors_of_path": ids(Loader(fixed, batch_size=8, seed=3, epochs=2))[len(whole) :]}.get(form, whole)
+    assert ids(copied) == (whole[4:] if form in STATEFUL else expected)
     assert begun + ids(elements) == whole == ids(Loader(fixed, batch_size=8, seed=3))
 
 

@@ -1,0 +1,126 @@
+"""`model.fit(loader)`: a DataLoader as Keras takes data, under each of its backends.
+
+Keras looks at what it gets with `isinstance`, and takes objects of its class `DataAdapter` as they are. `keras_class`
+is the class that a DataLoader names as its own (`__class__`) once Keras is imported: DataLoader and `DataAdapter` in
+one. What Keras then asks of it is answered by `KerasData`:
+
+    fit, TensorFlow   get_tf_dataset        → loader.dataset: every iteration is the next epoch of the cache
+    fit, JAX          get_jax_iterator      → NumPy batches, of the native loader where no tf.data stands between
+    fit, torch        get_torch_dataloader  → the same, as tensors
+    steps_per_epoch   num_batches           → len(loader)
+
+With some backends Keras looks at a batch before the first epoch, which begins a pass. Where the epoch of a fit has to
+be that of the cache, as after a restart, a callback says so: `LambdaCallback(on_epoch_begin=lambda epoch, logs:
+loader.set_epoch(epoch))`.
+
+Keras drops `y`, `sample_weight` and `class_weight` where it is given an adapter. They are refused instead: whoever asks
+for the number of batches is Keras' `EpochIterator`, which has them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from beam_pipes.errors import LoaderError, UnboundedLoaderError
+
+_ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
+# What Keras asks of an adapter.
+NAMES = frozenset(
+    {
+        "batch_size",
+        "get_jax_iterator",
+        "get_numpy_iterator",
+        "get_tf_dataset",
+        "get_torch_dataloader",
+        "has_partial_batch",
+        "num_batches",
+        "on_epoch_begin",
+        "on_epoch_end",
+        "partial_batch_size",
+    }
+)
+_NOT_TAKEN = ("y", "sample_weight", "class_weight")
+
+
+class Batches(Protocol):
+    """A loader of batches; its length is that of one iteration."""
+
+    @property
+    def dataset(self) -> Any: ...
+
+    def to_numpy(self) -> Iterable[Any]: ...
+
+    def __len__(self) -> int: ...
+
+
+def keras_class(cls: type) -> type:
+    """`cls`, and Keras' adapter class too where Keras is imported."""
+    module = sys.modules.get(_ADAPTER_MODULE)
+    adapter = getattr(module, "DataAdapter", None)
+    return cls if adapter is None else _both(cls, adapter)
+
+
+@functools.cache
+def _both(cls: type, adapter: type) -> type:
+    # Only looked at; its objects are of `cls`.
+    return type(cls)(cls.__name__, (cls, adapter), {"__module__": cls.__module__})
+
+
+class KerasData:
+    """What Keras asks of data, answered for a loader."""
+
+    batch_size = None
+    has_partial_batch = None
+    partial_batch_size = None
+
+    def __init__(self, loader: Batches) -> None:
+        self._loader = loader
+
+    @property
+    def num_batches(self) -> int | None:
+        """Steps of an epoch; None for what has no end, and needs `steps_per_epoch`."""
+        _refuse_what_keras_drops()
+        try:
+            return len(self._loader)
+        except (TypeError, UnboundedLoaderError):
+            return None
+
+    def get_tf_dataset(self) -> Any:
+        return self._loader.dataset
+
+    def get_numpy_iterator(self) -> Iterator[Any]:
+        return iter(self._loader.to_numpy())
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        return iter(self._loader.to_numpy())
+
+    def get_torch_dataloader(self) -> Any:
+        utils = importlib.import_module("keras.src.trainers.data_adapters.data_adapter_utils")
+        return utils.get_torch_dataloader(self._loader.to_numpy())
+
+    def on_epoch_begin(self) -> None:
+        """Nothing: an iteration knows its epoch."""
+
+    def on_epoch_end(self) -> None:
+        """Nothing either."""
+
+
+def _refuse_what_keras_drops() -> None:
+    frame = sys._getframe(2)
+    for _ in range(4):  # past what forwards an attribute
+        if "class_weight" in frame.f_locals and "keras" in frame.f_globals.get("__name__", ""):
+            given = [name for name in _NOT_TAKEN if frame.f_locals.get(name) is not None]
+            if given:
+                raise LoaderError(
+                    f"{', '.join(f'{name}=' for name in given)} cannot be given beside a DataLoader, whose batches are "
+                    "(inputs, targets) or (inputs, targets, sample_weights): loader.map(lambda batch: …). Keras makes "
+                    "weights of class_weight= itself for loader.dataset."
+                )
+            return
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
