@@ -26,6 +26,7 @@ from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan
 from beam_pipes.sources.source import SourceShard as SourceShard
 from beam_pipes.sources.split_sources import SplitSources as SplitSources
+from beam_pipes.sources.tar import Tar as Tar
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 
 SOURCES: Mapping[str, type[Source]] = MappingProxyType(
@@ -35,6 +36,7 @@ SOURCES: Mapping[str, type[Source]] = MappingProxyType(
         "json": JSONLines,
         "memory": Memory,
         "parquet": Parquet,
+        "tar": Tar,
         "text": TextLines,
         "tfrecord": TFRecords,
         "tsv": TSV,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from beam_pipes.sources import (
     Source,
     SourcePlan,
     SourceShard,
+    Tar,
     TextLines,
     TFRecords,
     source_class,
@@ -42,7 +45,7 @@ def write_input(root: Path) -> None:
     import pyarrow.parquet
 
     codec = ExampleCodec(SPEC)
-    for kind in ("text", "csv", "tsv", "json", "tfrecord", "parquet"):
+    for kind in ("text", "csv", "tsv", "json", "tfrecord", "parquet", "tar"):
         (root / kind).mkdir(parents=True)
     for index, count in enumerate([*range(1, 40), 400]):
         name = f"{index:02d}"
@@ -55,6 +58,11 @@ def write_input(root: Path) -> None:
                 writer.write(codec.encode({"n": n}))
         table = pyarrow.table({"n": list(range(count)), "t": [[n, n] for n in range(count)]})
         pyarrow.parquet.write_table(table, root / "parquet" / f"{name}.parquet", row_group_size=20)
+        with tarfile.open(root / "tar" / f"{name}.tar", "w") as archive:
+            for n in range(count):
+                member = tarfile.TarInfo(f"{n}.cls")
+                member.size = len(str(n))
+                archive.addfile(member, io.BytesIO(str(n).encode()))
 
 
 def sources(root: Path) -> dict[str, Source]:
@@ -71,6 +79,7 @@ def sources(root: Path) -> dict[str, Source]:
         "tfrecord of examples": TFRecords(root / "tfrecord", SPEC),
         "parquet": Parquet(root / "parquet"),
         "parquet columns": Parquet(root / "parquet", columns=["t"]),
+        "tar": Tar(root / "tar"),
         "memory": Memory([f"value {n}" for n in range(1180)], records_per_shard=100),
     }
 
@@ -208,10 +217,10 @@ def test_a_shards_fingerprint_is_of_names_ranges_and_digests():
 def test_an_unknown_name_lists_the_sources():
     assert source_class("text") is TextLines
     with pytest.raises(
-        SourceError, match="unknown source 'txt'; choose one of: csv, files, json, memory, parquet, text"
+        SourceError, match="unknown source 'txt'; choose one of: csv, files, json, memory, parquet, tar, text"
     ):
         source_class("txt")
-    assert set(SOURCES) == {"csv", "files", "json", "memory", "parquet", "text", "tfrecord", "tsv"}
+    assert set(SOURCES) == {"csv", "files", "json", "memory", "parquet", "tar", "text", "tfrecord", "tsv"}
 
 
 @pytest.mark.parametrize("target", [0, -1, 1.5, "1"])

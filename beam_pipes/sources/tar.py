@@ -1,0 +1,263 @@
+"""Samples of tar archives in the layout of WebDataset: neighbouring members that share a name up to its first dot.
+
+    cats/0001.jpg, cats/0001.json, cats/0002.jpg, cats/0002.json
+    → {"__key__": "cats/0001", "jpg": b"\\xff\\xd8…", "json": {"label": 3}}
+      {"__key__": "cats/0002", "jpg": b"\\xff\\xd8…", "json": {"label": 7}}
+
+Reading is `tarfile`'s. A large archive is split where a sample begins: a tar from the middle of one is a tar.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.byte_stream import codec_of, open_input, read_error, slice_chunks
+from beam_pipes.sources.file_source import FileSource, Range, even_cuts
+from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch
+from beam_pipes.sources.selection import FoundFile, Paths
+from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+
+# Everything up to the first dot of the last part, and what follows that dot.
+_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
+KEY = "__key__"
+_BLOCK = tarfile.BLOCKSIZE
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8")
+
+
+_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    "json": json.loads,
+    "txt": _text,
+    "text": _text,
+    "cls": lambda content: int(content.decode("ascii")),
+}
+
+
+@dataclass(frozen=True)
+class Tar(FileSource):
+    """Every sample of a tar archive in the layout of WebDataset is one record. Record ids are `name@offset`.
+
+    A value is a dict: `"__key__"`, the name without its extension, and extension → content for each member of the
+    sample, in their order. Contents are `bytes`, but for `.json` (its value), `.txt` and `.text` (str) and `.cls`
+    (int); with `decode=False` all are `bytes`. Members that are no regular files, have no extension, or begin with a
+    dot are left out.
+
+    A sample with an extension twice, or whose text cannot be decoded, is a bad record. What makes an archive unreadable
+    (a damaged header, a truncated member) is a `SourceError` that names file and offset, as is a sample above
+    `max_record_bytes`, which is held in memory whole.
+
+    `.tar` is split between samples; `.tar.gz`, `.tar.bz2` and `.tar.zst` are read as a stream.
+    """
+
+    paths: Paths
+    _: KW_ONLY
+    pattern: Any = "**/*.tar*"
+    decode: bool = True
+    max_record_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.decode, bool):
+            raise SourceError(f"decode should be True or False, got {self.decode!r}")
+        if not isinstance(self.max_record_bytes, int) or self.max_record_bytes < 1:
+            raise SourceError(f"max_record_bytes should be a positive int, got {self.max_record_bytes!r}")
+
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        if file.size <= target_shard_bytes or codec_of(file.name):
+            return [(0, file.size, file.size)]
+        bounds = [0]
+        cuts = iter(even_cuts(file.size, target_shard_bytes))
+        cut, before = next(cuts, None), ""
+        try:
+            with open_input(file.path) as handle, tarfile.open(fileobj=handle, mode="r:") as archive:
+                for member in _members(archive):
+                    if cut is None:
+                        break
+                    key, _ = _parts(member)
+                    if key and key != before and member.offset >= cut:
+                        bounds.append(member.offset)
+                        while cut is not None and cut <= member.offset:
+                            cut = next(cuts, None)
+                    before = key or before
+        except tarfile.TarError:
+            pass  # the rest is one range: reading it says what is wrong
+        except OSError as error:
+            raise read_error(file.name, error, offset=bounds[-1]) from error
+        bounds.append(file.size)
+        return [(start, end, end - start) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        check_batch_limits(batch_records, batch_bytes)
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        for part in shard.slices:
+            chunks = slice_chunks(selection.path_of(part.file), part)
+            for offset, members in self._samples(_Chunks(chunks), part):
+                ordinal = batcher.next_ordinal
+                raw = _archive(members)
+                piece = SamplePiece(file=part.file, first_ordinal=ordinal, offset=offset, raw=raw)
+                try:
+                    value = self._value(members, file=part.file, position=offset)
+                except SourceError as error:
+                    bad = BadRecord(ordinal=ordinal, file=part.file, position=offset, raw=raw, error=error)
+                    yield from batcher.add(piece, [], num_bytes=len(raw), ordinals=[], bad=[bad])
+                else:
+                    yield from batcher.add(piece, [value], num_bytes=len(raw))
+            for _ in chunks:  # to the end of the slice, where its digest is compared
+                pass
+        yield from batcher.finish()
+
+    def _samples(self, stream: _Chunks, part: Slice) -> Iterator[tuple[int, list[_Member]]]:
+        """The offset of each sample, and its members."""
+        offset, sample, size = part.start, list[_Member](), 0
+        at = part.start
+        try:
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for info in _members(archive):
+                    at = part.start + info.offset
+                    key, extension = _parts(info)
+                    if not key:
+                        continue
+                    if sample and sample[0][0] != key:
+                        yield offset, sample
+                        sample, size = [], 0
+                    if not sample:
+                        offset = at
+                    size += info.size
+                    if size > self.max_record_bytes:
+                        raise SourceError(
+                            f"input {part.file} has a sample of {size} bytes or more at byte {offset} ({key!r}), "
+                            f"expected at most max_record_bytes={self.max_record_bytes}",
+                            file=part.file,
+                            offset=offset,
+                        )
+                    opened = archive.extractfile(info)
+                    assert opened is not None  # a regular file
+                    content = opened.read()
+                    if len(content) < info.size:
+                        raise tarfile.ReadError(f"{len(content)} of {info.size} bytes of {info.name!r} are there")
+                    sample.append((key, extension, content))
+        except tarfile.TarError as error:
+            raise SourceError(
+                f"input {part.file} is no tar archive, or is damaged or truncated, at byte {at} or behind it: {error}. "
+                "Make or fetch it again, or leave it out with exclude=",
+                file=part.file,
+                offset=at,
+            ) from error
+        if sample:
+            yield offset, sample
+
+    def _value(self, members: list[_Member], *, file: str, position: int) -> dict[str, Any]:
+        value: dict[str, Any] = {KEY: members[0][0]}
+        for key, extension, content in members:
+            if extension in value:
+                raise SourceError(
+                    f"the sample {key!r} has two members with the extension {extension!r}, expected one of each",
+                    file=file,
+                    offset=position,
+                )
+            decode = _DECODERS.get(extension.rpartition(".")[2].lower()) if self.decode else None
+            try:
+                value[extension] = content if decode is None else decode(content)
+            except (ValueError, RecursionError) as error:
+                raise SourceError(
+                    f"{key}.{extension} cannot be decoded: {type(error).__name__}: {error}", file=file, offset=position
+                ) from error
+        return value
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+        part = Slice(file=file, start=0, end=len(raw), digest="")
+        samples = [members for _, members in self._samples(_Chunks(iter([raw])), part)]
+        if len(samples) != 1:
+            raise SourceError(f"expected one sample, as a tar, found {len(samples)}", file=file, offset=position)
+        return self._value(samples[0], file=file, position=position)
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {"source": "Tar", "version": 1, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
+
+
+# Key, extension, content.
+_Member = tuple[str, str, bytes]
+
+
+class SamplePiece(Piece):
+    """One sample; its raw bytes are a tar of its members, with nothing of theirs but names and contents."""
+
+    __slots__ = ("offset", "bytes")
+
+    def __init__(self, *, file: str, first_ordinal: int, offset: int, raw: bytes) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal)
+        self.offset = offset
+        self.bytes = raw
+
+    def position(self, k: int) -> int:
+        return self.offset
+
+    def raw(self, k: int) -> bytes:
+        return self.bytes
+
+
+class _Chunks(io.RawIOBase):
+    """Chunks of bytes as the stream that `tarfile` reads."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = []
+        while size is None or size != 0:
+            if not self._left:
+                self._left = memoryview(next(self._chunks, b""))
+                if not self._left:
+                    break
+            part = self._left if size is None or size < 0 else self._left[:size]
+            self._left = self._left[len(part) :]
+            found.append(part)
+            if size is not None and size > 0:
+                size -= len(part)
+        return b"".join(found)
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members in order, none of which is kept."""
+    while (member := archive.next()) is not None:
+        yield member
+        archive.members = []  # type: ignore[attr-defined]
+
+
+def _parts(member: tarfile.TarInfo) -> tuple[str, str]:
+    """Key and extension; two empty texts for what is no part of a sample."""
+    found = _NAME.fullmatch(member.name) if member.isreg() else None
+    return ("", "") if found is None else (found[1], found[2])
+
+
+def _archive(members: list[_Member]) -> bytes:
+    parts = []
+    for key, extension, content in members:
+        info = tarfile.TarInfo(f"{key}.{extension}")
+        info.size = len(content)
+        parts += [info.tobuf(tarfile.PAX_FORMAT), content, b"\0" * (-len(content) % _BLOCK)]
+    return b"".join(parts)

@@ -1,0 +1,167 @@
+"""Tar archives in the layout of WebDataset, written by `tarfile`."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_pipes import Loader, build
+from beam_pipes.cache import Cache
+from beam_pipes.errors import SourceError
+from beam_pipes.runners import LocalOptions
+from beam_pipes.sources import Tar
+from beam_pipes.sources.record_batch import BadRecord
+
+
+def archive(members: list[tuple[str, bytes]], *, format: int = tarfile.PAX_FORMAT) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=format) as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(content), 1_700_000_000
+            tar.addfile(info, io.BytesIO(content))
+    return written.getvalue()
+
+
+def samples(count: int, *, prefix: str = "train/") -> list[tuple[str, bytes]]:
+    return [
+        member
+        for number in range(count)
+        for member in [
+            (f"{prefix}{number:05d}.jpg", bytes([number % 256]) * (100 + 37 * number % 900)),
+            (f"{prefix}{number:05d}.json", json.dumps({"label": number}).encode()),
+        ]
+    ]
+
+
+def records(source: Tar, *, target: int = 1 << 30, **limits: int) -> tuple[list[Any], list[BadRecord]]:
+    batches = [b for shard in source.plan(target_shard_bytes=target).shards for b in source.read(shard, **limits)]
+    for batch in batches:
+        for k, value in enumerate(batch.values):
+            assert source.parse(batch.raw(k), file=batch.file(k), position=0) == value
+    return [value for b in batches for value in b.values], [row for b in batches for row in b.bad]
+
+
+def test_members_of_a_name_are_a_sample(tmp_path: Path) -> None:
+    members = [
+        ("a/1.seg.png", b"\x89"),
+        ("a/1.jpg", b"\xff\xd8"),
+        ("a/1.cls", b"7"),
+        ("a/1.txt", "né".encode()),
+        ("a/2.JSON", b'{"x": [1, 2.5]}'),
+        ("README", b"no extension"),
+        (".hidden.jpg", b""),
+    ]
+    (tmp_path / "x.tar").write_bytes(archive(members))
+
+    found, bad = records(Tar(tmp_path))
+
+    first = {"__key__": "a/1", "seg.png": b"\x89", "jpg": b"\xff\xd8", "cls": 7, "txt": "né"}
+    assert found == [first, {"__key__": "a/2", "JSON": {"x": [1, 2.5]}}]
+    assert list(found[0]) == list(first) and bad == []
+    assert records(Tar(tmp_path, decode=False))[0][1]["JSON"] == b'{"x": [1, 2.5]}'
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_large_archives_are_split_between_samples(tmp_path: Path, format: int) -> None:
+    """Long names have headers in front of the header."""
+    prefix = "train/" if format == tarfile.USTAR_FORMAT else f"{'long/' * 30}é"
+    data = archive(samples(60, prefix=prefix), format=format)
+    (tmp_path / "x.tar").write_bytes(data)
+    (tmp_path / "y.tar.gz").write_bytes(gzip.compress(data, mtime=0))
+    source = Tar(tmp_path)
+
+    plan = source.plan(target_shard_bytes=10_000)
+    found, bad = records(source, target=10_000, batch_records=7)
+
+    pieces = [part for shard in plan.shards for part in shard.slices]
+    assert len([part for part in pieces if part.file == "x.tar"]) >= 5
+    assert [value["json"]["label"] for value in found] == [*range(60), *range(60)] and bad == []
+    assert found[:60] == found[60:]
+    ids = [b.record_id(k) for shard in plan.shards for b in source.read(shard) for k in range(len(b))]
+    assert ids[0] == "x.tar@0" and len(set(ids)) == 120
+    (shard, *_) = (shard for shard in plan.shards if shard.slices[0].start > 0)
+    assert next(source.read(shard)).position(0) == shard.slices[0].start
+
+
+def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -> None:
+    members = [
+        ("1.json", b"{"),
+        ("2.json", b"1"),
+        ("3.txt", b"\xff"),
+        ("4.cls", b"x"),
+        ("5.jpg", b"a"),
+        ("5.jpg", b"b"),
+    ]
+    (tmp_path / "x.tar").write_bytes(archive(members))
+
+    found, bad = records(Tar(tmp_path))
+
+    assert found == [{"__key__": "2", "json": 1}]
+    told = [str(row.error) for row in bad]
+    assert re.match(r"1\.json cannot be decoded: JSONDecodeError: Expecting property name", told[0])
+    assert re.match(r"3\.txt cannot be decoded: UnicodeDecodeError: ", told[1])
+    assert re.match(r"4\.cls cannot be decoded: ValueError: invalid literal for int", told[2])
+    assert told[3] == "the sample '5' has two members with the extension 'jpg', expected one of each"
+    assert [row.record_id for row in bad] == ["x.tar@0", "x.tar@2048", "x.tar@3072", "x.tar@4096"]
+
+
+def test_what_is_no_archive_or_breaks_off_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(archive(samples(5))[:3000])
+    with pytest.raises(
+        SourceError, match=r"input x\.tar is no tar archive, or is damaged or truncated, at byte \d+ or"
+    ):
+        records(Tar(tmp_path))
+    (tmp_path / "x.tar").write_bytes(b"no archive" * 1000)
+    with pytest.raises(
+        SourceError, match=r"input x\.tar is no tar archive, .* Make or fetch it again, or leave it out"
+    ):
+        records(Tar(tmp_path), target=1000)
+    (tmp_path / "x.tar").write_bytes(archive(samples(5)))
+    with pytest.raises(
+        SourceError, match=r"a sample of \d+ bytes or more at byte 0 \('train/00000'\), expected at most"
+    ):
+        records(Tar(tmp_path, max_record_bytes=50))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [({"decode": 1}, "decode should be"), ({"max_record_bytes": 0}, "max_re")]
+)
+def test_options_are_checked(tmp_path: Path, option: dict[str, Any], words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        Tar(tmp_path, **option)
+
+
+def labelled(sample: dict) -> dict:  # type: ignore[type-arg]
+    return {"key": sample["__key__"], "label": sample["json"]["label"], "size": len(sample["jpg"])}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_build_from_archives_keeps_what_is_bad_as_dead_letters(tmp_path: Path, workers: int) -> None:
+    for number in range(3):
+        broken = [("bad.json", b"{"), ("bad.jpg", b"x")] if number == 1 else []
+        members = samples(20, prefix=f"{number}/") + broken
+        (tmp_path / f"{number}.tar").write_bytes(archive(members))
+
+    build(
+        "tars",
+        Tar(tmp_path, pattern="*.tar"),
+        [labelled],
+        to=tmp_path / "cache",
+        options=LocalOptions(workers=workers),
+        splits={"train": 1.0},
+        on_error="dead_letter",
+    )
+
+    cache = Cache.open(tmp_path / "cache", verify=True)
+    (letter,) = cache.dead_letters()
+    assert "bad.json cannot be decoded" in letter.message
+    keys = [key for batch in Loader(tmp_path / "cache" / "train", batch_size=20) for key in batch["key"].tolist()]
+    assert sorted(keys) == sorted(f"{number}/{sample:05d}" for number in range(3) for sample in range(20))
