@@ -241,9 +241,10 @@ class CacheSource:
             stop, batch = element.pop(_STOP), element
             told = tf.cond(stop > 0, lambda: tf.numpy_function(ended, [stop], tf.int64, stateful=False), lambda: stop)
             # What is told has to be of use for the batch, or it is optimised away.
-            return tf.cond(
+            kept: dict[str, Any] = tf.cond(
                 told >= 0, lambda: batch, lambda: {name: tf.zeros_like(value) for name, value in batch.items()}
             )
+            return kept
 
         def fetched(step: Any, stop: Any) -> dict[str, Any]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,13 +27,17 @@ _ORPHAN_SECS = 10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a build ended: `signal` that killed it or 0, `error` of ours that it raised, processes it left behind."""
+    """How a build ended: `signal` that killed it or 0, `error` of ours that it raised, processes it left behind.
+
+    `told` is what the build and its processes wrote to the terminal.
+    """
 
     signal: int
     error: str | None
     error_type: str | None
     orphans: int
     secs: float
+    told: str
 
     @property
     def killed(self) -> bool:
@@ -112,20 +117,28 @@ def serve() -> None:
 def _run(order: Mapping[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     read, write = os.pipe()
+    terminal = tempfile.TemporaryFile()
     pid = os.fork()
     if pid == 0:
         os.close(read)
+        os.dup2(terminal.fileno(), 2)
         _child(order, write)
     os.close(write)
     status = _wait(pid, order, started)
     with os.fdopen(read) as words:
         told = json.loads(words.read() or "[null, null]")
+    secs = time.monotonic() - started
+    orphans = processes_left(pid, wait_secs=_ORPHAN_SECS)
+    with terminal:
+        terminal.seek(0)
+        words = terminal.read().decode(errors="replace")
     return {
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
         "error": told[1],
         "error_type": told[0],
-        "orphans": processes_left(pid, wait_secs=_ORPHAN_SECS),
-        "secs": time.monotonic() - started,
+        "orphans": orphans,
+        "secs": secs,
+        "told": words,
     }
 
 

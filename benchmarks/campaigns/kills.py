@@ -142,6 +142,8 @@ def kill_until_built(
         found = [*scene.problems()]
         if outcome.orphans:
             found.append(f"{outcome.orphans} processes are left")
+        if "Traceback" in outcome.told:
+            found.append(f"it shows a traceback: {outcome.told[-500:]}")
         killed += died
         counts.survived += died and not found
         counts.problems += [f"{kill}: {problem}" for problem in found]

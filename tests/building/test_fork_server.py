@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,3 +165,29 @@ def test_a_pool_that_cannot_fork_builds_the_same(
     fresh = build("sample_declarations:words", tmp_path / "fresh", options=both)
 
     assert fresh.manifest_id == forked.manifest_id
+
+
+def test_a_parent_that_is_killed_while_it_asks_leaves_no_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asking = """
+import os, signal, sys, threading, time
+from beam_pipes.building.workers.fork_server import ForkServer
+from beam_pipes.building.workers.process import WorkerProcess
+server = ForkServer("time")
+server.process.send_signal(signal.SIGSTOP)
+threading.Thread(target=WorkerProcess, args=[server], daemon=True).start()
+time.sleep(0.5)
+open(sys.argv[1], "w").write(str(server.process.pid))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", asking, str(tmp_path / "pid")])
+    pid = int((tmp_path / "pid").read_text())
+
+    os.kill(pid, signal.SIGCONT)  # it reads what it was asked, and has nobody to answer
+
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert "Traceback" not in capfd.readouterr().err

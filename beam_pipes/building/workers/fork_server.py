@@ -178,7 +178,10 @@ def main() -> None:
             for file in files[:-1]:
                 os.close(file)
             handle = os.pidfd_open(pid)
-            socket.send_fds(control, [_NUMBER.pack(pid)], [handle])
+            try:
+                socket.send_fds(control, [_NUMBER.pack(pid)], [handle])
+            except (BrokenPipeError, ConnectionResetError):
+                return  # the parent was killed while it waited; the fork sees the end of its lifeline
             os.close(handle)
 
 
