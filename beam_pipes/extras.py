@@ -13,6 +13,7 @@ from beam_pipes.errors import MissingExtraError
 EXTRA_OF_MODULE = {
     "PIL": "images",
     "PIL.Image": "images",
+    "absl": "tf",
     "apache_beam": "beam",
     "array_api_compat": "graph",
     "cv2": "images",

@@ -48,7 +48,8 @@ ROOMS: dict[str, Room] = {
     ),
     "evaluation": Room("evaluator, metrics, loggers", {"tasks"} | CACHE),
     "beam": Room(
-        "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py`",
+        "a build as PTransforms; the only room that imports Beam at the top of its files, but for `tft/beam_passes.py` "
+        "and `seqio/beam_utils.py`",
         ENGINE | SOURCES | DECLARATIONS | {"analysis", "building"},
     ),
     "map_style": Room("datasets, samplers, batch functions and a loader over any indexable data", CACHE | {"loader"}),
@@ -76,8 +77,8 @@ ROOMS: dict[str, Room] = {
         | {"export", "report", "telemetry", "testing"},
     ),
     "seqio": Room(
-        "the names of SeqIO, converters and evaluation included",
-        DECLARATIONS | CACHE | {"loader", "evaluation", "transforms"},
+        "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
+        DECLARATIONS | CACHE | {"loader", "evaluation", "transforms", "runners"},
     ),
     "face": Room(
         "`declare` and `build`: from a source and functions to a cache",

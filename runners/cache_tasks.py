@@ -27,7 +27,7 @@ from beam_pipes.runners.progress import Progress
 from beam_pipes.tasks import Task, TaskRegistry
 from beam_pipes.tasks.caches.offline import TaskReference, cached_spec, import_modules
 from beam_pipes.tasks.caches.places import COMPLETED, MANIFEST, get_task_dir_from_name
-from beam_pipes.tasks.caches.sidecars import write_seqio_sidecars
+from beam_pipes.tasks.caches.sidecars import check_shard_numbers, write_seqio_sidecars
 from beam_pipes.tasks.caches.task_cache import TRANSFORM_FN, fingerprint_digests
 from beam_pipes.tasks.caches.task_source import TaskSource
 from beam_pipes.tasks.caches.task_steps import SplitSteps, TaskSteps
@@ -66,6 +66,8 @@ def cache_tasks(
     ignore_other_caches: bool = False,
     base_seed: int = 0,
     seqio_files: bool = True,
+    min_shards: int = 1,
+    max_shards: int | None = None,
     on_error: Literal["fail", "drop", "dead_letter"] = "fail",
     max_bad: MaxBad = "tenth",
     allow_empty: bool = False,
@@ -100,6 +102,8 @@ def cache_tasks(
         seqio_files: keep numbers as int64 and float32 lists, and write `info.{split}.json`, `stats.{split}.json`,
             `COMPLETED` and links `{split}.tfrecord-00000-of-00064` to the shards, so that SeqIO reads the cache too.
             False keeps arrays as raw bytes: smaller, and several times faster to load here.
+        min_shards, max_shards: how many files of SeqIO a split has; see `write_seqio_sidecars`. The snapshot itself has
+            as many as the build made.
         on_error: what happens to an example on which a Python step behind the last function of a dataset fails; see
             `Declaration`.
         max_bad, allow_empty: how many examples of a task may fail, or be missing; see `Declaration`.
@@ -117,6 +121,7 @@ def cache_tasks(
         BuildError: some tasks failed; the message says which and why, and `results` holds what became of all.
     """
     about_to_build()
+    check_shard_numbers(min_shards, max_shards)
     import_modules(modules_to_import)
     options = options if options is not None else LocalOptions()
     if isinstance(options, LocalOptions) and options.num_workers > 1 and not modules_to_import:
@@ -155,7 +160,7 @@ def cache_tasks(
                 )
                 if seqio_files:
                     with build_lock(path):
-                        write_seqio_sidecars(path)
+                        write_seqio_sidecars(path, min_shards=min_shards, max_shards=max_shards)
                 outcome: Outcome = "up to date" if built.up_to_date else "built"
                 result = TaskCache(task=task.name, path=path, outcome=outcome, result=built)
             except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import EvaluationError, logger
@@ -16,6 +16,18 @@ _log = logger(__name__)
 
 ModelFn = Callable[[Any], Any]  # an enumerated dataset → what `ordered_outputs` takes
 PredictFnCallable = ScoreFnCallable = ModelFnCallable = ModelFn
+#: What model functions return, and what an evaluation gives. For annotations.
+PredictFnReturnType = (
+    Sequence[tuple[int, Sequence[int]]] | tuple[Sequence[tuple[int, Sequence[int]]], Mapping[str, Any]]
+)
+ScoreFnReturnType = Sequence[tuple[int, float]] | tuple[Sequence[tuple[int, float]], Mapping[str, Any]]
+ModelFnReturnType = PredictFnReturnType | ScoreFnReturnType
+AllOutputTokensType = Mapping[str, Sequence[Sequence[int]]]
+AllOutputScoresType = Any
+AllOutputAuxValuesType = Mapping[str, Mapping[str, Sequence[Any]]]
+TaskMetricsType = MutableMapping[str, Any]
+AllMetricsType = MutableMapping[str, TaskMetricsType]
+MetricsAndOutputsType = tuple[Any, Any]
 
 ARGUMENT_OF = {
     ModelOutputType.PREDICTION: "predict_fn",

@@ -3,8 +3,9 @@
 Metric objects: what an evaluator asks of them, and two bases to write them on.
 
 The protocol is that of CLU: a metric is made from model outputs, two of them merge into one, and `compute` gives the
-values. Any object with `model_output_type`, `from_model_output` and `compute` is a metric; these classes import neither
-JAX nor CLU, and may be decorated with `flax.struct.dataclass` or `dataclasses.dataclass(frozen=True)`.
+values; `reduce`, `from_fun`, `from_output` and `compute_value` are there too. Any object with `model_output_type`,
+`from_model_output` and `compute` is a metric; these classes import neither JAX nor CLU, and may be decorated with
+`flax.struct.dataclass` or `dataclasses.dataclass(frozen=True)`.
 
 Metric functions, `bleu(targets, predictions)` and `perplexity(targets, scores)`, as metrics.
 
@@ -14,6 +15,8 @@ The names of metrics in one place: values, bases of metric objects, metric funct
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -104,8 +107,101 @@ def _same(left: Any, right: Any) -> bool:
 Example = Mapping[str, Any]
 
 
+class _MetricProtocol:
+    """What CLU offers on every metric beside `from_model_output`, `merge` and `compute`."""
+
+    @classmethod
+    def empty(cls) -> Any:
+        """A metric that has seen nothing: what merging begins with."""
+        raise NotImplementedError("Must override empty()")
+
+    def compute(self) -> Any:
+        """Name → value."""
+        raise NotImplementedError("Must override compute()")
+
+    def compute_value(self) -> Scalar:
+        """`compute()` as a value for loggers."""
+        return Scalar(self.compute())
+
+    def merge(self, other: Any) -> Any:
+        """A metric of what both have seen."""
+        raise NotImplementedError("Must override merge()")
+
+    def _reduce_merge(self, other: Any) -> Any:
+        return self.merge(other)
+
+    def reduce(self) -> Any:
+        """Merges along the first axis of the fields: `Average(total=[3, 4], count=[1, 2])` → `Average(7, 3)`.
+
+        What an all-gather of several hosts gives. Fields that are no arrays are the same in all parts.
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        sizes = {np.shape(value)[0] for value in fields.values() if _has_axis(value)}
+        if len(sizes) != 1:
+            raise EvaluationError(
+                f"{type(self).__name__}.reduce merges along the first axis of the fields, which should be one size, "
+                f"got {sorted(sizes) or 'no arrays'}"
+            )
+        parts = [
+            dataclasses.replace(  # type: ignore[type-var]
+                self, **{name: value[index] if _has_axis(value) else value for name, value in fields.items()}
+            )
+            for index in range(sizes.pop())
+        ]
+        return functools.reduce(lambda reduced, part: reduced._reduce_merge(part), parts)
+
+    def replace(self, **updates: Any) -> Any:
+        """The metric with other values of some fields."""
+        return dataclasses.replace(self, **updates)  # type: ignore[type-var]
+
+    @classmethod
+    def from_fun(cls, fun: Callable[..., Any]) -> Any:
+        """A metric class like this one, made from what `fun` gives for the model outputs.
+
+        `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
+        which becomes the first argument. The `mask` of the model outputs is handed on where it has as many entries;
+        one that `fun` gives comes first.
+        """
+
+        base: Any = cls
+
+        class FromFun(base):  # type: ignore[misc]
+            @classmethod
+            def from_model_output(cls, **model_output: Any) -> Any:
+                output, mask = fun(**model_output), model_output.get("mask")
+                if not isinstance(output, Mapping):
+                    return super().from_model_output(output, mask=_fitting(mask, output))
+                given = dict(output)
+                mask = given.pop("mask", mask)
+                return super().from_model_output(**given, mask=_fitting(mask, next(iter(given.values()))))
+
+        return FromFun
+
+    @classmethod
+    def from_output(cls, name: str) -> Any:
+        """A metric class like this one, of the model output of this name alone: `Average.from_output("loss")`."""
+        base: Any = cls
+
+        class FromOutput(base):  # type: ignore[misc]
+            @classmethod
+            def from_model_output(cls, **model_output: Any) -> Any:
+                output = np.asarray(model_output[name])
+                return super().from_model_output(output, mask=_fitting(model_output.get("mask"), output))
+
+        return FromOutput
+
+
+def _has_axis(value: Any) -> bool:
+    return hasattr(value, "shape") and len(value.shape) > 0
+
+
+def _fitting(mask: Any, output: Any) -> Any:
+    """The mask, if it has an entry for each of the output."""
+    return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
+
+
 @dataclasses.dataclass(frozen=True)
-class Metric:
+class Metric(_MetricProtocol):
     """Base of a metric that keeps what it needs and no more: sums, counts.
 
     ```
@@ -145,17 +241,9 @@ class Metric:
         """
         raise NotImplementedError("Must override from_model_output()")
 
-    def merge(self, other: Any) -> Any:
-        """A metric of what both have seen."""
-        raise NotImplementedError("Must override merge()")
-
-    def compute(self) -> Mapping[str, Any]:
-        """Name → value."""
-        raise NotImplementedError("Must override compute()")
-
 
 @dataclasses.dataclass(frozen=True)
-class CollectingMetric:
+class CollectingMetric(_MetricProtocol):
     """Base of a metric that keeps all outputs, and computes from the whole in `actual_compute`."""
 
     values: dict[str, Any]
@@ -187,13 +275,27 @@ class CollectingMetric:
         mine, others = self.values, other.values
         if not mine or not others:
             return self if mine else other
-        return type(self)(
-            values={
-                "model_output": _concatenated(mine["model_output"], others["model_output"]),
-                "indices_2d": np.concatenate([mine["indices_2d"], others["indices_2d"]]),
-                "mask": np.concatenate([mine["mask"], others["mask"]]),
-            }
-        )
+        return type(self)(values={name: _concatenated(value, others[name]) for name, value in mine.items()})
+
+    def reduce(self) -> Any:
+        """The outputs that several hosts have gathered, one behind the other: the first axis is that of the hosts."""
+        return type(self)(values={name: _joined(value) for name, value in self.values.items()})
+
+    def compute(self) -> Any:
+        """The collected outputs by name; a subclass computes from them."""
+        return dict(self.values)
+
+    @classmethod
+    def from_outputs(cls, names: Sequence[str]) -> Any:
+        """A metric class that collects the model outputs of these names: `from_outputs(["labels", "logits"])`."""
+        base: Any = cls
+
+        class FromOutputs(base):  # type: ignore[misc]
+            @classmethod
+            def from_model_output(cls, **model_output: Any) -> Any:
+                return cls(values={name: np.atleast_1d(np.asarray(model_output[name])) for name in names})
+
+        return FromOutputs
 
     def actual_compute(
         self,
@@ -236,6 +338,14 @@ def _taken(output: Any, places: Any) -> Any:
     if isinstance(output, list):
         return [output[place] for place in places]
     return np.asarray(output)[places]
+
+
+def _joined(gathered: Any) -> Any:
+    if isinstance(gathered, tuple):
+        return tuple(map(_joined, gathered))
+    if isinstance(gathered, Mapping):
+        return {name: _joined(value) for name, value in gathered.items()}
+    return np.concatenate(list(gathered)) if isinstance(gathered, np.ndarray) else list(itertools.chain(*gathered))
 
 
 def _concatenated(first: Any, second: Any) -> Any:
@@ -335,7 +445,9 @@ class LegacyMetric(Metric):
     targets_and_inferences: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def empty(cls, metric_fn: MetricFnCallable, postprocess_fn: Postprocessor | None) -> LegacyMetric:
+    def empty(  # type: ignore[override]  # an empty one needs its function
+        cls, metric_fn: MetricFnCallable, postprocess_fn: Postprocessor | None
+    ) -> LegacyMetric:
         return cls(model_output_type=model_output_type_of(metric_fn), metric_fn=metric_fn, postprocessor=postprocess_fn)
 
     def from_model_output(  # type: ignore[override]  # an instance carries the function

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.eval_tasks import TaskMetric, metrics_of
-from beam_pipes.evaluation.metrics import MetricArguments, MetricValue, Scalar, metric_arguments, postprocessed_targets
+from beam_pipes.evaluation.metrics import (
+    MetricArguments,
+    MetricValue,
+    PassthroughLegacyMetric,
+    Scalar,
+    metric_arguments,
+    postprocessed_targets,
+)
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, as_array
 from beam_pipes.tasks.task import Task
 
@@ -152,3 +159,87 @@ def _listed(inferences: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_words(error: Exception) -> str:
     return str(error) if isinstance(error, EvaluationError) else f"{type(error).__name__}: {error}"
+
+
+class MetricManager:
+    """The metric objects of tasks, updated batch by batch: for programs that drive an evaluation themselves.
+
+        manager = MetricManager([task])
+        manager.initialize_metrics(task.name, ModelOutputType.PREDICTION)
+        for inputs, outputs in batches:
+            batch = manager.from_model_output(task.name, ModelOutputType.PREDICTION, inputs, outputs, features)
+            manager.merge(batch, task.name, ModelOutputType.PREDICTION)
+        manager.output_metrics_collections[task.name][ModelOutputType.PREDICTION]
+
+    Metric functions take part as `PassthroughLegacyMetric`. What is merged is a dict: name of the metric → metric,
+    `{"bleu_0": …}`; metrics that collect compute with `actual_compute`.
+
+    Attributes:
+        metric_registry: task → output type → name of the metric → its class.
+        output_metrics_collections: task → output type → name → the metric so far.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.metric_registry: dict[str, dict[ModelOutputType, dict[str, Any]]] = {}
+        self.output_metrics_collections: dict[str, dict[ModelOutputType, dict[str, Any]]] = {}
+        for task in tasks:
+            by_type = self.metric_registry.setdefault(task.name, {})
+            self.output_metrics_collections.setdefault(task.name, {})
+            for metric in metrics_of(task):
+                made = metric.metric
+                if metric.is_function:
+                    made = PassthroughLegacyMetric.from_metric_fn(made, task.postprocessor)
+                made = made if isinstance(made, type) else type(made)
+                named = by_type.setdefault(metric.output_type, {})
+                named[f"{made.__name__}_{len(named)}"] = made
+
+    def initialize_metrics(self, task_name: str, model_output_type: ModelOutputType) -> None:
+        """Begins anew for the metrics of one output type of a task."""
+        self.output_metrics_collections[task_name][model_output_type] = {}
+
+    def from_model_output(
+        self,
+        task_name: str,
+        model_output_type: ModelOutputType,
+        inputs: Sequence[Mapping[str, Any]],
+        model_output: ModelOutput,
+        features: Mapping[str, Any],
+        target_field_name: str = "targets",
+        mask: Any = None,
+        indices_2d: Any = None,
+    ) -> dict[str, Any]:
+        """Name → metric of one batch; arguments as those of `Metric.from_model_output`."""
+        return {
+            name: metric.from_model_output(
+                inputs=inputs,
+                model_output=model_output,
+                features=features,
+                target_field_name=target_field_name,
+                mask=mask,
+                indices_2d=indices_2d,
+            )
+            for name, metric in self.metric_registry[task_name][model_output_type].items()
+        }
+
+    def merge(self, metrics_collection: Mapping[str, Any], task_name: str, model_output_type: ModelOutputType) -> None:
+        """Adds the metrics of a batch to those so far."""
+        so_far = self.output_metrics_collections[task_name].setdefault(model_output_type, {})
+        for name, metric in metrics_collection.items():
+            so_far[name] = so_far[name].merge(metric) if name in so_far else metric
+
+    def host_gather_and_reduce(
+        self,
+        task_name: str,
+        model_output_type: ModelOutputType,
+        *,
+        gather: Callable[[Any], Sequence[Any]] | None = None,
+    ) -> None:
+        """Merges the metrics of all hosts, in their order.
+
+        `gather(metrics)` gives the dicts of all hosts, as `lambda value: comm.allgather(value)` of MPI does; None is
+        for one host alone.
+        """
+        mine = self.output_metrics_collections[task_name][model_output_type]
+        self.initialize_metrics(task_name, model_output_type)
+        for metrics in gather(mine) if gather is not None else [mine]:
+            self.merge(metrics, task_name, model_output_type)

@@ -6,6 +6,9 @@ The modules are made from it, and a name is imported when it is first used:
     seqio.utils.trim_dataset             → beam_pipes.tasks.column_forms.trim_dataset
     from beam_pipes.seqio import metrics → a module that offers the row "metrics" of the table
     seqio.Feature                        → as at the top of SeqIO: the names of the modules in `FLAT`
+    from beam_pipes.seqio import *       → all of these, with the modules
+
+`ALIASES` says under which names its modules know each other. `beam_utils` and `scripts` are files of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import sys
 import types
 from typing import Any
 
-# Module of SeqIO → its story, and module under beam_pipes → the names that it gives.
+# Module of SeqIO → its story, and module under beam_pipes → the names that it gives; `there=here` where they differ.
 NAMES: dict[str, tuple[str, dict[str, str]]] = {
     "dataset_providers": (
         "Tasks, mixtures, sources and registries.",
@@ -28,10 +31,17 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "Task TaskRegistry TextLineDataSource TfdsDataSource Vocabulary get_dataset get_mixture_or_task "
                 "get_subtasks maybe_get_mixture_or_task python_map"
             ),
+            "evaluation.metrics": "MetricFnCallable",
+            "tasks.mixture": "MixtureRate SampleFn SubtaskOrName",
+            "tasks.sources.files": "DatasetReaderType DecodeFnType",
             "tasks.sources.function_source": "DatasetFnCallable",
             "tasks.task": "SHUFFLE_BUFFER_SIZE",
             "transforms.converters": "FeatureConverter",
         },
+    ),
+    "dataset_providers_helpers": (
+        "Tasks and mixtures by name.",
+        {"tasks": "get_dataset get_mixture_or_task get_subtasks"},
     ),
     "evaluation": (
         "The evaluator.",
@@ -40,7 +50,12 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "AllMetricsFuture Evaluator ModelFnCallable ModelOutputType PredictFnCallable ScoreFnCallable "
                 "evaluate_mixture get_valid_eval_tasks"
             ),
+            "evaluation.eval_tasks": (
+                "AllMetricsType AllOutputAuxValuesType AllOutputScoresType AllOutputTokensType MetricsAndOutputsType "
+                "ModelFnReturnType PredictFnReturnType ScoreFnReturnType TaskMetricsType"
+            ),
             "evaluation.loggers": "JSONLogger Logger PyLoggingLogger TensorAndNumpyEncoder TensorBoardLogger",
+            "evaluation.task_metrics": "MetricManager",
             "tasks": "Task",
             "transforms.converters": "EncDecFeatureConverter FeatureConverter",
         },
@@ -64,6 +79,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "PrePackedLMFeatureConverter PrePackedPrefixLMFeatureConverter PrefixLMFeatureConverter "
                 "PrefixSuffixLMFeatureConverter autoregressive_inputs non_padding_position"
             ),
+            "transforms.converters.feature_converter": "GrainFeatureConverter",
         },
     ),
     "helpers": (
@@ -79,7 +95,8 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         "Loggers of evaluation results.",
         {
             "evaluation.loggers": (
-                "JSONLogger Logger PyLoggingLogger TensorAndNumpyEncoder TensorBoardLogger TensorBoardLoggerV1"
+                "JSONLogger Logger PyLoggingLogger TensorAndNumpyEncoder TensorBoardLogger TensorBoardLoggerV1 "
+                "skip_none_value_dict_factory"
             ),
         },
     ),
@@ -97,9 +114,18 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         "Preprocessors.",
         {
             "tasks.preprocessors": (
-                "append_eos append_eos_after_trim append_eos_after_trim_impl apply_feature_converter "
-                "preprocess_tensorflow_examples print_dataset rekey tokenize tokenize_and_append_eos tokenize_impl "
-                "truncate_inputs_left"
+                "OutputFeaturesType SequenceLengthType append_eos append_eos_after_trim append_eos_after_trim_impl "
+                "apply_feature_converter preprocess_tensorflow_examples print_dataset rekey tokenize "
+                "tokenize_and_append_eos tokenize_impl truncate_inputs_left"
+            ),
+        },
+    ),
+    "task_registry_provenance_tracking": (
+        "Where tasks and mixtures are registered.",
+        {
+            "tasks.registry": (
+                "informative_upstream_callsites_from_frame maybe_record_provenance "
+                "registration_provenance_tracking_is_on turn_on_tracking view_provenances"
             ),
         },
     ),
@@ -108,12 +134,12 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "tasks": "MixtureRegistry TaskRegistry",
             "tasks.testing": (
-                "DataInjector FakeMixtureTest FakeTaskTest MockVocabulary assert_dataset assert_datasets_eq "
-                "assert_datasets_neq assert_dict_contains assert_dict_values_equal clear_mixtures clear_tasks "
-                "create_default_dataset create_prediction dataset_as_text encode_str get_fake_dataset "
-                "random_token_preprocessor split_tsv_preprocessor test_postprocessing test_preprocessing "
-                "test_preprocessing_single test_task test_text_preprocessor test_token_preprocessor "
-                "token_preprocessor_no_sequence_length"
+                "DataInjector FakeLazyTfds FakeMixtureTest FakeTaskTest FakeTfdsInfo MockVocabulary TEST_DATA_DIR "
+                "assert_dataset assert_datasets_eq assert_datasets_neq assert_dict_contains assert_dict_values_equal "
+                "bertwordpiece_vocab clear_mixtures clear_tasks create_default_dataset create_prediction "
+                "dataset_as_text encode_str get_fake_dataset random_token_preprocessor sentencepiece_vocab "
+                "split_tsv_preprocessor test_postprocessing test_preprocessing test_preprocessing_single test_task "
+                "test_text_preprocessor test_token_preprocessor token_preprocessor_no_sequence_length"
             ),
         },
     ),
@@ -129,8 +155,8 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
             ),
             "tasks.column_forms": "trim_and_pad_dataset trim_dataset",
             "tasks.in_tensorflow.dataset_map": (
-                "dict_to_tfexample stateless_shuffle tfexample_ragged_length_key tfexample_sparse_indices_key "
-                "tfexample_to_dict"
+                "NestedTFDict TFDict dict_to_tfexample stateless_shuffle tfexample_ragged_length_key "
+                "tfexample_sparse_indices_key tfexample_to_dict"
             ),
             "tasks.in_tensorflow.runtime": "list_files",
             "tasks.in_tensorflow.packing": "make_autoregressive_inputs packing_density trim_and_pack_dataset",
@@ -140,6 +166,10 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
             ),
             "tasks.sources.tfds": "LazyTfdsLoader TfdsSplit set_tfds_data_dir_override set_tfds_read_config_override",
         },
+    ),
+    "version": (
+        "The version of SeqIO whose names these are, and whose caches are written.",
+        {"tasks.caches.sidecars": "__version__=LAYOUT_VERSION"},
     ),
     "vocabularies": (
         "Vocabularies.",
@@ -152,7 +182,39 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
 }
-SUBMODULES = tuple(NAMES)
+# Module → the names under which it knows others of them.
+ALIASES: dict[str, dict[str, str]] = {
+    "dataset_providers": {
+        "metrics_lib": "metrics",
+        "seqio_preprocessors": "preprocessors",
+        "task_registry_provenance_tracking": "task_registry_provenance_tracking",
+        "utils": "utils",
+    },
+    "evaluation": {
+        "dataset_providers": "dataset_providers",
+        "feature_converters": "feature_converters",
+        "loggers_lib": "loggers",
+        "metrics_lib": "metrics",
+        "utils": "utils",
+    },
+    "experimental": {
+        "dataset_providers": "dataset_providers",
+        "seqio_preprocessors": "preprocessors",
+        "utils": "utils",
+    },
+    "feature_converters": {"utils": "utils"},
+    "helpers": {"dp": "dataset_providers", "vc": "vocabularies"},
+    "loggers": {"metrics_lib": "metrics"},
+    "metrics": {"utils": "utils"},
+    "preprocessors": {"feature_converters": "feature_converters", "utils": "utils"},
+    "test_utils": {
+        name: name
+        for name in ("dataset_providers", "evaluation", "feature_converters", "preprocessors", "utils", "vocabularies")
+    },
+}
+#: Modules that are files of their own.
+FILES = ("beam_utils", "scripts")
+SUBMODULES = (*NAMES, *FILES)
 #: Submodules whose names are also offered here.
 FLAT = ("dataset_providers", "feature_converters", "loggers", "utils", "vocabularies")
 
@@ -161,7 +223,7 @@ class _ModuleOfNames(types.ModuleType):
     """A module that offers names of others.
 
     Attributes:
-        HOMES: name → the module that it comes from.
+        HOMES: name → the module that it comes from, and its name there.
     """
 
     def __init__(self, name: str, story: str, names: dict[str, str]) -> None:
@@ -169,35 +231,51 @@ class _ModuleOfNames(types.ModuleType):
         # importlib.util.find_spec, which pkgutil and doctest ask, refuses a loaded module that has no spec.
         self.__spec__ = importlib.machinery.ModuleSpec(name, None)
         self.__package__ = __name__
-        self.HOMES = {name: f"beam_pipes.{home}" for home, listed in names.items() for name in listed.split()}
-        self.__all__ = sorted(self.HOMES)
+        self.HOMES: dict[str, tuple[str, str]] = {}
+        for home, listed in names.items():
+            for there, _, here in (entry.partition("=") for entry in listed.split()):
+                self.HOMES[there] = (f"beam_pipes.{home}", here or there)
+        self.MODULES = ALIASES.get(name.rpartition(".")[2], {})
+        self.__all__ = sorted([*self.HOMES, *self.MODULES])
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self.HOMES:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(self.HOMES[name]), name)
+        if name in self.HOMES:
+            return _named(self.HOMES[name])
+        if name in self.MODULES:
+            return importlib.import_module(f"{__name__}.{self.MODULES[name]}")
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         return self.__all__
 
 
+def _named(home: tuple[str, str]) -> Any:
+    module, name = home
+    return getattr(importlib.import_module(module), name)
+
+
 _MODULES = {name: _ModuleOfNames(f"{__name__}.{name}", *content) for name, content in NAMES.items()}
 # `import beam_pipes.seqio.utils` finds a module that is known already.
 sys.modules.update({module.__name__: module for module in _MODULES.values()})
-_FLAT_HOMES = {"Evaluator": "beam_pipes.evaluation"}
+_FLAT_HOMES = {"Evaluator": ("beam_pipes.evaluation", "Evaluator")}
 for _submodule in FLAT:
     _FLAT_HOMES.update(_MODULES[_submodule].HOMES)
+_TOP_ALIASES = {"metrics_lib": "metrics", "seqio_preprocessors": "preprocessors"}
 
-__all__ = ["Evaluator", *SUBMODULES]
+__all__ = sorted([*_FLAT_HOMES, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return _MODULES[name]
     if name in _FLAT_HOMES:
-        return getattr(importlib.import_module(_FLAT_HOMES[name]), name)
+        return _named(_FLAT_HOMES[name])
+    if name == "__version__":
+        return _MODULES["version"].__version__
+    if name == "seqio":
+        return sys.modules[__name__]
+    if name in SUBMODULES or name in _TOP_ALIASES:
+        return importlib.import_module(f"{__name__}.{_TOP_ALIASES.get(name, name)}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_FLAT_HOMES})
+    return sorted({*__all__, *FILES, *_TOP_ALIASES, "__version__"})

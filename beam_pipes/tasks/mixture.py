@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 Rate: TypeAlias = "float | Callable[[Task], float]"
+# For annotations of programs: what a rate is, what stands in a mixture, what mixes its datasets.
+MixtureRate = int | float | Callable[[Any], float]
+SubtaskOrName = Any  # a Task, a Mixture or a name
+SampleFn = Callable[[Sequence[Any], Sequence[float], int | None], Any]
 
 
 class Mixture(DatasetProviderBase):

@@ -22,6 +22,7 @@ from beam_pipes.tasks.python_forms import (
 
 OutputFeatures = Mapping[str, Feature]
 SequenceLength = Mapping[str, Any]
+OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength
 
 
 @with_python_form(python_forms.rekey)

@@ -1,4 +1,7 @@
-"""Registries: providers by name. The one of tasks is here, the one of mixtures is with the mixture."""
+"""Registries: providers by name. The one of tasks is here, the one of mixtures is with the mixture.
+
+Who registers what, on request: `turn_on_tracking`, `view_provenances`.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ class DatasetProviderRegistry:
                 name=name,
             )
         cls._REGISTRY[name] = provider
+        maybe_record_provenance(sys._getframe(), name, type(provider).__name__)
 
     @classmethod
     def add(cls, name: str, provider_cls: type[Any], provider_kwargs: Mapping[str, Any]) -> Any:
@@ -168,3 +172,45 @@ def caller() -> SourceInfo:
 def _declared_at(provider: Any) -> str:
     info = getattr(provider, "source_info", None)
     return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info else ""
+
+
+# Name → kind of provider, and the calls that led to its registration; None while nobody asks for it.
+_provenances: dict[str, tuple[str, list[str]]] | None = None
+_MAX_CALLS = 5
+
+
+def turn_on_tracking() -> None:
+    """From now on the calls that register a task or mixture are kept; what was kept before is forgotten.
+
+    Tasks are registered where modules are imported, often in loops of functions of other modules: `view_provenances()`
+    then says which lines did it, `{"wmt_de": ("Task", ["my/registry.py:17", "my/tasks.py:203"])}`.
+    """
+    global _provenances
+    _provenances = {}
+
+
+def registration_provenance_tracking_is_on() -> bool:
+    return _provenances is not None
+
+
+def maybe_record_provenance(frame: Any, name: str, provider_type: str) -> None:
+    """Keeps the calls above `frame`, if tracking is on."""
+    if _provenances is not None:
+        _provenances[name] = (provider_type, informative_upstream_callsites_from_frame(frame))
+
+
+def informative_upstream_callsites_from_frame(cur_frame: Any, max_num_frames: int = _MAX_CALLS) -> list[str]:
+    """`file:line` of the calls above a frame, the nearest first, without this library and the machinery of imports."""
+    calls: list[str] = []
+    while cur_frame is not None and len(calls) < max_num_frames:
+        module = str(cur_frame.f_globals.get("__name__", ""))
+        path = cur_frame.f_code.co_filename
+        if not module.startswith("beam_pipes.tasks.") and "importlib" not in path:
+            calls.append(f"{path}:{cur_frame.f_lineno}")
+        cur_frame = cur_frame.f_back
+    return calls
+
+
+def view_provenances() -> dict[str, tuple[str, list[str]]]:
+    """A copy of what was kept; empty while tracking is off."""
+    return dict(_provenances or {})

@@ -78,6 +78,10 @@ def build_command(
     seqio_files: Annotated[
         bool, typer.Option(help="caches of tasks that SeqIO reads too; without, smaller and faster to load")
     ] = True,
+    min_shards: Annotated[
+        int, typer.Option(help="at least this many files of SeqIO a split, of equal size: its hosts share files")
+    ] = 1,
+    max_shards: Annotated[int | None, typer.Option(help="at most this many files of SeqIO a split [as built]")] = None,
     enable_char_counts: Annotated[
         bool, typer.Option("--enable-char-counts", help="decode examples to count characters where no text is kept")
     ] = False,
@@ -122,6 +126,8 @@ def build_command(
                 ignore_other_caches=ignore_other_caches,
                 base_seed=base_seed,
                 seqio_files=seqio_files,
+                min_shards=min_shards,
+                max_shards=max_shards,
                 enable_char_counts=enable_char_counts,
                 options=options,
                 progress=functools.partial(progress_for, kind=progress),

@@ -368,3 +368,17 @@ class FeatureConverter:
                     converter=name,
                     feature=feature,
                 )
+
+
+class GrainFeatureConverter(FeatureConverter):
+    """Base of converters whose features are made by transformations of Grain.
+
+    A subclass writes `get_grain_transforms`; its caller applies them to a Grain dataset of the task's examples, such as
+    `grain.MapDataset.source(cache["train"])`. `convert_examples` of every other converter needs no Grain at all.
+    """
+
+    def get_grain_transforms(self, task_feature_lengths: Mapping[str, Length], batch_size: int) -> Any:
+        """The transformations that make batches of model features, in order."""
+        raise NotImplementedError(
+            "Need to implement the `get_grain_transforms` method which returns grain.Transformations."
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipes.evaluation.loggers.json_logger import JSONLogger as JSONLogger
     from beam_pipes.evaluation.loggers.json_logger import TensorAndNumpyEncoder as TensorAndNumpyEncoder
+    from beam_pipes.evaluation.loggers.json_logger import skip_none_value_dict_factory as skip_none_value_dict_factory
     from beam_pipes.evaluation.loggers.logger import Logger as Logger
     from beam_pipes.evaluation.loggers.logger import PyLoggingLogger as PyLoggingLogger
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLogger as TensorBoardLogger
@@ -20,6 +21,7 @@ _MODULE_OF = {
     "TensorAndNumpyEncoder": "json_logger",
     "TensorBoardLogger": "tensor_board",
     "TensorBoardLoggerV1": "tensor_board",
+    "skip_none_value_dict_factory": "json_logger",
 }
 
 LOGGERS = {"json": "JSONLogger", "logging": "PyLoggingLogger", "tensorboard": "TensorBoardLogger"}

@@ -48,8 +48,9 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
         if isinstance(o, np.generic):
             return o.item() if o.dtype.kind in "biufSU" else float(o)  # bfloat16
         if dataclasses.is_dataclass(o) and not isinstance(o, type):
-            fields = ((field.name, getattr(o, field.name)) for field in dataclasses.fields(o))
-            return {name: value for name, value in fields if value is not None}
+            return skip_none_value_dict_factory(
+                [(field.name, getattr(o, field.name)) for field in dataclasses.fields(o)]
+            )
         return super().default(o)
 
     def _array(self, array: np.ndarray[Any, Any]) -> Any:
@@ -61,6 +62,11 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
         flat = plain.reshape(-1)
         first, last = (json.dumps(part.tolist(), cls=type(self))[1:-1] for part in (flat[:5], flat[-5:]))
         return f"{type(array).__name__}(shape={array.shape}, dtype={array.dtype}); summary: {first} ... {last}"
+
+
+def skip_none_value_dict_factory(data: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs whose value is not None, as a dict: for `dataclasses.asdict(value, dict_factory=...)`."""
+    return {name: value for name, value in data if value is not None}
 
 
 def _text_of(value: bytes) -> str:

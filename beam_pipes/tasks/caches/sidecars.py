@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,11 @@ _MANIFEST_ID = "beam_pipes_manifest"
 
 
 def write_seqio_sidecars(
-    cache_dir: str, *, token_features: Mapping[str, Iterable[str]] | Iterable[str] | None = None
+    cache_dir: str,
+    *,
+    token_features: Mapping[str, Iterable[str]] | Iterable[str] | None = None,
+    min_shards: int = 1,
+    max_shards: int | None = None,
 ) -> list[str]:
     """Writes what readers of the other layout look for beside a published cache. Returns the paths, `COMPLETED` last.
 
@@ -47,20 +52,28 @@ def write_seqio_sidecars(
         cache_dir: directory of a published cache of examples.
         token_features: features to count tokens of; None for those that the build has counted, or else for all integer
             features of rank 1.
+        min_shards: at least this many files a split. Where the cache has fewer, its records are written once more, in
+            files of equal size (one record more or less), and not linked: those readers deal out a split to their hosts
+            by its files, so 64 files are shared evenly by 2, 4, … 64 hosts.
+        max_shards: at most this many files a split, in the same way; None for as many as there are.
+
+    Raises:
+        TaskError: a number of files is not positive.
     """
+    check_shard_numbers(min_shards, max_shards)
     cache = Cache.open(cache_dir)
     written = []
     for name in cache.splits:
         split = cache[name]
         info_path, stats_path = get_cached_info_path(cache_dir, name), get_cached_stats_path(cache_dir, name)
-        shards = _shard_paths(split, cache_dir)
+        shards = _shard_paths(split, cache_dir, min(max(split.num_shards, min_shards), max_shards or sys.maxsize))
         if not _is_current(cache, info_path, [*shards, stats_path]):
             _write_shards(cache, split, shards)
             features = list(token_features) if token_features is not None else None
             stats = split_statistics(split, features, statistics=cache.manifest.statistics)
             _replace(stats_path, json.dumps(stats, indent=2, sort_keys=True))
             info = {
-                "num_shards": split.num_shards,
+                "num_shards": len(shards),
                 "features": {feature: _info(spec) for feature, spec in split.spec.items()},
                 "seqio_version": LAYOUT_VERSION,
                 _MANIFEST_ID: cache.manifest.id,
@@ -74,9 +87,18 @@ def write_seqio_sidecars(
     return [*written, completed]
 
 
-def _shard_paths(split: Split, cache_dir: str) -> list[str]:
+def check_shard_numbers(min_shards: int, max_shards: int | None) -> None:
+    """Raises `TaskError` unless both are numbers of files; where they contradict each other `max_shards` holds."""
+    if min_shards < 1 or (max_shards is not None and max_shards < 1):
+        raise TaskError(
+            f"min_shards and max_shards should be numbers of files, 1 or more, got min_shards={min_shards!r}, "
+            f"max_shards={max_shards!r}"
+        )
+
+
+def _shard_paths(split: Split, cache_dir: str, num_shards: int) -> list[str]:
     prefix = get_cached_tfrecord_prefix(cache_dir, split.name)
-    return [f"{prefix}-{index:05d}-of-{split.num_shards:05d}" for index in range(split.num_shards)]
+    return [f"{prefix}-{index:05d}-of-{num_shards:05d}" for index in range(num_shards)]
 
 
 def _is_current(cache: Cache, info_path: str, others: Iterable[str]) -> bool:
@@ -85,6 +107,7 @@ def _is_current(cache: Cache, info_path: str, others: Iterable[str]) -> bool:
         known = json.loads(storage.read_bytes(info_path)).get(_MANIFEST_ID)
     except (CacheNotFoundError, OSError, ValueError, AttributeError):
         return False
+    # The files say how many they are: another number of them is another set of paths.
     return known == cache.manifest.id and all(map(storage.exists, others))
 
 
@@ -114,7 +137,11 @@ def _write_shards(cache: Cache, split: Split, paths: list[str]) -> None:
         spec.is_text or (spec.encoding == "list" and not spec.has_shape_feature) for spec in split.spec.values()
     )
     manifest = cache.manifest.splits[split.name]
-    starts = np.cumsum([0, *split.shard_sizes.tolist()])
+    if len(paths) == split.num_shards:
+        starts = np.cumsum([0, *split.shard_sizes.tolist()])
+    else:
+        linkable = False
+        starts = np.arange(len(paths) + 1) * len(split) // len(paths)
     for index, path in enumerate(paths):
         if linkable:
             file = shard_file_name(cache.manifest.name, split.name, manifest.numbers[index], manifest.shard_count)

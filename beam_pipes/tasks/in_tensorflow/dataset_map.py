@@ -21,6 +21,10 @@ from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name
 
+#: Examples of tensors, flat and nested. For annotations.
+TFDict = Mapping[str, Any]
+NestedTFDict = dict[str, Any]
+
 
 def stateless_shuffle(value: Any, seed: Any) -> Any:
     """The entries of the first axis in another order, the same for the same seed (two integers)."""

@@ -25,6 +25,10 @@ from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name
 from beam_pipes.tasks.sources.data_source import LibrarySource, too_few_files
 
+#: File names → their records; a serialized record → its features. For annotations.
+DatasetReaderType = Callable[[str | Iterable[str]], Any]
+DecodeFnType = Callable[..., Mapping[str, Any]]
+
 
 class FileDataSource(LibrarySource):
     """Files by pattern, and a function that reads them. A shard is a file.

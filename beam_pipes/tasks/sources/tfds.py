@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
@@ -20,7 +20,8 @@ from beam_pipes.tasks.sources.data_source import LibrarySource
 class TfdsDataSource(LibrarySource):
     """A data set of TensorFlow Datasets, by name and version: `TfdsDataSource("wmt19_translate/de-en:1.0.0")`.
 
-    Needs `tensorflow_datasets`, and the data prepared in `tfds_data_dir`.
+    Needs `tensorflow_datasets`. Data that is not in `tfds_data_dir` yet is downloaded and prepared by TFDS when it is
+    first read, or when its splits are first asked for and not named here; declaring a task never does.
 
     Args:
         tfds_name: `name/config:version`.
@@ -30,7 +31,7 @@ class TfdsDataSource(LibrarySource):
         caching_permitted: a task over this source may be cached.
         decoders: how features are decoded, as TFDS takes them.
         tfds_builder_kwargs: further arguments of the builder.
-        read_only: read prepared files only.
+        read_only: read prepared files only: nothing is downloaded or prepared.
 
     Raises:
         TaskError: the name has no version.
@@ -61,7 +62,7 @@ class TfdsDataSource(LibrarySource):
     def splits(self) -> Sequence[str]:
         if self._named_splits is not None:
             return self._named_splits
-        return tuple(self._tfds_dataset.info.splits)
+        return tuple(self._tfds_dataset.prepared_builder().info.splits)
 
     @property
     def tfds_dataset(self) -> LazyTfdsLoader:
@@ -82,7 +83,7 @@ class TfdsDataSource(LibrarySource):
         return self._tfds_dataset.size(split) if split in self.splits else None
 
     def list_shards(self, split: str) -> Sequence[str]:
-        return self._tfds_dataset.files(split)
+        return self._tfds_dataset.file_names(split)
 
     def fingerprint_config(self) -> dict[str, Any]:
         return {"tfds": self._tfds_dataset.config()}
@@ -144,8 +145,11 @@ class LazyTfdsLoader:
         split_map: split → TFDS split (`{"validation": "train[90%:]"}`), or → `TfdsSplit`.
         decoders: how features are decoded, as TFDS takes them.
         builder_kwargs: further arguments of the builder.
-        read_only: never look for the code of the data set, only for its files.
+        read_only: read prepared files only: nothing is downloaded or prepared.
     """
+
+    # Of a process, by data set, directory and arguments: a hundred tasks over one data set read its description once.
+    _MEMOIZED_BUILDERS: ClassVar[dict[tuple[str | None, str | None, str], Any]] = {}
 
     def __init__(
         self,
@@ -160,6 +164,7 @@ class LazyTfdsLoader:
             check_tfds_name(name)
         self._name = name
         self._data_dir = data_dir
+        self._own_override: str | None = None
         self._split_map = dict(split_map) if split_map is not None else None
         self._own_splits = bool(self._split_map) and all(
             isinstance(value, TfdsSplit) for value in (self._split_map or {}).values()
@@ -171,7 +176,6 @@ class LazyTfdsLoader:
         self._decoders = decoders
         self._builder_kwargs = dict(builder_kwargs or {})
         self._read_only = read_only
-        self._builders: dict[tuple[str | None, str | None], Any] = {}
 
     @property
     def name(self) -> str | None:
@@ -179,10 +183,26 @@ class LazyTfdsLoader:
 
     @property
     def data_dir(self) -> str | None:
-        return _data_dir_override or self._data_dir
+        """Where the data set is: as overridden for it, for all, or as declared. None where splits name their own."""
+        return None if self._own_splits else self._own_override or _data_dir_override or self._data_dir
 
     def override_data_dir(self, data_dir: str) -> None:
-        self._data_dir = data_dir
+        """Reads this data set from another directory, whatever `set_tfds_data_dir_override` says for all."""
+        self._own_override = data_dir
+
+    @property
+    def read_config(self) -> Any:
+        """The `tfds.ReadConfig` that reading begins with."""
+        return _read_config_override or require("tensorflow_datasets", purpose="TfdsDataSource").ReadConfig()
+
+    def builder_cls(self, split: str | None = None) -> Any:
+        """The class of the data set's builder; None where no module that is known to TFDS has it."""
+        tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
+        name = str(self.get_split_params(split)[0]).partition(":")[0].partition("/")[0]
+        try:
+            return tfds.builder_cls(name)
+        except ValueError:  # tfds.core.registered.DatasetNotFoundError
+            return None
 
     def set_decoders(self, decoders: Any) -> None:
         self._decoders = decoders
@@ -206,7 +226,7 @@ class LazyTfdsLoader:
                 split=split,
             )
         own = self._split_map[split]
-        return own.dataset, _data_dir_override or own.data_dir
+        return own.dataset, own.data_dir
 
     def resolved_tfds_name(self, split: str | None = None) -> str | None:
         """`name/config:version` of what is read."""
@@ -214,7 +234,7 @@ class LazyTfdsLoader:
         return f"{builder.info.full_name.rpartition('/')[0]}:{builder.info.version}"
 
     def is_memoized(self, split: str | None = None) -> bool:
-        return self.get_split_params(split) in self._builders
+        return self._key(split) in self._MEMOIZED_BUILDERS
 
     @property
     def builder(self) -> Any:
@@ -224,19 +244,34 @@ class LazyTfdsLoader:
     def info(self) -> Any:
         return self.builder.info
 
+    def _key(self, split: str | None) -> tuple[str | None, str | None, str]:
+        return (*self.get_split_params(split), repr(sorted(self._builder_kwargs.items())))
+
     def _builder(self, split: str | None = None) -> Any:
-        key = self.get_split_params(split)
-        if key not in self._builders:
+        key = self._key(split)
+        if key not in self._MEMOIZED_BUILDERS:
             tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
-            name, data_dir = key
-            if name is None:
-                if data_dir is None:
-                    raise TaskError("a TFDS source needs a name with a version, or the directory of a data set")
-                self._builders[key] = tfds.builder_from_directory(data_dir)
+            name, data_dir = self.get_split_params(split)
+            if name is not None:
+                made = tfds.builder(name, data_dir=data_dir, **self._builder_kwargs)
+            elif data_dir is None:
+                raise TaskError("a TFDS source needs a name with a version, or the directory of a data set")
+            elif self._builder_kwargs:
+                raise TaskError(
+                    "`builder_kwargs` should be empty when `dataset` value is not present: the directory says all, got "
+                    f"{self._builder_kwargs}"
+                )
             else:
-                options = {**self._builder_kwargs, **({"try_gcs": False} if self._read_only else {})}
-                self._builders[key] = tfds.builder(name, data_dir=data_dir, **options)
-        return self._builders[key]
+                made = tfds.builder_from_directory(data_dir)
+            self._MEMOIZED_BUILDERS[key] = made
+        return self._MEMOIZED_BUILDERS[key]
+
+    def prepared_builder(self, split: str | None = None) -> Any:
+        """The builder, of data that is there: what is missing is downloaded and prepared, unless `read_only`."""
+        builder = self._builder(split)
+        if not builder.info.splits and not self._read_only:
+            builder.download_and_prepare()
+        return builder
 
     def _tfds_split(self, split: str | None) -> str | None:
         if self._split_map is None or split is None:
@@ -245,7 +280,7 @@ class LazyTfdsLoader:
         return mapped.split if isinstance(mapped, TfdsSplit) else mapped
 
     def _split_info(self, split: str) -> Any:
-        return self._builder(split).info.splits[self._tfds_split(split)]
+        return self.prepared_builder(split).info.splits[self._tfds_split(split)]
 
     def config(self) -> dict[str, Any]:
         """What decides how examples are read."""
@@ -255,7 +290,11 @@ class LazyTfdsLoader:
         """`["mnist:3.0.1", "train[:80%]"]`: data set with its version, and the split as TFDS has it."""
         return [str(self.resolved_tfds_name(split)), str(self._tfds_split(split))]
 
-    def files(self, split: str) -> list[str]:
+    def files(self, split: str) -> list[Any]:
+        """What is read of which file of a split: `FileInstruction` of TFDS, for `load_shard`."""
+        return list(self._split_info(split).file_instructions)
+
+    def file_names(self, split: str) -> list[str]:
         """Names of the files of a split."""
         return sorted(self._split_info(split).filenames)
 
@@ -267,16 +306,37 @@ class LazyTfdsLoader:
     def load(
         self, split: str | None, shuffle_files: bool, seed: int | None = None, shard_info: ShardInfo | None = None
     ) -> Any:
-        """The examples of a split, or of one host's share of its files, as a `tf.data.Dataset`."""
+        """The examples of a split, or of one host's share of its files, as a `tf.data.Dataset`.
+
+        Through `tfds.load`, which prepares the data if need be; with `read_only` from what is there.
+        """
         tf = tensorflow("TfdsDataSource")
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
-        config = dataclasses.replace(_read_config_override or tfds.ReadConfig())
+        config = dataclasses.replace(self.read_config)
         config.shuffle_seed = seed
         config.skip_prefetch = True
         if shard_info is not None:
             config.input_context = tf.distribute.InputContext(
                 num_input_pipelines=shard_info.num_shards, input_pipeline_id=shard_info.index
             )
-        return self._builder(split).as_dataset(
-            split=self._tfds_split(split), shuffle_files=shuffle_files, decoders=self._decoders, read_config=config
+        reading = {
+            "split": self._tfds_split(split),
+            "shuffle_files": shuffle_files,
+            "decoders": self._decoders,
+            "read_config": config,
+        }
+        name, data_dir = self.get_split_params(split)
+        if self._read_only or name is None:
+            return self._builder(split).as_dataset(**reading)
+        return tfds.load(
+            name, data_dir=data_dir, download=True, try_gcs=True, builder_kwargs=self._builder_kwargs or None, **reading
         )
+
+    def load_shard(self, file_instruction: Any, shuffle_files: bool = False, seed: int | None = None) -> Any:
+        """The examples of one of `files(split)`, as a `tf.data.Dataset`; one file has nothing to shuffle."""
+        tf = tensorflow("TfdsDataSource")
+        tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
+        info = self.prepared_builder().info
+        records = tfds.core.file_adapters.ADAPTER_FOR_FORMAT[info.file_format].make_tf_data(file_instruction.filename)
+        taken = records.skip(file_instruction.skip).take(file_instruction.take)
+        return taken.map(info.features.deserialize_example, num_parallel_calls=tf.data.AUTOTUNE)

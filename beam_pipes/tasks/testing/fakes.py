@@ -2,18 +2,27 @@
 
 Preprocessors for the fake data. Need TensorFlow.
 
-A vocabulary of a few texts with chosen ids.
+A vocabulary of a few texts with chosen ids, and tiny ones of SentencePiece and WordPiece.
+
+A data set that stands in for one of TFDS.
 """
 
 from __future__ import annotations
 
+import collections
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary
+from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary
 from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+
+#: `sentencepiece/sentencepiece.model` and `bertwordpiece/vocab.txt`, of 26 pieces and of four words.
+TEST_DATA_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 FAKE_EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "train": [
@@ -186,3 +195,34 @@ class MockVocabulary(Vocabulary):
 
     def config(self) -> dict[str, Any]:
         return {"encode_dict": self._ids_of, "vocab_size": self._size}
+
+
+def sentencepiece_vocab(
+    extra_ids: int = 0,
+    normalizer_spec_overrides: Any = None,
+    reverse_extra_ids: bool = True,
+    use_fast_tokenizer: bool = False,
+) -> SentencePieceVocabulary:
+    """The SentencePiece vocabulary of the tests of SeqIO: 26 pieces (PAD 0, EOS 1, UNK 2), letters and "▁test"."""
+    return SentencePieceVocabulary(
+        os.path.join(TEST_DATA_DIR, "sentencepiece", "sentencepiece.model"),
+        extra_ids=extra_ids,
+        normalizer_spec_overrides=normalizer_spec_overrides,
+        reverse_extra_ids=reverse_extra_ids,
+        use_fast_tokenizer=use_fast_tokenizer,
+    )
+
+
+def bertwordpiece_vocab(start_of_sequence_id: int = 101) -> BertWordPieceVocabulary:
+    """A WordPiece vocabulary of four words (104 a, 105 is, 106 this, 107 test) behind the special tokens of BERT."""
+    path = os.path.join(TEST_DATA_DIR, "bertwordpiece", "vocab.txt")
+    return BertWordPieceVocabulary(path, start_of_sequence_id=start_of_sequence_id)
+
+
+#: Stand-ins for a `LazyTfdsLoader` and for the `info` of its data set, whose attributes a test gives.
+FakeLazyTfds = collections.namedtuple(
+    "FakeLazyTfds", "name tfds_splits resolved_tfds_name data_dir load load_shard info files size"
+)
+FakeTfdsInfo = collections.namedtuple(
+    "FakeTfdsInfo", "splits features description version homepage file_format config_name"
+)

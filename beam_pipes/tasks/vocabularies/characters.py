@@ -9,7 +9,7 @@ A closed list of words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
@@ -160,6 +160,13 @@ class PartialCodepointVocabulary(Vocabulary):
                     line=number,
                 ) from error
         return cls(codepoints, extra_ids)
+
+    @staticmethod
+    def convert_dict_to_tf(d: Mapping[Any, Any], default_value: Any = None) -> Any:
+        """A dict as a table of TensorFlow: `table[tensor]` looks up every entry."""
+        tf = tensorflow(TF_PURPOSE)
+        initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(list(d)), tf.constant(list(d.values())))
+        return tf.lookup.StaticHashTable(initializer, default_value=default_value)
 
     @property
     def eos_id(self) -> int:

@@ -9,9 +9,17 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
-from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+from beam_pipes.tasks.in_tensorflow.runtime import read_bytes, tensorflow
+from beam_pipes.tasks.vocabularies.vocabulary import (
+    TF_PURPOSE,
+    Vocabulary,
+    as_text,
+    decode_through_python,
+    encode_through_python,
+)
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -76,6 +84,11 @@ class SentencePieceVocabulary(Vocabulary):
         return self._model[0]
 
     @property
+    def tf_tokenizer(self) -> SentencePieceTfTokenizer:
+        """The tokenizer as operations of TensorFlow, with the methods of `tensorflow_text.SentencepieceTokenizer`."""
+        return SentencePieceTfTokenizer(self)
+
+    @property
     def sp_model(self) -> bytes:
         """The serialized model, extra ids and overrides included."""
         return self._model[1]
@@ -127,6 +140,41 @@ class SentencePieceVocabulary(Vocabulary):
     def __repr__(self) -> str:
         digest = hashlib.md5(self.sp_model, usedforsecurity=False).hexdigest()
         return f"SentencePieceVocabulary(file={self._path}, extra_ids={self.extra_ids}, spm_md5={digest})"
+
+
+class SentencePieceTfTokenizer:
+    """`tokenize(["this is"])` → ragged int32 `[[11, 8, 6, 3, 8, 6]]`, and back; a text alone gives a vector.
+
+    Ids are those of the model: nothing is done with EOS, padding or ids beyond the model.
+    """
+
+    def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def tokenize(self, input: Any) -> Any:
+        return encode_through_python(self._vocabulary, input)
+
+    def detokenize(self, input: Any) -> Any:
+        return decode_through_python(self._vocabulary, input, self._vocabulary.tokenizer.decode)
+
+    def vocab_size(self) -> Any:
+        return tensorflow(TF_PURPOSE).constant(self._vocabulary.vocab_size, "int32")
+
+    def id_to_string(self, input: Any) -> Any:
+        """The piece of each id."""
+        pieces = [self._vocabulary.tokenizer.id_to_piece(i) for i in range(self._vocabulary.vocab_size)]
+        return tensorflow(TF_PURPOSE).gather(pieces, input)
+
+    def string_to_id(self, input: Any) -> Any:
+        """The id of each piece; the id of unknown ones where there is none."""
+        tf = tensorflow(TF_PURPOSE)
+
+        def ids(pieces: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            found = [self._vocabulary.tokenizer.piece_to_id(as_text(piece)) for piece in np.atleast_1d(pieces).flat]
+            made: np.ndarray[Any, Any] = np.array(found, np.int32).reshape(np.shape(pieces))
+            return made
+
+        return tf.ensure_shape(tf.numpy_function(ids, [input], tf.int32), tf.convert_to_tensor(input).shape)
 
 
 @functools.lru_cache(maxsize=64)

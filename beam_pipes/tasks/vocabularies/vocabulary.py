@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,8 +254,9 @@ def encode_through_python(vocabulary: Vocabulary, s: Any) -> Any:
     return ids if s.shape.rank == 0 else tf.RaggedTensor.from_row_lengths(ids, lengths)
 
 
-def decode_through_python(vocabulary: Vocabulary, ids: Any) -> Any:
-    """`_decode` as an operation over the last axis: `[..., length]` ids → `[...]` strings."""
+def decode_through_python(vocabulary: Vocabulary, ids: Any, decode: Callable[[list[int]], Any] | None = None) -> Any:
+    """`decode` as an operation over the last axis: `[..., length]` ids → `[...]` strings. None is the vocabulary's."""
+    decode = decode or vocabulary.decode
     tf = tensorflow(TF_PURPOSE)
     if isinstance(ids, tf.RaggedTensor):
         ids = ids.to_tensor(default_value=tf.cast(vocabulary.pad_id, ids.dtype))
@@ -263,7 +264,7 @@ def decode_through_python(vocabulary: Vocabulary, ids: Any) -> Any:
 
     def decode_all(array: np.ndarray) -> np.ndarray:
         rows = array.reshape(-1, array.shape[-1]) if array.shape[-1] else np.zeros((int(np.prod(array.shape[:-1])), 0))
-        texts = [as_bytes(vocabulary.decode(row.tolist())) for row in rows]
+        texts = [as_bytes(decode([int(i) for i in row.tolist()])) for row in rows]
         decoded = np.empty(len(texts), object)
         decoded[:] = texts
         return decoded.reshape(array.shape[:-1])
