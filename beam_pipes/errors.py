@@ -19,6 +19,7 @@
     │   └── UnequalZipException (ValueError)
     ├── SpecError (ValueError)                     a feature spec is wrong, or a value does not match it
     ├── SourceError (ValueError)                   an input cannot be planned or read
+    │   └── InputNotFoundError (FileNotFoundError)
     ├── DeclarationError (ValueError)              what to build is declared wrongly, or cannot be imported
     ├── BuildError (RuntimeError)                  a build stopped before it published
     │   ├── StageError                             a record failed in a stage that does not allow it
@@ -42,6 +43,7 @@
     │   └── CacheBusyError                         another build writes to the same directory
     ├── CacheError (RuntimeError)                  a cache cannot be opened or read
     │   ├── CacheNotFoundError (FileNotFoundError)
+    │   │   └── TaskNotCachedError (AssertionError)
     │   ├── CacheReadError (OSError)               a file or directory of a cache cannot be read
     │   ├── UnsupportedFormatError
     │   ├── StaleCacheError
@@ -76,7 +78,10 @@
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
         ├── UnknownNameError (KeyError)            a registry does not know a name
+        ├── NotANameError (AssertionError)         a name should be text
+        ├── MisplacedStepError (RuntimeError)      a mark among preprocessors is called as if it were one
         ├── WrongConverterError (TypeError)        what should convert features is no feature converter
+        ├── IncompleteConverterError (TypeError)   a feature converter has no method that converts
         └── EvaluationError                        an evaluation cannot be set up, or a metric failed
 
 Each class also inherits the builtin a caller would expect to catch. A message says what was expected, what was
@@ -253,6 +258,10 @@ class SourceError(BeamPipesError, ValueError):
     """An input cannot be planned or read."""
 
 
+class InputNotFoundError(SourceError, FileNotFoundError):
+    """There is nothing to read: no file, no shard."""
+
+
 class DeclarationError(BeamPipesError, ValueError):
     """What to build is declared wrongly, or cannot be imported by name."""
 
@@ -343,6 +352,10 @@ class CacheError(BeamPipesError, RuntimeError):
 
 class CacheNotFoundError(CacheError, FileNotFoundError):
     """There is no published snapshot, no such split or no such feature."""
+
+
+class TaskNotCachedError(CacheNotFoundError, AssertionError):
+    """No global cache directory has a finished cache of the task."""
 
 
 class CacheReadError(CacheError, OSError):
@@ -483,6 +496,18 @@ class UnknownNameError(TaskError, KeyError):
 
 class WrongConverterError(TaskError, TypeError):
     """What should convert features is no feature converter."""
+
+
+class NotANameError(TaskError, AssertionError):
+    """What should name a task or mixture is no text."""
+
+
+class MisplacedStepError(TaskError, RuntimeError):
+    """What marks a place among preprocessors is called as if it were one."""
+
+
+class IncompleteConverterError(TaskError, TypeError):
+    """A feature converter overrides no method that converts."""
 
 
 class EvaluationError(TaskError):

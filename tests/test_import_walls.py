@@ -28,7 +28,7 @@ HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "beam_pipes/beam",
             "beam_pipes/tft/beam_passes.py",
-            "beam_pipes/seqio/beam_utils.py",
+            "beam_pipes/seqio",
             "beam_pipes/testing",
             "runners",
         ),

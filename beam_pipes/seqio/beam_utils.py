@@ -23,7 +23,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from beam_pipes.errors import SourceError
+from beam_pipes.errors import InputNotFoundError
 from beam_pipes.tasks import Feature, SentencePieceVocabulary, Task, TaskRegistry
 from beam_pipes.tasks.caches.sidecars import LAYOUT_VERSION
 from beam_pipes.tasks.caches.task_steps import count_tokens
@@ -69,7 +69,7 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         shards: number and name of each shard of the split.
 
     Raises:
-        SourceError: the split has no shards.
+        InputNotFoundError: the split has no shards.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         self._tfds_data_dir = tfds_data_dir
         self.shards: list[tuple[int, str]] = list(enumerate(task.source.list_shards(split)))
         if not self.shards:
-            raise SourceError(f"No shards found for {task.name} {split}", task=task.name, split=split)
+            raise InputNotFoundError(f"No shards found for {task.name} {split}", task=task.name, split=split)
 
     def expand(self, pipeline: Any) -> Any:
         shards = pipeline | "create_shards" >> beam.Create(self.shards) | beam.Reshuffle()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipes.errors import TaskError, UnknownNameError, logger
+from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
 from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import ShardInfo, check_converter
@@ -29,6 +29,8 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
         return MixtureRegistry.get(task_or_mixture_name)
     if task_or_mixture_name in TaskRegistry.names():
         return TaskRegistry.get(task_or_mixture_name)
+    if not isinstance(task_or_mixture_name, str):
+        raise NotANameError(f"Got: {task_or_mixture_name!r}, where the name of a task or mixture should be")
     known = [*MixtureRegistry.names(), *TaskRegistry.names()]
     raise UnknownNameError(
         f"No Task or Mixture found with name '{task_or_mixture_name}'.{did_you_mean(task_or_mixture_name, known)[1:]}",

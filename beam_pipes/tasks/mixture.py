@@ -147,7 +147,10 @@ class Mixture(DatasetProviderBase):
     @property
     def total_rate(self) -> float:
         """Sum of the rates of the entries."""
-        return sum(self._rate_of(entry, rate) for entry, rate in self._entries)
+        return sum(
+            float(rate(entry)) if callable(rate) and isinstance(entry, Mixture) else self._rate_of(entry, rate)
+            for entry, rate in self._entries
+        )
 
     def get_rate(self, task: Task) -> float:
         """Rate of a task in all: its own, and its part in nested mixtures.

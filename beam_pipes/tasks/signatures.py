@@ -121,12 +121,14 @@ def validate_args(function: Callable[..., Any], expected: Sequence[str]) -> None
     actual = list(parameters(function))
     if actual[: len(expected)] != expected:
         raise TaskError(
-            f"'{function_name(function)}' must have initial args {expected}, got: {actual}", expected=expected
+            f"'{function_name(function)}' must have initial args {tuple(expected)}, got: {tuple(actual)}",
+            expected=expected,
         )
     needed = required_positional(function)
     if not set(needed) <= set(expected):
         raise TaskError(
-            f"'{function_name(function)}' may only have positional args {expected}, got: {needed}", expected=expected
+            f"'{function_name(function)}' may only have positional args {tuple(expected)}, got: {tuple(needed)}",
+            expected=expected,
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from beam_pipes.engine.records import RecordContext, set_context
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.provider import Feature, ShardInfo
@@ -305,7 +305,9 @@ class CacheDatasetPlaceholder:
         return self._file_shuffle_buffer_size
 
     def __call__(self, dataset: Any) -> Any:
-        raise TaskError("`CacheDatasetPlaceholder` should never be called: it marks a place, it is no preprocessor")
+        raise MisplacedStepError(
+            "`CacheDatasetPlaceholder` should never be called. It marks the place of the cut among a task's preprocessors."
+        )
 
     def __repr__(self) -> str:
         return f"CacheDatasetPlaceholder(required={self._required})"

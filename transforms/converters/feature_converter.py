@@ -9,12 +9,13 @@ batches of rows. `__call__` runs it inside a `tf.data.Dataset`, `convert_example
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import IncompleteConverterError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
@@ -24,6 +25,7 @@ from beam_pipes.transforms.converters.validation import (
     check_dataset,
     check_example,
     check_lengths,
+    check_names,
     limits_of,
 )
 from beam_pipes.transforms.converters.validation import FeatureSpec as Spec
@@ -32,7 +34,7 @@ Array = Any  # np.ndarray or tf.Tensor
 Features = Mapping[str, Array]
 
 
-class FeatureConverter:
+class FeatureConverter(abc.ABC):
     """Converts task features ("inputs", "targets") to what a model architecture reads.
 
     A subclass names `TASK_FEATURES`, `MODEL_FEATURES` and, to allow packing, `PACKING_FEATURE_DTYPES`, and overrides
@@ -50,6 +52,7 @@ class FeatureConverter:
 
     Raises:
         TaskError (a ValueError): a class attribute is missing, or packing meets a feature without a sequence.
+        IncompleteConverterError (a TypeError too): no method converts.
     """
 
     FeatureSpec: TypeAlias = Spec
@@ -104,7 +107,11 @@ class FeatureConverter:
         ds = self._convert_features(ds, lengths)
         model_lengths = self.get_model_feature_lengths(lengths)
         model_features = self._all_model_features()
-        return self._validate_dataset(ds, model_features, model_lengths, strict=True, error_label="output_validation")
+        check_names(model_lengths, model_features, "model_feature_lengths")
+        ds = self._validate_dataset(ds, model_features, model_lengths, strict=True, error_label="output_validation")
+        packed = [f"{name}_{what}" for name in self._passthrough_features for what in ("segment_ids", "positions")]
+        check_names(ds.element_spec, model_features, "output_dataset", allowed=packed if self._pack else ())
+        return ds
 
     def convert_examples(
         self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, Length]
@@ -128,11 +135,11 @@ class FeatureConverter:
         """
         self._check_has_array_form()
         rows = self._widened(with_feature_names(rows, self.TASK_FEATURES))
-        return self._with_passthrough(self._convert_example(self._join_rows(rows)), rows)
+        return self._with_passthrough(self._convert_example(self._with_seqio_keys(self._join_rows(rows))), rows)
 
+    @abc.abstractmethod
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, Length]) -> Mapping[str, Length]:
         """The length of every model feature, given those of the task features."""
-        raise NotImplementedError(f"{type(self).__name__} should override get_model_feature_lengths")
 
     # What a cached split has to give, for `beam_pipes.tasks.in_python`.
 
@@ -199,7 +206,7 @@ class FeatureConverter:
         rows = self._dataset_of_rows(ds, task_feature_lengths)
 
         def convert(features: Features) -> dict[str, Array]:
-            return self._with_passthrough(self._convert_example(features), features)
+            return self._with_passthrough(self._convert_example(self._with_seqio_keys(features)), features)
 
         if type(self)._convert_example.__module__.startswith("beam_pipes."):
             # Nothing here branches on tensors, and AutoGraph takes a second per converter to find that out.
@@ -209,6 +216,10 @@ class FeatureConverter:
     def _convert_example(self, features: Features) -> dict[str, Array]:
         """From one row (or a batch of rows) of task features to model features."""
         raise NotImplementedError(f"{type(self).__name__} should override _convert_example")
+
+    def _with_seqio_keys(self, features: Features) -> Features:
+        """Rows for `_convert_example`, with the keys that overrides written for SeqIO look for."""
+        return features
 
     def _concat_and_add_masks(self, features: Features) -> Features:
         """Joins the features of one example before it is packed; by default they stay apart."""
@@ -272,14 +283,14 @@ class FeatureConverter:
 
         if self._pack:
             for row in pack_examples(checked(), row_lengths):
-                yield self._with_passthrough(self._convert_example(row), row)
+                yield self._with_passthrough(self._convert_example(self._with_seqio_keys(row)), row)
             return
         for joined in checked():
             padded = pad_example(joined, limits)
             if self._ROWS_ARE_PACKED:
                 padded = {name: padded[name] for name in limits}
             row = {**joined, **padded}
-            yield self._with_passthrough(self._convert_example(row), row)
+            yield self._with_passthrough(self._convert_example(self._with_seqio_keys(row)), row)
 
     def _with_passthrough(self, converted: dict[str, Array], rows: Features) -> dict[str, Array]:
         for name in self._passthrough_features:
@@ -351,7 +362,9 @@ class FeatureConverter:
                 raise TaskError(f"{attribute} must be defined in the subclass. {name} lacks it.", converter=name)
         if type(self)._convert_features is FeatureConverter._convert_features:
             if type(self)._convert_example is FeatureConverter._convert_example:
-                raise TaskError(f"{name} must override _convert_example (or _convert_features).", converter=name)
+                raise IncompleteConverterError(
+                    f"{name} must override _convert_example (or _convert_features).", converter=name
+                )
         if not self._pack:
             return
         if self.PACKING_FEATURE_DTYPES is None:
@@ -363,8 +376,8 @@ class FeatureConverter:
         for feature, spec in self._all_task_features().items():
             if spec.sequence_dim != 0:
                 raise TaskError(
-                    "Packing is incompatible with pass-through features whose sequence is not the first axis: "
-                    f"{feature!r} is {spec}. Pass pack=False, or give it a sequence axis.",
+                    "Packing is incompatible with pass-through features. Those that could be packed have a sequence along "
+                    f"their first axis, and {feature!r} is {spec}. Pass pack=False, or give it a sequence axis.",
                     converter=name,
                     feature=feature,
                 )

@@ -93,6 +93,8 @@ def prefix_language_model_features(
     """
     features = language_model_features(rows, pack=pack, bos_id=bos_id)
     ops = ops_of(rows["targets"])
+    if "inputs_ends" not in rows:  # rows made by code for SeqIO
+        rows = {**rows, "inputs_ends": rows["inputs_width"]}
     if pack:
         positions, ends = rows["targets_positions"], rows["inputs_ends"]
         visible = data_positions(rows, "targets")
@@ -134,6 +136,17 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         return prefix_language_model_features(
             features, pack=self.pack, bos_id=self.bos_id, loss_on_targets_only=self.loss_on_targets_only
         )
+
+    def _with_seqio_keys(self, features: Features) -> Features:
+        """`inputs_width`: how many steps of the example are inputs; `inputs_width_add_pos`: one more. 0 on padding."""
+        if type(self)._convert_example.__module__.startswith("beam_pipes.") or "inputs_width" in features:
+            return features
+        width = features["inputs_ends"]
+        return {
+            **features,
+            "inputs_width": width,
+            "inputs_width_add_pos": width + data_positions(features, "targets"),
+        }
 
     def _concat_and_add_masks(self, features: Features) -> Features:
         passed_on = {name: value for name, value in features.items() if name not in self.PARTS}

@@ -93,6 +93,29 @@ def check_lengths(
             )
 
 
+def check_names(
+    found: Collection[str], expected: Mapping[str, FeatureSpec], what: str, *, allowed: Collection[str] = ()
+) -> None:
+    """Checks that `found` are the names of the model's features; what has no sequence may be missing.
+
+    Raises `TaskError` naming what is extra or missing.
+    """
+    extra = sorted(set(found) - set(expected) - set(allowed))
+    if extra:
+        raise TaskError(
+            f"The {what} contains extra features not specified in the model_feature_names: {_names(extra)}. "
+            f"MODEL_FEATURES and PACKING_FEATURE_DTYPES name {_names(expected)}.",
+            features=extra,
+        )
+    missing = sorted({name for name, spec in expected.items() if spec.sequence_dim is not None} - set(found))
+    if missing:
+        raise TaskError(
+            f"The {what} is missing features specified in the model_feature_names: {_names(missing)}. "
+            f"It has {_names(found)}.",
+            features=missing,
+        )
+
+
 def limits_of(length: Length, spec: FeatureSpec) -> dict[int, int]:
     """The size of each limited axis: 5 with `sequence_dim=1` → `{1: 5}`; [2, None, 3] → `{0: 2, 2: 3}`."""
     if isinstance(length, list | tuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from beam_pipes.errors import CacheNotFoundError
+from beam_pipes.errors import TaskNotCachedError
 from beam_pipes.tasks.in_tensorflow.runtime import exists
 
 COMPLETED = "COMPLETED"
@@ -29,12 +29,12 @@ def find_cache_dir(task_name: str) -> str | None:
 
 
 def require_cache_dir(task_name: str) -> str:
-    """`find_cache_dir`, or `CacheNotFoundError`."""
+    """`find_cache_dir`, or `TaskNotCachedError`."""
     path = find_cache_dir(task_name)
     if path is None:
         searched = ", ".join(get_global_cache_dirs()) or "none; add one with add_global_cache_dirs([...])"
-        raise CacheNotFoundError(
-            f"'{task_name}' does not exist in any of the task cache directories (searched: {searched})", task=task_name
+        raise TaskNotCachedError(
+            f"'{task_name}' does not exist in any of the task cache directories. Searched: {searched}", task=task_name
         )
     return path
 
