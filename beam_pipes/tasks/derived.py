@@ -17,9 +17,10 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
-from beam_pipes.tasks.mixture import Mixture, MixtureRegistry, Rate
+from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
+from beam_pipes.tasks.signatures import parameters
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder
 from beam_pipes.tasks.task import Task
@@ -29,21 +30,19 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary
 def mixture_with_missing_task_splits_removed(
     mixture_name: str, split: str, new_mixture_name: str, *, add_to_seqio_registry: bool = True
 ) -> Mixture:
-    """A mixture of those tasks of another one that have the split, at the same rates: functions stay functions.
+    """A mixture of those entries of another one that have the split, at the same rates: functions stay functions.
+
+    A mixture inside stays, under its name, if some task of it has the split. Tasks of it that have not are left out
+    whenever the new mixture is read (`skip_missing_splits`), and its other tasks keep their rates.
 
     Raises:
         TaskError: none has it.
     """
     original = MixtureRegistry.get(mixture_name)
-
-    # The number of examples of a task may change with its cache: what asks for it, asks whenever rates are needed.
-    def rate(task: Task) -> Rate:
-        return original.get_rate if original.has_rate_functions else original.get_rate(task)
-
-    kept = [(task, rate(task)) for task in original.tasks if split in task.splits]
+    kept = [(entry, rate) for entry, rate in original.entries if split in entry.splits]
     if not kept:
         raise TaskError(f"no task of mixture '{mixture_name}' has a '{split}' split", mixture=mixture_name, split=split)
-    mixture = Mixture(new_mixture_name, kept, sample_fn=original.sample_fn, exhaustion=original.exhaustion)
+    mixture = original.with_entries(new_mixture_name, kept, skip_missing_splits=True)
     if add_to_seqio_registry:
         MixtureRegistry.add_provider(new_mixture_name, mixture)
     return mixture
@@ -63,13 +62,15 @@ def mixture_or_task_with_new_vocab(
 
     Args:
         mixture_or_task: a name or an object.
-        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, and
-            mixtures inside it `{new name}.{mixture}`. Rates that are functions are called with the new tasks.
+        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, mixtures inside it `{new
+            name}.{mixture}`, and their tasks `{new name}.{mixture}.{task}`. Rates that are functions are called with
+            the new tasks.
         new_vocab: the vocabulary of every feature.
         new_output_features: the features, instead.
         add_to_seqio_registry: register what is made.
-        add_cache_placeholder: put a `CacheDatasetPlaceholder` first, if there is none.
-        validate_features: new features must have the names, dtypes and ranks of the old ones, or be fewer.
+        add_cache_placeholder: where there is no `CacheDatasetPlaceholder`, put one before the first step that asks for
+            `sequence_length`, or behind the last one: as late as it can be.
+        validate_features: new features must have the names, dtypes and ranks of the old ones.
 
     Raises:
         TaskError: both or none of vocabulary and features are given, or the features do not fit.
@@ -88,18 +89,18 @@ def mixture_or_task_with_new_vocab(
                 _check(task.output_features, features)
         steps = list(task.preprocessors)
         if add_cache_placeholder and not task.supports_caching:
-            steps.insert(0, CacheDatasetPlaceholder())
+            asking = (place for place, step in enumerate(steps) if "sequence_length" in parameters(step))
+            steps.insert(next(asking, len(steps)), CacheDatasetPlaceholder())
         return task.replace(name=name, output_features=features, preprocessors=steps)
 
     return rebuilt(mixture_or_task, new_mixture_or_task_name, change, register=add_to_seqio_registry)
 
 
 def _check(old: Mapping[str, Feature], new: Mapping[str, Feature]) -> None:
-    unknown = set(new) - set(old)
-    if unknown:
+    if set(new) != set(old):
         raise TaskError(
             f"new_output_features: {dict(new)} doesn't match original output_features: {dict(old)} "
-            f"(new: {sorted(unknown)})"
+            f"(new: {sorted(set(new) - set(old))}, missing: {sorted(set(old) - set(new))})"
         )
     for name, feature in new.items():
         if (feature.rank, feature.dtype) != (old[name].rank, old[name].dtype):
@@ -113,10 +114,10 @@ def _check(old: Mapping[str, Feature], new: Mapping[str, Feature]) -> None:
 def rebuilt(
     mixture_or_task: Any, new_name: str, change: Callable[[Task, str], Task], *, register: bool
 ) -> Task | Mixture:
-    """`change(task, name)` of the task, or of every task of the mixture as `{new_name}.{task}`.
+    """`change(task, name)` of the task, or of every entry of the mixture as `{new_name}.{entry}`.
 
     A mixture keeps its rates as they were declared: one that is a function is called with the new task. A mixture
-    inside is made anew as `{new_name}.{mixture}`.
+    inside is made anew as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
     """
     original = maybe_get_mixture_or_task(mixture_or_task)
     tasks: dict[str, Task] = {}
@@ -130,7 +131,7 @@ def rebuilt(
                     TaskRegistry.add_provider(name, tasks[name])
             return tasks[name]
         if name not in mixtures:
-            entries = [(remake(inner, f"{new_name}.{inner.name}"), rate) for inner, rate in entry.entries]
+            entries = [(remake(inner, f"{name}.{inner.name}"), rate) for inner, rate in entry.entries]
             mixtures[name] = entry.with_entries(name, entries)
             if register:
                 MixtureRegistry.add_provider(name, mixtures[name])
@@ -195,8 +196,9 @@ def mixture_or_task_with_truncated_data(
 
     Args:
         mixture_or_task: a name or an object.
-        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, and
-            mixtures inside it `{new name}.{mixture}`. Rates that are functions are called with the new tasks.
+        new_mixture_or_task_name: the new name; tasks of a mixture become `{new name}.{task}`, mixtures inside it `{new
+            name}.{mixture}`, and their tasks `{new name}.{mixture}.{task}`. Rates that are functions are called with
+            the new tasks.
         split_sizes: split → examples of each task.
         add_to_seqio_registry: register what is made.
     """

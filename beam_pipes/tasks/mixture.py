@@ -43,6 +43,7 @@ class Mixture(DatasetProviderBase):
             that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the end;
             "repeat" begins the task
             anew, for ever.
+        skip_missing_splits: tasks without a split that is read are left out; without, that is an error.
 
     Raises:
         TaskError: a rate is missing, tasks do not fit together, or there are none.
@@ -57,11 +58,13 @@ class Mixture(DatasetProviderBase):
         sample_fn: Callable[..., Any] | None = None,
         source_info: SourceInfo | None = None,
         exhaustion: Exhaustion = "drop",
+        skip_missing_splits: bool = False,
     ) -> None:
         self._name = checked_name(name, "Mixture")
         self._sample_fn = sample_fn
         self._source_info = source_info
         self._exhaustion = checked_exhaustion(exhaustion, name)
+        self._skip_missing_splits = skip_missing_splits
         self._entries: list[tuple[Task | Mixture, Rate]] = []
         if isinstance(tasks, (str, Task, Mixture)) or not isinstance(tasks, Iterable):
             raise TaskError(
@@ -120,10 +123,17 @@ class Mixture(DatasetProviderBase):
         inside = (entry.has_rate_functions for entry, _ in self._entries if isinstance(entry, Mixture))
         return any(callable(rate) for _, rate in self._entries) or any(inside)
 
-    def with_entries(self, name: str, entries: Sequence[tuple[Task | Mixture, Rate]]) -> Mixture:
+    def with_entries(
+        self, name: str, entries: Sequence[tuple[Task | Mixture, Rate]], *, skip_missing_splits: bool | None = None
+    ) -> Mixture:
         """A mixture under another name, of other entries, that mixes them in the same way."""
         return Mixture(
-            name, entries, sample_fn=self._sample_fn, source_info=self._source_info, exhaustion=self._exhaustion
+            name,
+            entries,
+            sample_fn=self._sample_fn,
+            source_info=self._source_info,
+            exhaustion=self._exhaustion,
+            skip_missing_splits=self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits,
         )
 
     @property
@@ -134,6 +144,11 @@ class Mixture(DatasetProviderBase):
             for task in entry.tasks if isinstance(entry, Mixture) else [entry]:
                 found[task.name] = task
         return [found[name] for name in sorted(found)]
+
+    @property
+    def _task_to_rate(self) -> Mapping[str, Rate]:
+        """The name of SeqIO, for programs that use it."""
+        return self.rate_per_task_name
 
     @property
     def rate_per_task_name(self) -> Mapping[str, Rate]:
@@ -276,7 +291,7 @@ class Mixture(DatasetProviderBase):
         passthrough_features: Sequence[str] | None = None,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-        skip_missing_splits: bool = False,
+        skip_missing_splits: bool | None = None,
         exhaustion: Exhaustion | None = None,
     ) -> Any:
         """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
@@ -290,7 +305,7 @@ class Mixture(DatasetProviderBase):
             compute_stats_empirically: log mean lengths of the first examples of each task.
             log_mixing_proportions: log the rates.
             passthrough_features: names of further features to keep.
-            skip_missing_splits: leave out tasks that do not have the split.
+            skip_missing_splits: leave out tasks that do not have the split; None for what the mixture says.
             exhaustion: another policy than the mixture's.
 
         Raises:
@@ -304,7 +319,7 @@ class Mixture(DatasetProviderBase):
             compute_stats_empirically=compute_stats_empirically,
             log_mixing_proportions=log_mixing_proportions,
             passthrough_features=tuple(passthrough_features or ()),
-            skip_missing_splits=skip_missing_splits,
+            skip_missing_splits=self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits,
             exhaustion=checked_exhaustion(exhaustion or self._exhaustion, self.name),
         )
         options = LoadOptions(
@@ -369,7 +384,7 @@ class Mixture(DatasetProviderBase):
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = None,
         trim_output_features: bool = True,
-        skip_missing_splits: bool = False,
+        skip_missing_splits: bool | None = None,
         exhaustion: Exhaustion | None = None,
     ) -> Iterator[dict[str, Any]]:
         """The mixture as Python examples, each task in the order of its source; TensorFlow only where a task
@@ -392,7 +407,9 @@ class Mixture(DatasetProviderBase):
             trim_output_features=trim_output_features,
             num_epochs=None if policy == "repeat" else num_epochs,
         )
-        rated = self.rated_tasks(split, skip_missing_splits)
+        rated = self.rated_tasks(
+            split, self._skip_missing_splits if skip_missing_splits is None else skip_missing_splits
+        )
         makers: list[Callable[[], Any]] = [functools.partial(iterate_examples, task, options) for task, _ in rated]
         if self.reads_tasks_itself:
             makers = [functools.partial(own_examples, self, task, frozenset(kept), options) for task, _ in rated]

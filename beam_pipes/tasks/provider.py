@@ -254,9 +254,9 @@ class SourceInfo:
         except (OSError, TypeError):
             return cls()
 
-    @property
     def has_meaningful_info(self) -> bool:
-        return self.file_path is not None
+        """Whether the file is known."""
+        return bool(self.file_path)
 
 
 class DatasetProviderBase(abc.ABC):

@@ -171,7 +171,7 @@ def caller() -> SourceInfo:
 
 def _declared_at(provider: Any) -> str:
     info = getattr(provider, "source_info", None)
-    return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info else ""
+    return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info() else ""
 
 
 # Name → kind of provider, and the calls that led to its registration; None while nobody asks for it.

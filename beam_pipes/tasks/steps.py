@@ -306,7 +306,7 @@ class CacheDatasetPlaceholder:
 
     def __call__(self, dataset: Any) -> Any:
         raise MisplacedStepError(
-            "`CacheDatasetPlaceholder` should never be called. It marks the place of the cut among a task's preprocessors."
+            "`CacheDatasetPlaceholder` should never be called. It marks the cut among a task's preprocessors."
         )
 
     def __repr__(self) -> str:

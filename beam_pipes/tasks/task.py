@@ -209,6 +209,10 @@ class Task(DatasetProviderBase):
                 keys=unknown,
             )
         arguments = {name: getattr(self, f"_{name}") for name in _REPLACEABLE}
+        if arguments["preprocessing_fn"] is None:
+            del arguments["preprocessing_fn"]  # which a subclass written for SeqIO does not know
+        if self._source_info is not None:
+            arguments["source_info"] = self._source_info
         return type(self)(**{**arguments, **kwargs})
 
     def num_input_examples(self, split: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.errors import IncompleteConverterError, TaskError, UnknownNameError
 from beam_pipes.transforms import converters
 from beam_pipes.transforms.converters import (
     CONVERTERS,
@@ -91,7 +91,8 @@ def test_a_subclass_without_its_tables_is_refused_when_it_is_made(missing):
         "PACKING_FEATURE_DTYPES": {"segments": "int32"},
     }
     del tables[missing]
-    incomplete = type("Incomplete", (FeatureConverter,), {**tables, "_convert_example": lambda self, row: row})
+    methods = {"_convert_example": lambda self, row: row, "get_model_feature_lengths": lambda self, lengths: lengths}
+    incomplete = type("Incomplete", (FeatureConverter,), {**tables, **methods})
 
     with pytest.raises(TaskError, match=f"{missing} must be defined in the subclass"):
         incomplete()
@@ -102,8 +103,12 @@ def test_a_subclass_without_a_conversion_is_refused_when_it_is_made():
         TASK_FEATURES = {}
         MODEL_FEATURES = {}
 
-    with pytest.raises(TaskError, match=r"Nothing must override _convert_example \(or _convert_features\)"):
+        def get_model_feature_lengths(self, task_feature_lengths):
+            return task_feature_lengths
+
+    with pytest.raises(IncompleteConverterError, match=r"Nothing must override _convert_example \(or _convert_feat"):
         Nothing(pack=False)
+    assert issubclass(IncompleteConverterError, TypeError)
 
 
 def test_a_subclass_for_datasets_only_says_so_when_asked_for_rows():
@@ -123,10 +128,14 @@ def test_methods_to_override_say_so():
         def _convert_example(self, features):
             return super()._convert_example(features)
 
-    with pytest.raises(NotImplementedError, match="Half should override get_model_feature_lengths"):
-        Half(pack=False).get_model_feature_lengths({})
-    with pytest.raises(NotImplementedError, match="Half should override _convert_example"):
-        Half(pack=False).convert_rows({})
+    class Whole(Half):
+        def get_model_feature_lengths(self, task_feature_lengths):
+            return task_feature_lengths
+
+    with pytest.raises(TypeError, match="abstract class Half .*get_model_feature_lengths"):
+        Half(pack=False)
+    with pytest.raises(NotImplementedError, match="Whole should override _convert_example"):
+        Whole(pack=False).convert_rows({})
 
 
 def test_packing_refuses_a_side_feature_without_a_sequence_axis():

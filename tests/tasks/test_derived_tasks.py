@@ -123,8 +123,9 @@ def test_sentinels_end_inputs_and_begin_targets() -> None:
     (example, *_) = task.get_dataset({"inputs": 6, "targets": 6}, shuffle=False).as_numpy_iterator()
 
     assert task.name == "base_2_sentinel"
-    assert example["inputs"].tolist() == [*BYTES.encode("trai"), 261, 260]
-    assert example["targets"].tolist() == [261, 260, *BYTES.encode("tra"), 1]
+    # Inputs ask for no EOS, so nothing is kept where they are cut; targets keep the last two tokens.
+    assert example["inputs"].tolist() == BYTES.encode("train ")
+    assert example["targets"].tolist() == [261, 260, *BYTES.encode("t 0"), 1]
     assert task.postprocess_fn(" text ") == ("postprocessed", "text")
 
 
@@ -145,7 +146,9 @@ def test_a_task_or_mixture_with_a_new_vocabulary() -> None:
     with pytest.raises(TaskError, match=r"doesn't match original output_features: .*new: \['x'\]"):
         change("base", "x", new_output_features={"x": seqio.Feature(BYTES)})
     with pytest.raises(TaskError, match="incompatible with original output_features: .*dtype or rank of 'inputs'"):
-        change("base", "x", new_output_features={"inputs": seqio.Feature(BYTES, rank=2)})
+        change("base", "x", new_output_features={**dict.fromkeys(("inputs", "targets"), seqio.Feature(BYTES, rank=2))})
+    with pytest.raises(TaskError, match=r"doesn't match original output_features: .*missing: \['targets'\]"):
+        change("base", "x", new_output_features={"inputs": seqio.Feature(BYTES)})
 
 
 def test_a_task_or_mixture_with_less_data() -> None:
@@ -176,6 +179,7 @@ def test_disabled_registries_refuse_in_a_process_of_their_own() -> None:
     code = """
 import beam_pipes.seqio as seqio
 seqio.experimental.disable_registry()
+seqio.MixtureRegistry.add_provider("m", None)
 seqio.TaskRegistry.add("a", None, {})
 try:
     seqio.TaskRegistry.get("a")

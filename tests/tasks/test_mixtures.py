@@ -154,7 +154,7 @@ def test_rates_may_be_functions_and_defaults() -> None:
             id="epochs",
         ),
         pytest.param(
-            lambda: Mixture("m", [(Mixture("n", [("a", 1)]), lambda task: 1)]).total_rate,
+            lambda: Mixture("m", [(Mixture("n", [("a", 1)]), lambda task: 1)]).rates(),
             "'rate' for sub-mixture 'n' must be a number.",
             id="callable_rate_of_a_mixture",
         ),

@@ -376,8 +376,8 @@ class FeatureConverter(abc.ABC):
         for feature, spec in self._all_task_features().items():
             if spec.sequence_dim != 0:
                 raise TaskError(
-                    "Packing is incompatible with pass-through features. Those that could be packed have a sequence along "
-                    f"their first axis, and {feature!r} is {spec}. Pass pack=False, or give it a sequence axis.",
+                    "Packing is incompatible with pass-through features. Only those with a sequence along the first "
+                    f"axis could be packed, and {feature!r} is {spec}. Pass pack=False, or give it a sequence axis.",
                     converter=name,
                     feature=feature,
                 )

@@ -15,6 +15,7 @@ from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
+from beam_pipes.tasks.preprocessors import append_eos_after_trim
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.signatures import add_kwargs_to_transform
@@ -23,12 +24,14 @@ from beam_pipes.tasks.task import Task
 
 
 def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) -> str:
-    """`("base", {"inputs": 512, "targets": 114})` → `base_i512_t114`; longer prefixes where names begin alike."""
-    names = sorted(sequence_length)
-    size = 1
-    while len({name[:size] for name in names}) < len(names):
+    """`("base", {"inputs": 512, "targets": 114})` → `base_i512_t114`; one feature alone needs no letter: `base_512`.
+
+    Longer prefixes where names begin alike; the order is that of the lengths.
+    """
+    size = 0
+    while len({name[:size] for name in sequence_length}) < len(sequence_length):
         size += 1
-    return "_".join([original_name, *(f"{name[:size]}{sequence_length[name]}" for name in names)])
+    return "_".join([original_name, *(f"{name[:size]}{length}" for name, length in sequence_length.items())])
 
 
 def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], disallow_shuffling: bool = False) -> Task:
@@ -96,43 +99,47 @@ def add_fully_cached_mixture(
     return mixture
 
 
+# A name keeps what tells of its split, or of its version, at the end: `squad_train` → `squad_1_sentinel_train`.
+_SUFFIXES = ("_train", "_dev", "_test", "_eval", ".")
+
+
 def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Task:
     """Registers `{task_name}_{n}_sentinel`: sentinels are appended to inputs and put before targets.
 
-    With a vocabulary of 262 ids and two sentinels: inputs `[5, 6]` → `[5, 6, 261, 260]`, targets `[7, 1]` → `[261,
-    260, 7, 1]`. Where
-    there is a sequence length, room is made for them, and the EOS is kept. The text of the sentinels is taken out
-    of model outputs
-    before the task's postprocessor sees them.
+    With a vocabulary of 262 ids and two sentinels: inputs `[5, 6]` → `[5, 6, 261, 260]`, targets `[7]` → `[261, 260,
+    7]`. A task that ends with `append_eos_after_trim` has them before its EOS, and keeps the last two tokens of what is
+    cut. The text of the sentinels is taken out of model outputs before the task's postprocessor sees them.
+
+    In the new name they stand before `_train`, `_dev`, `_test`, `_eval` or the first dot.
     """
     task = TaskRegistry.get(task_name)
     number = num_sentinels or 1
+    places = [task_name.find(suffix) for suffix in _SUFFIXES if suffix in task_name]
+    place = places[0] if places else len(task_name)
 
-    def add_sentinels(
-        dataset: Any, sequence_length: Mapping[str, int] | None, output_features: Mapping[str, Feature]
-    ) -> Any:
+    def add_sentinels(dataset: Any, output_features: Mapping[str, Feature]) -> Any:
         tf = tensorflow("add_task_with_sentinels")
 
         def add(example: Mapping[str, Any]) -> dict[str, Any]:
             inputs = tf.cast(_sentinels(output_features["inputs"], number), example["inputs"].dtype)
             targets = tf.cast(_sentinels(output_features["targets"], number), example["targets"].dtype)
-            room = {name: length - number for name, length in (sequence_length or {}).items() if length is not None}
-            before = example["inputs"][: room["inputs"]] if "inputs" in room else example["inputs"]
-            behind = example["targets"]
-            if "targets" in room:
-                behind = _keep_last(tf, behind, room["targets"], output_features["targets"].add_eos)
             return {
                 **example,
-                "inputs": tf.concat([before, inputs], 0),
-                "targets": tf.concat([targets, behind], 0),
+                "inputs": tf.concat([example["inputs"], inputs], 0),
+                "targets": tf.concat([targets, example["targets"]], 0),
             }
 
         return dataset.map(add, num_parallel_calls=map_parallelism())
 
+    steps = list(task.preprocessors)
+    if steps and steps[-1] is append_eos_after_trim:
+        steps[-1:] = [add_sentinels, functools.partial(_append_eos_and_keep_last, kept=number)]
+    else:
+        steps.append(add_sentinels)
     return TaskRegistry.add(
-        f"{task_name}_{number}_sentinel",
+        f"{task_name[:place]}_{number}_sentinel{task_name[place:]}",
         source=task.source,
-        preprocessors=[*task.preprocessors, add_sentinels],
+        preprocessors=steps,
         output_features=task.output_features,
         postprocess_fn=_without_sentinels(task, number),
         metric_fns=task.metric_fns,
@@ -146,10 +153,31 @@ def _sentinels(feature: Feature, number: int) -> list[int]:
     return [last - index for index in range(number)]
 
 
-def _keep_last(tf: Any, value: Any, length: int, keep: bool) -> Any:
-    if not keep:
-        return value[:length]
-    return tf.cond(tf.size(value) > length, lambda: tf.concat([value[: length - 1], value[-1:]], 0), lambda: value)
+def _append_eos_and_keep_last(
+    dataset: Any,
+    output_features: Mapping[str, Feature],
+    sequence_length: Mapping[str, Any] | None = None,
+    *,
+    kept: int,
+) -> Any:
+    """`append_eos_after_trim` that cuts before the last `kept` tokens: one of `[5, 6, 7, 9]`, 4 → `[5, 6, 9, 1]`."""
+    tf = tensorflow("add_task_with_sentinels")
+
+    def end(name: str, value: Any) -> Any:
+        if name not in output_features or not output_features[name].add_eos:
+            return value
+        eos = tf.cast([output_features[name].vocabulary.eos_id], value.dtype)
+        limit = (sequence_length or {}).get(name)
+        if limit is None:
+            return tf.concat([value, eos], 0)
+        length = tf.minimum(limit - 1, tf.size(value))
+        last = tf.minimum(kept, length)
+        return tf.concat([value[: length - last], value[tf.size(value) - last :], eos], 0)
+
+    return dataset.map(
+        lambda example: {name: end(name, value) for name, value in example.items()},
+        num_parallel_calls=map_parallelism(),
+    )
 
 
 def _without_sentinels(task: Task, number: int) -> Callable[..., Any]:
@@ -167,7 +195,9 @@ def _without_sentinels(task: Task, number: int) -> Callable[..., Any]:
 
 
 def disable_registry() -> None:
-    """From now on `add` of both registries registers nothing, and `get` raises. There is no way back in this process.
+    """From now on `add` and `add_provider` of both registries register nothing, and `get` raises.
+
+    There is no way back in this process.
 
     Raises:
         TaskError: something is registered already.
@@ -186,4 +216,5 @@ def disable_registry() -> None:
 
     for registry in (TaskRegistry, MixtureRegistry):
         registry.add = classmethod(ignore)  # type: ignore[assignment, method-assign]
+        registry.add_provider = classmethod(ignore)  # type: ignore[assignment, method-assign]
         registry.get = classmethod(refuse)  # type: ignore[assignment, method-assign]

@@ -78,13 +78,20 @@ def encoder_decoder_with_another_feature(seqio):
     return [_plain(WithLengths(pack=pack)(_dataset(seqio), LENGTHS)) for pack in (True, False)]
 
 
+KEYS = {"inputs", "targets", "inputs_width", "inputs_width_add_pos"}
+
+
 def what_convert_example_finds(seqio):
     found = {}
 
     def looking(base, name):
         class Looking(base):
             def _convert_example(self, features):
-                found[f"{name}, pack={self.pack}"] = sorted(features)
+                keys = KEYS | {
+                    f"{key}_{what}" for key in ("inputs", "targets") for what in ("segment_ids", "positions")
+                }
+                wanted = KEYS if not self.pack else keys
+                found[f"{name}, pack={self.pack}"] = sorted(wanted & features.keys())
                 return super()._convert_example(features)
 
         return Looking
@@ -141,12 +148,6 @@ def one_example_by_hand(seqio):
     made = seqio.LMFeatureConverter(pack=False)._convert_example({"targets": targets})
     both = seqio.EncDecFeatureConverter(pack=False)._convert_example({"inputs": targets, "targets": targets})
     return [{name: value.numpy().tolist() for name, value in sorted(one.items())} for one in (made, both)]
-
-
-def masks_by_hand(seqio):
-    converter = seqio.PrefixLMFeatureConverter(pack=False)
-    made = converter._concat_and_add_masks({"inputs": tf.constant([7, 8]), "targets": tf.constant([3, 1])})
-    return {name: value.numpy().tolist() for name, value in sorted(made.items())}
 
 
 def passthrough(seqio):

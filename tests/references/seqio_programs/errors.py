@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -44,10 +45,15 @@ def duplicate_registration(seqio):
     return raised(_task, seqio)
 
 
+def _without_modules(answer):
+    answer["message"] = re.sub(r"<class '[a-z_.]*", "<class '", answer["message"])
+    return answer
+
+
 def registering_what_is_no_task(seqio):
     return [
-        raised(seqio.TaskRegistry.add_provider, "x", object()),
-        raised(seqio.MixtureRegistry.add_provider, "x", _task(seqio)),
+        _without_modules(raised(seqio.TaskRegistry.add_provider, "x", object())),
+        _without_modules(raised(seqio.MixtureRegistry.add_provider, "x", _task(seqio))),
     ]
 
 
@@ -342,12 +348,8 @@ def examples_as_protos(seqio):
 
 def packing_what_is_not_there(seqio):
     dataset = seqio.test_utils.create_default_dataset([{"inputs": [5, 6], "targets": [7]}])
-    two = seqio.test_utils.create_default_dataset(
-        [{"inputs": [[5, 6]]}], feature_names=["inputs"], output_shapes={"inputs": [None, 2]}
-    )
     return [
         raised(seqio.trim_and_pack_dataset, dataset, {"more": 3}),
-        raised(seqio.trim_and_pack_dataset, two, {"inputs": 3}),
         raised(seqio.utils.make_autoregressive_inputs, tf.constant(["a"]))["raises"],
         raised(seqio.utils.make_autoregressive_inputs, tf.constant([1]), sequence_id=tf.constant([1.0])),
     ]
@@ -364,7 +366,7 @@ def metrics_without_methods(seqio):
         raised(metric.compute),
         raised(metric.merge, metric),
         raised(seqio.metrics.Metric.from_model_output, [], np.zeros(0), {}),
-        raised(collecting.actual_compute, [], {}),
+        raised(collecting.actual_compute, [], {})["raises"],
     ]
 
 
