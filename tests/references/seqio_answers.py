@@ -9,11 +9,13 @@ directory, and returns JSON. `raised` tells what an exception is: its builtin cl
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
 import inspect
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,10 @@ def main() -> None:
     for name, program in programs().items():
         if len(sys.argv) > 1 and not any(chosen in name for chosen in sys.argv[1:]):
             continue
-        told[name] = answer(program, seqio)
+        started = time.monotonic()
+        with contextlib.redirect_stdout(sys.stderr):
+            told[name] = answer(program, seqio)
+        print(f"{time.monotonic() - started:.1f} s: {name}", file=sys.stderr)
     json.dump(told, sys.stdout, indent=1, sort_keys=True)
     print()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
 from beam_pipes.tasks.task import SHUFFLE_BUFFER_SIZE
@@ -92,7 +93,8 @@ class FewshotDataSource(LibrarySource):
         seed: int | None,
         shard_info: ShardInfo | None = None,
     ) -> Any:
-        dataset = self._original_source.get_dataset(split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        options = LoadOptions(name=repr(self), split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
+        dataset = shared_dataset(self._original_source, options)
         for preprocess in preprocessors:
             dataset = preprocess(dataset)
         return dataset
@@ -121,7 +123,7 @@ def fewshot_preprocessor(
     prompt: str = "",
     reverse: bool = False,
 ) -> Any:
-    """Writes the exemplars and the question of a `FewshotDataSource` as one text.
+    """Writes the exemplars and the question of a `FewshotDataSource` as one text; of a batch of questions one each.
 
     With `inputs_prefix="Q: "`, `targets_prefix=" A: "`, one exemplar and the prompt "Answer.":
     `Answer.\\n\\nQ: 1+1? A: 2\\n\\nQ: 2+2? A:`
@@ -144,7 +146,8 @@ def fewshot_preprocessor(
                 inputs, targets = inputs[::-1], targets[::-1]
             shots = tf.strings.join([inputs_prefix, inputs, targets_prefix, targets, example_separator])
             pieces.append(tf.strings.reduce_join(shots))
-        text = tf.strings.join([*pieces, inputs_prefix, question["inputs"], targets_prefix])
-        return {**question, "inputs": tf.strings.strip(text)}
+        text = tf.strings.join([*pieces, inputs_prefix, question["inputs"], targets_prefix.rstrip()])
+        return {**question, "inputs": text}
 
-    return ds.map(write, num_parallel_calls=map_parallelism())
+    written = ds.map(write, num_parallel_calls=map_parallelism())
+    return written.unbatch() if written.element_spec["inputs"].shape.rank else written

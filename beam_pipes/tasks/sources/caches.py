@@ -140,7 +140,8 @@ class CachedDataSource(FileDataSource):
 
     Values are stored as int64, float32 or bytes and come back in the dtype of `info.{split}.json`: `uint8`, `float16`,
     `bool` and all others. A feature of rank 2 or more whose inner dimensions vary has its shape beside it, as
-    `_sh:<name>`; a ragged one its row lengths, as `_rl:<dim>:<name>`.
+    `_sh:<name>`; a ragged one its row lengths, as `_rl:<dim>:<name>`. In caches that name no version int64 is read as
+    int32, as SeqIO reads them, and the text `<name>_plaintext` is `<name>_pretokenized` in all.
 
     Args:
         cache_dir: directory of the cache.
@@ -166,8 +167,10 @@ class CachedDataSource(FileDataSource):
                 f"the cache {cache_dir} has no split '{split}': {info_path} is missing", split=split
             )
         info = json.loads(read_bytes(info_path))
+        # Caches that do not say which version wrote them call every integer int64, and mean int32.
+        meant = {"int64": "int32"} if str(info.get("seqio_version", "0.pre")).startswith("0.pre") else {}
         self._features: dict[str, tuple[DType, list[int | None]]] = {
-            name: (DType(f["dtype"]), list(f["shape"])) for name, f in info["features"].items()
+            name: (DType(meant.get(f["dtype"], f["dtype"])), list(f["shape"])) for name, f in info["features"].items()
         }
         stats_path = get_cached_stats_path(cache_dir, split)
         stats = json.loads(read_bytes(stats_path)) if exists(stats_path) else {}
@@ -212,7 +215,10 @@ class CachedDataSource(FileDataSource):
 
         def parse(record: Any) -> dict[str, Any]:
             parsed = tf.io.parse_single_example(record, description)
-            return {name: _tensor(tf, name, parsed, dtype, shape) for name, (dtype, shape) in self._features.items()}
+            return {
+                _name_now(name): _tensor(tf, name, parsed, dtype, shape)
+                for name, (dtype, shape) in self._features.items()
+            }
 
         return tf.data.TFRecordDataset(path).map(parse, num_parallel_calls=map_parallelism())
 
@@ -225,9 +231,14 @@ class CachedDataSource(FileDataSource):
         for number, payload in enumerate(read_records(shard)):
             stored = Example.FromString(payload).features.feature
             yield {
-                name: _array(name, stored, dtype, shape, f"{shard} record {number}")
+                _name_now(name): _array(name, stored, dtype, shape, f"{shard} record {number}")
                 for name, (dtype, shape) in self._features.items()
             }
+
+
+def _name_now(name: str) -> str:
+    """`targets_plaintext` of old caches is `targets_pretokenized`."""
+    return name.removesuffix("plaintext") + "pretokenized" if name.endswith("_plaintext") else name
 
 
 def _is_ragged(shape: list[int | None]) -> bool:
