@@ -40,8 +40,8 @@ def _add(seqio, root, name="task", preprocessors=None, features=None, rows=5):
     )
 
 
-def _collected(transform, root):
-    """What a pipeline gives, without another process's memory: through a file."""
+def _collected(root, *transforms):
+    """What a chain of transforms gives, through a file: a pipeline may run in another process."""
     path = f"{root}/collected"
 
     def keep(values):
@@ -49,7 +49,10 @@ def _collected(transform, root):
             json.dump(sorted(values, key=json.dumps), file)
 
     with beam.Pipeline(runner=RUNNER) as pipeline:
-        assert_that(transform(pipeline), keep)
+        values = pipeline
+        for transform in transforms:
+            values = values | transform
+        assert_that(values, keep)
     with open(path) as file:
         return json.load(file)
 
@@ -68,7 +71,7 @@ def _of_tensors(example):
 def preprocessed_tasks(seqio, root):
     task = _add(seqio, root, rows=2)
     transform = _beam_utils(seqio).PreprocessTask(task, "train", preprocessors_seed=42, add_provenance=True)
-    examples = _collected(lambda p: p | transform | beam.Map(_of_tensors), root)
+    examples = _collected(root, transform, beam.Map(_of_tensors))
     return [[os.path.basename(name) for _, name in transform.shards], examples]
 
 
@@ -107,7 +110,7 @@ def info_of_examples(seqio, root):
     for examples in ([example], []):
         for keep in (True, False):
             transform = utils.GetInfo(num_shards=3, exclude_provenance=keep)
-            told.append(_collected(lambda p: p | beam.Create(examples) | transform, root))
+            told.append(_collected(root, beam.Create(examples), transform))
     return told
 
 
@@ -138,9 +141,9 @@ def statistics_of_examples(seqio, root):
     told = []
     for kwargs in ({}, {"enable_char_counts": True}, {"task_ids": {"a": 1, "b": 2}}):
         transform = utils.GetStats(features, **kwargs)
-        told.append(_collected(lambda p: p | beam.Create(examples) | transform, root))
+        told.append(_collected(root, beam.Create(examples), transform))
     transform = utils.GetStats(features)
-    told.append(_collected(lambda p: p | beam.Create([]) | transform, root))
+    told.append(_collected(root, beam.Create([]), transform))
     return told
 
 

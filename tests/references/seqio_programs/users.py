@@ -148,15 +148,15 @@ def vocabularies_of_their_own(seqio):
             super().__init__(extra_ids=extra_ids)
 
         @property
-        def bos_id(self) -> Optional[int]:
+        def bos_id(self) -> int | None:
             return None
 
         @property
-        def eos_id(self) -> Optional[int]:
+        def eos_id(self) -> int | None:
             return 1
 
         @property
-        def unk_id(self) -> Optional[int]:
+        def unk_id(self) -> int | None:
             return 2
 
         @property
@@ -237,7 +237,7 @@ def an_evaluation(seqio, root):
     seen = {}
 
     def exact(targets, predictions):
-        hits = [target == prediction for target, prediction in zip(targets, predictions)]
+        hits = [target == prediction for target, prediction in zip(targets, predictions, strict=True)]
         return {"exact": np.float32(np.mean(hits)), "count": len(hits), "text": seqio.metrics.Text("fine")}
 
     def likelihood(targets, scores):
@@ -331,7 +331,7 @@ def metrics_of_functions(seqio):
     metrics = seqio.metrics
 
     def exact(targets, predictions):
-        return {"exact": float(np.mean([t == p for t, p in zip(targets, predictions)]))}
+        return {"exact": float(np.mean([t == p for t, p in zip(targets, predictions, strict=True)]))}
 
     features = dict.fromkeys(("inputs", "targets"), seqio.Feature(seqio.ByteVocabulary()))
     byte = seqio.ByteVocabulary()
@@ -356,7 +356,7 @@ def logged_values(seqio):
     @dataclasses.dataclass
     class Answer:
         text: str
-        score: Optional[float] = None
+        score: float | None = None
 
     encoder = seqio.loggers.TensorAndNumpyEncoder
     return [
@@ -370,7 +370,7 @@ def logged_values(seqio):
 def annotations(seqio):
     """Names that modules of projects use where they are imported."""
 
-    def metric(fn: seqio.dataset_providers.MetricFnCallable, rate: Optional[seqio.MixtureRate] = None) -> None:
+    def metric(fn: seqio.dataset_providers.MetricFnCallable, rate: seqio.MixtureRate | None = None) -> None:
         """A function of a project."""
 
     types = [
@@ -384,4 +384,5 @@ def annotations(seqio):
         seqio.SampleFn,
         seqio.DecodeFnType,
     ]
-    return [len(types), all(Optional[one] is not None for one in types), sorted(metric.__annotations__)]
+    optional = [Optional[one] for one in types]  # noqa: UP045
+    return [len(types), len(optional), sorted(metric.__annotations__)]
