@@ -162,10 +162,12 @@ class Mixture(DatasetProviderBase):
     @property
     def total_rate(self) -> float:
         """Sum of the rates of the entries."""
-        return sum(
-            float(rate(entry)) if callable(rate) and isinstance(entry, Mixture) else self._rate_of(entry, rate)
-            for entry, rate in self._entries
-        )
+        total = 0.0
+        for entry, rate in self._entries:
+            called: Any = rate
+            of_mixture = isinstance(entry, Mixture) and callable(rate)  # which has a total, though no rate of a task
+            total += float(called(entry)) if of_mixture else self._rate_of(entry, rate)
+        return total
 
     def get_rate(self, task: Task) -> float:
         """Rate of a task in all: its own, and its part in nested mixtures.
