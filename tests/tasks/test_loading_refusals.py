@@ -35,6 +35,9 @@ class TensorflowOnly(FeatureConverter):
     def _convert_features(self, ds, task_feature_lengths):
         return ds
 
+    def get_model_feature_lengths(self, task_feature_lengths):
+        return task_feature_lengths
+
 
 @pytest.mark.parametrize(
     ("name", "converter", "error", "words"),

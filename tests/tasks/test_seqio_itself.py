@@ -133,3 +133,19 @@ def test_declarations_mean_here_what_they_mean_there(both) -> None:
     assert ours == answers["face"]
     assert ours["rates of by_size, truncated"] == 0.5
     assert ours["injected into a dataclass"] == "{'targets': 7} ['targets'] own"
+
+
+@pytest.mark.parametrize(
+    ("script", "recorded"),
+    [("record_seqio_names.py", "seqio_names.json"), ("seqio_answers.py", "seqio_answers.json")],
+)
+def test_what_is_recorded_is_what_seqio_says(script: str, recorded: str) -> None:
+    ran = subprocess.run(
+        [seqio_python(), ROOT / "tests/references" / script],
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+
+    assert json.loads(ran.stdout) == json.loads((ROOT / "tests/references" / recorded).read_text())

@@ -499,7 +499,7 @@ def test_sources_name_what_is_wrong(tmp_path) -> None:
         missing.list_shards("train")
     with pytest.raises(SourceError, match=message):
         list(Task("t", missing, FEATURES, [to_example]).examples())
-    with pytest.raises(TaskError, match=r"must have initial args \['split', 'shuffle_files'\], got: \['a', 'b'\]"):
+    with pytest.raises(TaskError, match=r"must have initial args \('split', 'shuffle_files'\), got: \('a', 'b'\)"):
         FunctionDataSource(lambda a, b: None, splits=["train"])
     with pytest.raises(TaskError, match="may only have positional args"):
         FunctionDataSource(lambda split, shuffle_files, k: None, splits=["train"])
