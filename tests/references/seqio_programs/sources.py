@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from seqio_answers import raised
@@ -23,6 +25,24 @@ class RefLetters(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, count):
         for number in range(count):
             yield number, {"number": number, "text": f"text {number}"}
+
+
+class RefTranslate(tfds.core.GeneratorBasedBuilder):
+    """Pairs of sentences, in a configuration."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="de-en"), tfds.core.BuilderConfig(name="fr-en")]
+    url_infos = {}
+
+    def _info(self):
+        features = tfds.features.FeaturesDict({"de": tfds.features.Text(), "en": tfds.features.Text()})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(), "validation": self._generate_examples()}
+
+    def _generate_examples(self):
+        yield 0, {"de": "das ist ein test", "en": "this is a test"}
 
 
 def _numbers(dataset):
@@ -61,6 +81,41 @@ def a_data_set_is_prepared_when_it_is_read(seqio, root):
         sorted(loader.info.splits),
         [type(one).__name__ for one in loader.files("test")],
     ]
+
+
+def the_first_example_of_the_document(seqio, root):
+    def translate(dataset, source_language, target_language):
+        def one(example):
+            prefix = f"translate {source_language} to {target_language}: "
+            return {
+                "inputs": tf.strings.join([prefix, example[source_language]]),
+                "targets": example[target_language],
+            }
+
+        return dataset.map(one, num_parallel_calls=tf.data.experimental.AUTOTUNE)
+
+    words = seqio.test_utils.sentencepiece_vocab()
+    seqio.TaskRegistry.add(
+        "ref_ende",
+        seqio.TfdsDataSource(tfds_name="ref_translate/de-en:1.0.0", tfds_data_dir=root),
+        preprocessors=[
+            functools.partial(translate, source_language="de", target_language="en"),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos,
+        ],
+        output_features={
+            "inputs": seqio.Feature(words, add_eos=False, dtype=tf.int32),
+            "targets": seqio.Feature(words, add_eos=True, dtype=tf.int32),
+        },
+        metric_fns=[],
+    )
+    dataset = seqio.get_mixture_or_task("ref_ende").get_dataset(
+        sequence_length={"inputs": 32, "targets": 32}, split="train", shuffle=False, try_in_mem_cache=False
+    )
+    (example,) = dataset.as_numpy_iterator()
+    return {
+        name: value.decode() if isinstance(value, bytes) else value.tolist() for name, value in sorted(example.items())
+    }
 
 
 def parts_of_splits(seqio, root):
