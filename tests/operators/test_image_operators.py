@@ -288,6 +288,14 @@ def test_crop_at_a_place_of_its_own_for_each_sample() -> None:
     assert [one[0, 0, 0] for one in found] == [0, 2, 4]
 
 
+@pytest.mark.parametrize("size", [{"crop": (20.7, 40.2)}, {"crop_h": 20.7, "crop_w": 40.2}])
+@pytest.mark.parametrize(
+    ("operator", "shape"), [(fn.crop, (20, 40, 3)), (fn.crop_mirror_normalize, (3, 20, 40))], ids=["crop", "normalize"]
+)
+def test_fractions_of_a_window_are_cut_off_as_in_dali(operator: Any, shape: Any, size: dict[str, Any]) -> None:
+    assert one(lambda image: operator(image, **size), IMAGE).shape == shape
+
+
 def test_crop_says_what_is_wrong() -> None:
     with pytest.raises(OperatorArgumentError, match=r"crop_h and crop_w go together: crop_h was given alone"):
         one(lambda x: fn.crop(x, crop_h=2), GRID)

@@ -22,6 +22,7 @@ class CropMirrorNormalize(Cropping):
     """
 
     inputs = ("images",)
+    version = "2"
     devices = ("cpu", "gpu")
     rounds_by_place = True
     mirror = Argument("int", default=0, doc="mirrors left and right where it is not zero")

@@ -69,10 +69,10 @@ class Cropping(Operator):
         return found[0], found[1]
 
     def _size(self, given: dict[str, Any]) -> tuple[int, int]:
-        """(height, width) of the window; 0 for that of the image."""
+        """(height, width) of the window, fractions cut off as DALI does: 20.7 → 20; 0 for that of the image."""
         if given["crop"] is not None:
-            return _nearest(float(given["crop"][0])), _nearest(float(given["crop"][-1]))
-        return _nearest(float(given["crop_h"])), _nearest(float(given["crop_w"]))
+            return int(given["crop"][0]), int(given["crop"][-1])
+        return int(given["crop_h"]), int(given["crop_w"])
 
     def bounds(self, extents: tuple[int, int], given: dict[str, Any]) -> list[tuple[int, int]]:
         """(start, stop) of rows and columns, for an image of (height, width) `extents`."""
@@ -161,6 +161,7 @@ class Crop(Cropping):
     """
 
     inputs = ("images",)
+    version = "2"
     devices = ("cpu", "gpu")
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
 
