@@ -277,7 +277,7 @@ def run_analysis_on_beam(
     Ctrl-C cancels the job.
     """
     with beam_pipeline(options) as (pipeline, beam_args):
-        from beam_pipes.beam.analysis import analysis_graph
+        from beam_pipes.beam.shards import analysis_graph
 
         launch = secrets.token_hex(8)
         analysis_graph(pipeline, handle, root, tasks, launch=launch)

@@ -10,13 +10,15 @@ A shard is committed when its end mark arrives, in `process`: `finish_bundle` co
 whole stage) and has been seen not to come at all. Only where a runner has broken the batches of a shard apart do they
 go on as parts, which are put together in order behind a grouping by shard; both ways write the same bytes.
 
+A round of an analysis: source shards → their accumulators, which are stored as files.
+
 A unit that fails once, after its work is done: what a worker that is lost at that moment looks like.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +26,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipes.beam.lower import Mirror
+from beam_pipes.building.analysis.job import AnalysisJob, AnalysisTaskReader, write_analysis_tasks
+from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.reading import Part, SourceBatch, graph_runner, read_batches
@@ -201,3 +205,37 @@ class FailOnce(RunUnit):
             _failed.add(self._position)
             raise ConnectionError(f"unit {self._position} lost its first result, as it was told to")
         yield from results
+
+
+class AnalyseShards(beam.DoFn):  # type: ignore[misc]
+    """Number of a task → the index of its source shard, once its accumulators are stored.
+
+    Doing a task again finds what is stored and leaves it: a bundle that is retried counts nothing twice.
+    """
+
+    def __init__(self, handle: DeclarationHandle, root: str, launch: str) -> None:
+        self._handle = handle
+        self._root = root
+        self._launch = launch
+
+    def setup(self) -> None:
+        self._tasks = AnalysisTaskReader(self._root, self._launch)
+        self._job = AnalysisJob(self._handle.get(), self._root)
+
+    def process(self, number: int) -> Iterator[int]:
+        yield self._job.run(self._tasks.task(number)).index
+
+
+def analysis_graph(
+    root: Any, handle: DeclarationHandle, directory: str, tasks: Sequence[AnalysisTask], *, launch: str
+) -> Any:
+    """Adds a round to the pipeline `root`; gives a PCollection of the indices of analysed source shards.
+
+    Writes the tasks into the cache's `directory`, where workers read those of their `launch`. Nothing but their numbers
+    is shuffled.
+    """
+    write_analysis_tasks(directory, launch, tasks)
+    names = sorted({name for task in tasks for name in task.places})
+    created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
+    spread = created | "Spread source shards" >> beam.Reshuffle()
+    return spread | f"Analyse {', '.join(names)}" >> beam.ParDo(AnalyseShards(handle, directory, launch))

@@ -42,8 +42,7 @@ from beam_pipes.cache.manifest import FileEntry, Manifest, SplitManifest
 from beam_pipes.cache.publish import BUILD, publish
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import FileStatus
-from beam_pipes.cache.writing import in_parallel
+from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import to_json
 from beam_pipes.errors import CacheError, CacheNotFoundError, EmptySplitError, TooManyDeadLettersError

@@ -15,8 +15,7 @@ from beam_pipes.cache.index import index_path
 from beam_pipes.cache.layout import ShardEntry
 from beam_pipes.cache.lineage import lineage_checksum, lineage_file
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.storage_protocol import FileStatus
-from beam_pipes.cache.writing import in_parallel
+from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError, ReconciliationError
 from beam_pipes.sources.source import Slice

@@ -16,7 +16,7 @@ from beam_pipes.building.declaration_fingerprint import DECLARATION, code_change
 from beam_pipes.building.leftovers import Uses, uses_of
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.writing import in_parallel
+from beam_pipes.cache.storage_protocol import in_parallel
 from beam_pipes.identity.fingerprint import explain
 from beam_pipes.sources.source import Slice, SourceShard
 

@@ -17,8 +17,7 @@ from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
 from beam_pipes.building.leftovers import lock_holder, unfinished_uses
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
-from beam_pipes.cache.storage_protocol import FileStatus
-from beam_pipes.cache.writing import in_parallel
+from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CacheNotFoundError
 

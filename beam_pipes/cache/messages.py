@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import Message
 
     class BytesList(Message):
@@ -62,7 +63,63 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=None)
         with _lock:
             if name not in globals():
-                from beam_pipes.cache.message_classes import message_classes
-
-                globals().update(message_classes(_NAMES, __name__))
+                globals().update(_classes(_NAMES, __name__))
         return globals()[name]
+
+
+_PACKAGE = "beam_pipes"
+
+
+def _file() -> FileDescriptorProto:
+    from google.protobuf import descriptor_pb2
+
+    kinds: Any = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="beam_pipes/example.proto", package=_PACKAGE, syntax="proto3")
+
+    def message(name: str) -> Any:
+        return file.message_type.add(name=name)
+
+    def field(
+        owner: Any, name: str, number: int, type_: int, *, label: int = kinds.LABEL_OPTIONAL, of: str = ""
+    ) -> Any:
+        made = owner.field.add(name=name, number=number, type=type_, label=label)
+        if of:
+            made.type_name = f".{_PACKAGE}.{of}"
+        return made
+
+    def map_field(owner: Any, name: str, entry: str, value: str) -> None:
+        nested = owner.nested_type.add(name=entry)
+        nested.options.map_entry = True
+        field(nested, "key", 1, kinds.TYPE_STRING)
+        field(nested, "value", 2, kinds.TYPE_MESSAGE, of=value)
+        field(owner, name, 1, kinds.TYPE_MESSAGE, label=kinds.LABEL_REPEATED, of=f"{owner.name}.{entry}")
+
+    field(message("BytesList"), "value", 1, kinds.TYPE_BYTES, label=kinds.LABEL_REPEATED)
+    for name, type_ in (("FloatList", kinds.TYPE_FLOAT), ("Int64List", kinds.TYPE_INT64)):
+        field(message(name), "value", 1, type_, label=kinds.LABEL_REPEATED).options.packed = True
+    feature = message("Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(("bytes_list", "float_list", "int64_list"), start=1):
+        of = "".join(word.capitalize() for word in name.split("_"))
+        field(feature, name, number, kinds.TYPE_MESSAGE, of=of).oneof_index = 0
+    map_field(message("Features"), "feature", "FeatureEntry", "Feature")
+    field(message("Example"), "features", 1, kinds.TYPE_MESSAGE, of="Features")
+    field(message("FeatureList"), "feature", 1, kinds.TYPE_MESSAGE, label=kinds.LABEL_REPEATED, of="Feature")
+    map_field(message("FeatureLists"), "feature_list", "FeatureListEntry", "FeatureList")
+    sequence = message("SequenceExample")
+    field(sequence, "context", 1, kinds.TYPE_MESSAGE, of="Features")
+    field(sequence, "feature_lists", 2, kinds.TYPE_MESSAGE, of="FeatureLists")
+    return file
+
+
+def _classes(names: tuple[str, ...], module: str) -> dict[str, Any]:
+    """The classes of these names, from a descriptor pool of their own; `module` is where pickle finds them."""
+    from google.protobuf import descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(_file())
+    classes = {}
+    for name in names:
+        classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+        classes[name].__module__ = module
+    return classes

@@ -1,5 +1,7 @@
 """Which storage serves a path: `storage_for`; `LocalStorage`, the one for file systems; and what a path is called.
 
+`writing_to`: files and directories that a user names to have something written there.
+
 `storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.cache.gcs.storage.GcsStorage`
 """
 
@@ -13,13 +15,20 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from beam_pipes.cache.locks import NOT_OFFERED, held_lock, holder_of, reached
 from beam_pipes.cache.storage_protocol import FileStatus, HeldLock, Storage
-from beam_pipes.errors import CacheError, CacheNotFoundError, CacheReadError, ChangedMeanwhileError
+from beam_pipes.errors import (
+    BeamPipesError,
+    CacheError,
+    CacheNotFoundError,
+    CacheReadError,
+    ChangedMeanwhileError,
+    OutputError,
+)
 
 if TYPE_CHECKING:
     from beam_pipes.cache.gcs.requests import GcsOptions
@@ -365,3 +374,20 @@ def read_error(path: str, error: OSError) -> CacheError:
 
 def _not_found(path: str) -> CacheNotFoundError:
     return CacheNotFoundError(f"expected a file at {path!r}, and there is none", path=path)
+
+
+@contextlib.contextmanager
+def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around steps that write `path`: an `OSError` becomes an `OutputError` that names it, errors of ours pass."""
+    try:
+        yield
+    except BeamPipesError:
+        raise
+    except OSError as error:
+        target = os.fspath(path)
+        raise OutputError(
+            f"{target!r} cannot be written: {error.strerror or error}. Name a place that can be written, in a "
+            "directory that is there.",
+            path=target,
+            errno=error.errno,
+        ) from error

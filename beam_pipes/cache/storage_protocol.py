@@ -1,5 +1,7 @@
 """What the cache needs of a place for files: the protocol `Storage`, and what its methods give.
 
+`in_parallel`: many operations of a storage at once, where that pays.
+
 It asks only what object stores offer too: whole objects that appear at once, put-if-absent, ranged reads.
 `beam_pipes.cache.storage` keeps it on file systems, `beam_pipes.cache.gcs` on Google Cloud Storage; everything else
 reads and writes through it:
@@ -12,8 +14,9 @@ reads and writes through it:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from typing import IO, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, NamedTuple, Protocol, TypeVar
 
 
 class StagedFile(Protocol):
@@ -119,3 +122,19 @@ class Storage(Protocol):
 
     def local_path(self, path: str) -> str | None:
         """The path of a file that can be memory-mapped, or None where there is none."""
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def in_parallel(storage: Storage, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    """`[function(item) for item in items]`: in `storage.parallel` threads, or one after the other where that is 1.
+
+    Raises what the first item that fails raises.
+    """
+    if storage.parallel <= 1:
+        return [function(item) for item in items]
+    # Threads of this call alone: they cost less than one request, and none is left behind.
+    with ThreadPoolExecutor(storage.parallel, thread_name_prefix="beam_pipes-requests") as pool:
+        return list(pool.map(function, items))

@@ -19,8 +19,7 @@ from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import FRAME_BYTES, header_of, masked_crc32c, scan_records
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
-from beam_pipes.cache.storage import is_remote, temporary_path
-from beam_pipes.cache.writing import writing_to
+from beam_pipes.cache.storage import is_remote, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import examples_of, write_croissant, write_parquet
 from beam_pipes.export.tfmd import write_tfmd

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from beam_pipes.cache.manifest import FILE_NAME
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import directory_path, storage_for
-from beam_pipes.cache.writing import writing_to
+from beam_pipes.cache.storage import directory_path, storage_for, writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, CacheNotFoundError
 from beam_pipes.report.difference import difference_to_previous

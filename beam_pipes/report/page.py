@@ -13,8 +13,7 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache.publish import REPORT as REPORT
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.cache.writing import writing_to
+from beam_pipes.cache.storage import storage_for, writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Histogram
 from beam_pipes.report.difference import difference_to_previous

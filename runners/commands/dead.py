@@ -15,7 +15,7 @@ import typer
 from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.lineage_reader import DeadLetter
-from beam_pipes.cache.writing import writing_to
+from beam_pipes.cache.storage import writing_to
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands.stats import console, dead_letters_table
 from beam_pipes.runners.progress import progress_for

@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 
 from beam_pipes.cache import Cache
-from beam_pipes.cache.writing import writing_to
+from beam_pipes.cache.storage import writing_to
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands import MODULES_HELP
 from beam_pipes.runners.commands.stats import console

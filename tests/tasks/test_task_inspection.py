@@ -15,8 +15,7 @@ import pytest
 from beam_pipes import tasks
 from beam_pipes.errors import DeclarationError, UnknownNameError
 from beam_pipes.runners.commands.inspect import parse_lengths
-from beam_pipes.runners.inspect_task import feature_lines, inspect_task
-from beam_pipes.tasks.inspection import trace_task
+from beam_pipes.runners.inspect_task import feature_lines, inspect_task, trace_task
 
 ROOT = Path(__file__).parents[2]
 BYTES = tasks.ByteVocabulary()

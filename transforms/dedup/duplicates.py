@@ -35,7 +35,7 @@ import numpy as np
 
 from beam_pipes.analysis import Result
 from beam_pipes.cache import Cache
-from beam_pipes.cache.writing import writing_to
+from beam_pipes.cache.storage import writing_to
 from beam_pipes.engine.graph import brief
 from beam_pipes.engine.records import current_context
 from beam_pipes.errors import CorruptCacheError, DeclarationError

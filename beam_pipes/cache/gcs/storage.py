@@ -20,8 +20,7 @@ from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, l
 from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, retrying, session_for, status_of
 from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range, list_directory, list_tree
 from beam_pipes.cache.locks import in_words, reached
-from beam_pipes.cache.storage_protocol import FileStatus
-from beam_pipes.cache.writing import in_parallel
+from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
 
 SCHEME = "gs://"
