@@ -17,6 +17,7 @@ from beam_pipes.cache.storage import storage_for, writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Histogram
 from beam_pipes.report.difference import difference_to_previous
+from beam_pipes.report.drift import SAMPLED_RECORDS, sampled_numbers
 from beam_pipes.report.examples import decoded_examples
 from beam_pipes.report.graph_layout import lay_out
 from beam_pipes.report.lengths import Waste, features_with_lengths, packing_waste, record_lengths
@@ -31,6 +32,18 @@ _MAX_DRAWN_NODES = 120
 _MAX_STATISTICS = 150
 _MAX_ROWS = 200
 _MAX_DEAD_LETTERS = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ValuesShown:
+    split: str
+    feature: str
+    count: int
+    records: int
+    quantiles: tuple[str, ...]
+    mean: str
+    zeros: float
+    bars: list[Bar]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +110,7 @@ def report_html(
     facts = {**_facts(opened, against=against), "examples": examples}
     html = render(TEMPLATE, facts)
     if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
-        html = render(TEMPLATE, {**facts, "examples": {}, "statistics": [], "cut": True})
+        html = render(TEMPLATE, {**facts, "examples": {}, "statistics": [], "values": [], "cut": True})
     return html
 
 
@@ -117,6 +130,7 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, Any]:
             for statistic in statistics[:_MAX_STATISTICS]
         ],
         "num_statistics": len(statistics),
+        "values": _values(cache),
         "lengths": _lengths(cache),
         "dead_letters": _dead_letters(cache),
         "timing": _timing(cache.build_info),
@@ -125,6 +139,30 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, Any]:
         "max_rows": _MAX_ROWS,
         "shown": shown_value,
     }
+
+
+def _values(cache: Cache) -> list[_ValuesShown]:
+    """Numbers of every feature that has some, from a sample: no stage has to count for it."""
+    shown = []
+    for split in cache.splits:
+        records = min(SAMPLED_RECORDS, cache.manifest.splits[split].num_records)
+        for name, numbers in sampled_numbers(cache, split).items():
+            if not len(numbers):
+                continue
+            quantiles = np.quantile(numbers, [0, 0.05, 0.5, 0.95, 1], method="nearest")
+            shown.append(
+                _ValuesShown(
+                    split=split,
+                    feature=name,
+                    count=len(numbers),
+                    records=records,
+                    quantiles=tuple(f"{value:.6g}" for value in quantiles),
+                    mean=f"{numbers.mean():.6g}",
+                    zeros=float((numbers == 0).mean()),
+                    bars=bars_of_values(numbers),
+                )
+            )
+    return shown[:_MAX_STATISTICS]
 
 
 def _lengths(cache: Cache) -> list[_LengthsShown]:

@@ -80,11 +80,16 @@ MAX_BARS = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One range: its label, count, and share of the tallest bar (0 to 1)."""
+    """One range: its label, count, and share of the tallest bar (0 to 1). `start` and `end` are its bounds as texts.
+
+    A bar that is no range, as that of NaN, has no bounds.
+    """
 
     label: str
     count: int
     share: float
+    start: str = ""
+    end: str = ""
 
 
 def bars_of(histogram: Histogram) -> list[Bar]:
@@ -94,22 +99,41 @@ def bars_of(histogram: Histogram) -> list[Bar]:
     ranges = ranges[filled[0] : filled[-1] + 1] if filled else []
     per_bar = -(-len(ranges) // MAX_BARS) or 1
     merged = [ranges[at : at + per_bar] for at in range(0, len(ranges), per_bar)]
-    labelled = [(f"[{part[0][0]},{part[-1][1]})", sum(count for _, _, count in part)) for part in merged]
-    if histogram.nan_count:
-        labelled.append(("nan", histogram.nan_count))
-    return _scaled(labelled)
+    found = [(part[0][0], part[-1][1], sum(count for _, _, count in part)) for part in merged]
+    return _scaled([*found, *([("nan", "", histogram.nan_count)] if histogram.nan_count else [])])
 
 
 def bars_of_values(values: npt.NDArray[Any], *, bars: int = 24) -> list[Bar]:
-    """The bars of integers, in ranges of equal width: `[1, 1, 2]` → `[1,2)`: 2, `[2,3)`: 1."""
-    if not len(values):
+    """The bars of numbers, none of them NaN: `[1, 1, 2]` → `[1,2)`: 2, `[2,3)`: 1.
+
+    Ranges are of equal width; where the greatest value is far above the median, each is wider than the one before by
+    the same factor (a logarithmic axis). Bounds of integers are integers.
+    """
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return []
-    low, high = int(values.min()), int(values.max())
-    width = max(1, -(-(high - low + 1) // bars))
-    edges = np.arange(low, high + width + 1, width)
-    counts, _ = np.histogram(values, edges)
-    pairs = zip(edges.tolist(), edges[1:].tolist(), counts.tolist(), strict=False)
-    return _scaled([(f"[{start},{end})", count) for start, end, count in pairs])
+    whole = finite.dtype.kind in "iu" or bool((finite == np.round(finite)).all())
+    edges = _edges(float(finite.min()), float(finite.max()), float(np.median(finite)), bars, whole=whole)
+    counts, _ = np.histogram(finite, edges)
+    texts = [str(int(edge)) if whole else f"{edge:.4g}" for edge in edges]
+    return _scaled(list(zip(texts[:-1], texts[1:], counts.tolist(), strict=True)))
+
+
+# A greatest value so many medians away is drawn on a logarithmic axis.
+_SKEWED = 32
+
+
+def _edges(low: float, high: float, median: float, bars: int, *, whole: bool) -> npt.NDArray[np.float64]:
+    if low >= 0 and high > _SKEWED * max(median, 1.0 if whole else 0.0) > 0:
+        least = max(low, 1.0) if whole else max(low, high / 10**6)
+        edges = np.geomspace(least, high + 1 if whole else np.nextafter(high, np.inf), bars + 1)
+        edges = np.unique(np.concatenate([[0.0] if low < least else [], np.round(edges) if whole else edges]))
+        edges[-1] = max(edges[-1], high + 1 if whole else high)
+        return edges
+    if whole:
+        width = max(1, -(-int(high - low + 1) // bars))
+        return np.arange(low, high + width + 1, width, dtype=np.float64)
+    return np.linspace(low, high, bars + 1) if high > low else np.array([low, np.nextafter(low, np.inf)])
 
 
 def _bounds(histogram: Histogram) -> list[tuple[str, str]]:
@@ -123,6 +147,16 @@ def _number(bucket: float) -> str:
     return short if isinstance(bucket, float) and float(short) == bucket else str(bucket)
 
 
-def _scaled(labelled: list[tuple[str, int]]) -> list[Bar]:
-    tallest = max((count for _, count in labelled), default=0) or 1
-    return [Bar(label=label, count=count, share=max(count, 0) / tallest) for label, count in labelled]
+def _scaled(ranges: list[tuple[str, str, int]]) -> list[Bar]:
+    """Bars of (start, end, count); without an end, the start is what the bar is called."""
+    tallest = max((count for _, _, count in ranges), default=0) or 1
+    return [
+        Bar(
+            label=f"[{start},{end})" if end else start,
+            count=count,
+            share=max(count, 0) / tallest,
+            start=start if end else "",
+            end=end,
+        )
+        for start, end, count in ranges
+    ]

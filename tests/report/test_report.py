@@ -19,6 +19,7 @@ import sample_declarations
 from beam_pipes.building import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
@@ -426,3 +427,43 @@ def test_no_two_boxes_of_a_drawing_overlap(cache: Cache) -> None:
 )
 def test_values_as_text(value: Any, text: str) -> None:
     assert shown_value(value) == text
+
+
+def test_bars_of_skewed_values_are_wider_and_wider() -> None:
+    rng = np.random.default_rng(0)
+    skewed = np.minimum(rng.lognormal(3, 2, 5000).astype(np.int64), 10**6)
+    bars = bars_of_values(skewed)
+
+    bounds = [int(bar.start) for bar in bars] + [int(bars[-1].end)]
+    widths = np.diff(bounds)
+    assert sum(bar.count for bar in bars) == 5000
+    assert bounds == sorted(set(bounds)) and bounds[0] == skewed.min() and bounds[-1] > skewed.max()
+    assert widths[-1] > 100 * widths[0]
+    assert sum(bar.count > 0 for bar in bars) > 10  # of equal width there would be one tall bar and nothing to see
+    even = bars_of_values(rng.integers(0, 1000, 5000))
+    assert len({int(bar.end) - int(bar.start) for bar in even}) == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0.5], [2.5, 2.5], [-1.0, 1e30], [0.0, 1e-12, 5.0, 1e9], [1e-7] * 50 + [3.25], [-3, -3, 8], [np.inf, 1.0], [0]],
+)
+def test_bars_of_any_numbers_count_each_finite_one_once(values: list[float]) -> None:
+    bars = bars_of_values(np.array(values))
+
+    assert sum(bar.count for bar in bars) == np.isfinite(values).sum()
+    assert all(bar.label == f"[{bar.start},{bar.end})" for bar in bars)
+
+
+def test_the_page_shows_values_of_numbers_that_no_stage_counts(tmp_path: Path) -> None:
+    examples = [{"age": number % 40, "price": 1.5 * number, "name": "x"} for number in range(200)]
+    features = {"age": FeatureSpec("int64"), "price": FeatureSpec("float32"), "name": FeatureSpec("str")}
+    write_cache(tmp_path / "cache", {"train": examples}, features=features)
+
+    page = report_html(tmp_path / "cache")
+
+    (values,) = re.findall(r'<section aria-labelledby="values">(.*?)</section>', page, re.DOTALL)
+    assert re.findall("<h3>(.*?)</h3>", values) == ["train: age", "train: price"]
+    assert "Smallest 0, p5 2, median 20, mean 19.5, p95 37, greatest 39; 2.50 % are 0." in values
+    assert "From 200 values of 200 records that are spread over the split" in values
+    assert values.count("<svg") == 2 and re.search(r'text-anchor="middle">\d+</text>', values)
