@@ -39,6 +39,7 @@ DEV = [
     'atheris>=3.0; python_version >= "3.11"',
     "axe-core-python>=0.1",
     "datasets>=4.8",
+    "basedpyright>=1.30",
     "dockerfile-parse>=2.0",
     "accelerate>=1.10",
     "flax>=0.10",

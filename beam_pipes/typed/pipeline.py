@@ -113,7 +113,7 @@ class Pipeline(abc.ABC):
             object.__setattr__(self, "name", name)
 
     @abc.abstractmethod
-    def transform(self, input_object: Any) -> Any:
+    def transform(self, input_object: Any, /) -> Any:
         """Turns one input into a list of outputs; a dict of lists where `output_type` is a dict."""
 
     def get_stats(self) -> list[Statistic]:
