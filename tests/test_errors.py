@@ -84,7 +84,13 @@ def test_private_and_special_names_are_no_facts() -> None:
 
 
 def test_the_module_defines_exceptions_and_how_words_are_shown() -> None:
-    public = {name for name in vars(errors) if not name.startswith("_")} - {"annotations", "Any", "text_of", "visible"}
+    public = {name for name in vars(errors) if not name.startswith("_")} - {
+        "annotations",
+        "Any",
+        "logger",
+        "text_of",
+        "visible",
+    }
     public -= {name for name, value in vars(errors).items() if inspect.ismodule(value)}
     assert public == {cls.__name__ for cls in CLASSES}
 

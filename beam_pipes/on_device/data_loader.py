@@ -246,10 +246,10 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         self._passes("set_epoch").epoch = int(epoch)
 
     def state_dict(self) -> dict[str, int]:
-        """`{"epoch": 3}`: where the next iteration begins, between two iterations. Within one, checkpoint its iterator.
+        """`{"epoch": 3}`: where the next iteration begins.
 
-        `tf.train.Checkpoint(iterator=iter(loader.dataset))` saves and restores the place within an epoch too; a native
-        Loader behind a conversion (`from_cache(loader).to_jax()`) has a state of its own.
+        The place within an epoch is in `tf.train.Checkpoint(iterator=iter(loader.dataset))`; save both, and restore
+        both. A native Loader behind a conversion (`from_cache(loader).to_jax()`) has a state of its own.
         """
         return {"epoch": self.epoch}
 

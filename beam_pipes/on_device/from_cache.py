@@ -41,8 +41,6 @@ LARGEST_GROUP = 16
 SMALLEST_SHARED_BYTES = 4096
 
 _ENDLESS = 2**62
-# A column that no feature is called like: where a pass stops, in its last batch.
-_STOP = "\0stop"
 
 
 def cache_source(
@@ -65,29 +63,19 @@ def cache_source(
 class Passes:
     """Which epochs an iteration reads: `epochs` of them, behind those of the iteration before.
 
-    Iterations count when they begin, whoever begins them: a loop over the loader, tf.data, `repeat`, a conversion. An
-    iterator of tf.data that was restored ends an epoch that nobody here has begun: the next one follows it.
+    Iterations count when they begin, whoever begins them: a loop over the loader, tf.data, `repeat`, a conversion.
     """
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
         self.epoch = 0
-        self._begun: set[int] = set()
         self._lock = threading.Lock()
 
     def begin(self) -> int:
         """The first epoch of an iteration that begins now."""
         with self._lock:
             epoch, self.epoch = self.epoch, self.epoch + self.epochs
-            self._begun.add(epoch)
             return epoch
-
-    def ended(self, epoch: int) -> None:
-        """An iteration that began with `epoch` has handed out its last batch."""
-        with self._lock:
-            if epoch not in self._begun:
-                self.epoch = epoch + self.epochs
-            self._begun.discard(epoch)
 
 
 class CacheSource:
@@ -231,33 +219,12 @@ class CacheSource:
                     raise
                 return {name: np.stack([batch[name] for batch in good]) for name in names}
 
-        def ended(stop: Any) -> Any:
-            if passes is not None:
-                passes.ended((int(stop) - pass_steps) // per_epoch)
-            return stop
-
-        def ending(element: Any) -> dict[str, Any]:
-            # Behind everything that reads ahead: so it comes also where a checkpoint held all batches of a pass.
-            stop, batch = element.pop(_STOP), element
-            told = tf.cond(stop > 0, lambda: tf.numpy_function(ended, [stop], tf.int64, stateful=False), lambda: stop)
-            # What is told has to be of use for the batch, or it is optimised away.
-            kept: dict[str, Any] = tf.cond(
-                told >= 0, lambda: batch, lambda: {name: tf.zeros_like(value) for name, value in batch.items()}
-            )
-            return kept
-
         def fetched(step: Any, stop: Any) -> dict[str, Any]:
             values = tf.numpy_function(read, [step, stop], [spec.dtype for spec in specs], stateful=False)
             shapes = [spec.shape if at_once == 1 else [None, *spec.shape] for spec in specs]
-            found = {
+            return {
                 name: tf.ensure_shape(value, shape) for name, value, shape in zip(names, values, shapes, strict=True)
             }
-            if passes is not None:
-                found[_STOP] = tf.where(step == stop - 1, stop, 0)
-                if at_once > 1:
-                    steps_read = step + tf.range(tf.shape(values[0], tf.int64)[0], dtype=tf.int64)
-                    found[_STOP] = tf.where(steps_read == stop - 1, stop, tf.zeros_like(steps_read))
-            return found
 
         def fetched_from(step: Any, stop: Any) -> tuple[Any, dict[str, Any]]:
             batches = fetched(step, stop)
@@ -290,8 +257,6 @@ class CacheSource:
         elif self.given is None:
             batches = batches.apply(tf.data.experimental.assert_cardinality(len(loader)))
         batches = batches.prefetch(2)
-        if passes is not None:
-            batches = batches.map(as_written(ending))
         return self._records(batches) if self.by_record else batches
 
     def _shape(self, name: str, batch: Mapping[str, Any]) -> tuple[int | None, ...]:

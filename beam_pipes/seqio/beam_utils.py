@@ -16,14 +16,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 
-from beam_pipes.errors import InputNotFoundError
+from beam_pipes.errors import InputNotFoundError, logger
 from beam_pipes.tasks import Feature, SentencePieceVocabulary, Task, TaskRegistry
 from beam_pipes.tasks.caches.sidecars import LAYOUT_VERSION
 from beam_pipes.tasks.caches.task_steps import count_tokens
@@ -46,7 +45,7 @@ PROVENANCE_KEYS = [
     PREPROCESSORS_SEED_PROVENANCE_KEY,
 ]
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def _nothing() -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import logging
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from beam_pipes.errors import DeclarationError, UnsupportedFormatError
+from beam_pipes.errors import DeclarationError, UnsupportedFormatError, logger
 from beam_pipes.extras import require
 from beam_pipes.runners import cache_tasks
 from beam_pipes.tasks import Task, TaskRegistry, add_global_cache_dirs
@@ -53,7 +52,7 @@ flags.DEFINE_boolean("enable_char_counts", False, "Count characters too.")
 flags.DEFINE_enum("output_format", "tfrecord", ["tfrecord", "arrayrecord"], "Format of the files: tfrecord.")
 flags.DEFINE_boolean("preserve_random_access", False, "Of ArrayRecord, which is not written here: taken, not used.")
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _RUNNERS = {"DataflowRunner": "dataflow", "FlinkRunner": "flink", "PortableRunner": "portable", "PrismRunner": "prism"}
 
 
