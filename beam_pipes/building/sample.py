@@ -179,12 +179,12 @@ def _in_processes(
     plan: BuildPlan, schedule: _Schedule, records: int, workers: int, keep: Callable[[_Order, SampledShard], None]
 ) -> bool:
     """Samples the rest on processes; False where they cannot get the declaration, or nothing is left."""
+    if len(schedule) < _AT_LEAST:
+        return False
     handle = DeclarationHandle(plan.declaration)
     try:
         handle.require_portable()
     except DeclarationError:
-        return False
-    if len(schedule) < _AT_LEAST:
         return False
 
     def heard(order: _Order, pid: int, kind: str, value: Any) -> None:
@@ -281,8 +281,7 @@ class ShardSampler:
         for count in (1, _PROBED):
             began = time.perf_counter()
             stop = min(first + count, first + batch.num_records)
-            # Stages may change values in place, and these records are to run again.
-            self._run(copy.deepcopy(batch.cut(first, stop)))
+            self._run(_copied(batch.cut(first, stop)))
             secs = (time.perf_counter() - began) / max(1, stop - first)
             if time.perf_counter() + _PROBED * secs > until:  # it is slow, however long it took to load
                 break
@@ -336,6 +335,14 @@ class ShardSampler:
         )
         fixed = getattr(codec, "fixed_layout", None) is not None
         return sum(column_dtype(name).itemsize for name in column_names(codec.index_columns, fixed=fixed))
+
+
+def _copied(records: RecordBatch) -> RecordBatch:
+    """Stages may change values in place, and these records are to run again; what cannot be copied runs as it is."""
+    try:
+        return copy.deepcopy(records)
+    except Exception:  # whatever values of somebody's own raise
+        return records
 
 
 def quantities(splits: Sequence[str]) -> list[str]:

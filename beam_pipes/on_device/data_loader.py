@@ -275,7 +275,7 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name in KERAS_NAMES:
+        if name in KERAS_NAMES and self.__class__ is not type(self):
             return getattr(KerasData(self), name)
         kind = dataset_members().get(name)
         if kind is None:

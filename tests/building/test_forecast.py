@@ -8,6 +8,7 @@ import math
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -316,3 +317,32 @@ class EndsItsProcess(Pipeline):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.4)
         return [{"text": line}]
+
+
+class Uncopied:
+    """A value of somebody's own that holds what cannot be copied."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lock = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class TextOf(Pipeline):
+    """The text of such a value."""
+
+    input_type = Uncopied
+    output_type = dict
+
+    def transform(self, value: Uncopied) -> list[dict[str, Any]]:
+        return [{"text": value.text}]
+
+
+def test_values_that_cannot_be_copied_are_forecast_too(tmp_path: Path) -> None:
+    declaration = Declaration(
+        name="own",
+        source=Memory([Uncopied(str(number)) for number in range(30)], digest="1"),
+        pipeline=TextOf(),
+        features={"text": FeatureSpec("str")},
+    )
+    assert forecast_build(make_plan(declaration, tmp_path / "cache")).records["train"].value == 30
