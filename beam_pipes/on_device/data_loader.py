@@ -257,6 +257,16 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         """Goes on from what `state_dict` gave."""
         self.set_epoch(state_dict["epoch"])
 
+    def _uncounted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """`batches` of an iteration that does not count: behind its first batch, the next one begins where it did."""
+        passes = [source.passes for source in self._sources if isinstance(source, CacheSource) and source.passes]
+        epochs = [each.epoch for each in passes]
+        for index, batch in enumerate(batches):
+            if index == 0:
+                for each, epoch in zip(passes, epochs, strict=True):
+                    each.epoch = epoch
+            yield batch
+
     def _passes(self, name: str) -> Passes:
         found = [source.passes for source in self._sources if isinstance(source, CacheSource)]
         if len(found) != 1 or found[0] is None:

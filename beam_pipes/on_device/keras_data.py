@@ -9,9 +9,8 @@ one. What Keras then asks of it is answered by `KerasData`:
     fit, torch        get_torch_dataloader  → the same, as tensors
     steps_per_epoch   num_batches           → len(loader)
 
-With some backends Keras looks at a batch before the first epoch, which begins a pass. Where the epoch of a fit has to
-be that of the cache, as after a restart, a callback says so: `LambdaCallback(on_epoch_begin=lambda epoch, logs:
-loader.set_epoch(epoch))`.
+With JAX and torch Keras builds a model from a batch that it looks at before the first epoch. That iteration does not
+count: the first epoch of a fit is `loader.epoch`, whether the model was built before or not.
 
 Keras drops `y`, `sample_weight` and `class_weight` where it is given an adapter. They are refused instead: whoever asks
 for the number of batches is Keras' `EpochIterator`, which has them.
@@ -23,6 +22,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
@@ -43,6 +43,8 @@ NAMES = frozenset(
         "partial_batch_size",
     }
 )
+# The method of Keras' trainers that looks at a batch, and starts anew behind it.
+_LOOKS = "_symbolic_build"
 _NOT_TAKEN = ("y", "sample_weight", "class_weight")
 
 
@@ -55,6 +57,8 @@ class Batches(Protocol):
     def to_numpy(self) -> Iterable[Any]: ...
 
     def __len__(self) -> int: ...
+
+    def _uncounted(self, batches: Iterator[Any]) -> Iterator[Any]: ...
 
 
 def keras_class(cls: type) -> type:
@@ -93,20 +97,34 @@ class KerasData:
         return self._loader.dataset
 
     def get_numpy_iterator(self) -> Iterator[Any]:
-        return iter(self._loader.to_numpy())
+        return iter(self)
 
     def get_jax_iterator(self) -> Iterator[Any]:
-        return iter(self._loader.to_numpy())
+        return iter(self)
 
     def get_torch_dataloader(self) -> Any:
         utils = importlib.import_module("keras.src.trainers.data_adapters.data_adapter_utils")
-        return utils.get_torch_dataloader(self._loader.to_numpy())
+        return utils.get_torch_dataloader(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        """NumPy batches of the next pass. It begins with the first batch, and only then is it known who asks."""
+        batches = iter(self._loader.to_numpy())
+        yield from self._loader._uncounted(batches) if _keras_only_looks() else batches
 
     def on_epoch_begin(self) -> None:
         """Nothing: an iteration knows its epoch."""
 
     def on_epoch_end(self) -> None:
         """Nothing either."""
+
+
+def _keras_only_looks() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == _LOOKS and frame.f_globals.get("__name__", "").startswith("keras."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _refuse_what_keras_drops() -> None:

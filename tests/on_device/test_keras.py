@@ -24,9 +24,6 @@ pairs = loader.map(lambda batch: (batch["x"], batch["y"]))
 seen = []
 
 class Seen(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        loader.set_epoch(epoch)  # Keras has looked at a batch before, with some backends
-
     def on_epoch_end(self, epoch, logs):
         seen.append((epoch, loader.epoch, logs["loss"], logs["val_loss"]))
 
@@ -75,3 +72,80 @@ def test_keras_fits_evaluates_and_predicts(backend: str, tmp_path: Path) -> None
         "class_weight= cannot be given beside a DataLoader, whose batches are (inputs, targets) or"
     )
     assert told[4] == "3"
+
+
+# Keras builds a model from a batch that it looks at, with JAX and torch: that must not cost an epoch.
+RESUMED = """
+import sys
+import keras
+import numpy as np
+from beam_pipes import DataLoader
+
+if "one batch ahead" in sys.argv:  # as on a GPU
+    import jax
+    jax.default_backend = lambda: "gpu"
+options = {"batch_size": 8, "seed": 1}
+flat = [int(i) for batch in DataLoader.from_cache(sys.argv[1], epochs=9, **options).to_numpy() for i in batch["id"]]
+epoch_of = {tuple(flat[48 * epoch : 48 * epoch + 48]): epoch for epoch in range(9)}
+assert len(epoch_of) == 9
+
+class Recorder(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.rows = []
+    def call(self, batch):
+        return self.dense(batch["x"])
+    def train_step(self, *args):  # the data is the last argument, whatever the backend
+        self.rows.extend(int(i) for i in keras.ops.convert_to_numpy(args[-1][0]["id"]))
+        return super().train_step(*args)
+
+def pairs():
+    return DataLoader.from_cache(sys.argv[1], **options).map(lambda batch: (batch, batch["y"]))
+
+def fit(data, built=False, **kwargs):
+    model = Recorder()
+    if built:
+        model(next(iter(DataLoader.from_cache(sys.argv[1], **options).to_numpy())))
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.fit(data, verbose=0, **kwargs)
+    return [epoch_of[tuple(model.rows[start : start + 48])] for start in range(0, len(model.rows), 48)]
+
+cut = pairs()
+print(fit(pairs(), epochs=5), fit(cut, epochs=2), cut.state_dict())
+for built in (False, True):
+    restored, told = pairs(), pairs()
+    restored.load_state_dict(cut.state_dict())
+    told.set_epoch(2)
+    print(fit(restored, built, epochs=5, initial_epoch=2), fit(told, built, epochs=5, initial_epoch=2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "mode"), [("tensorflow", ""), ("jax", ""), ("jax", "one batch ahead"), ("torch", "")]
+)
+def test_a_fit_that_goes_on_reads_the_epochs_that_the_uninterrupted_one_reads(
+    backend: str, mode: str, tmp_path: Path
+) -> None:
+    # 50 examples in batches of 8: an epoch of 48 rows leaves out 2, so that each tells which epoch it is.
+    examples = ({"x": np.full(2, i / 50, np.float32), "id": i, "y": np.float32(i / 50)} for i in range(50))
+    features = {
+        "x": FeatureSpec("float32", shape=(2,)),
+        "id": FeatureSpec("int64"),
+        "y": FeatureSpec("float32"),
+    }
+    write_cache(tmp_path / "cache", {"train": examples}, features=features)
+
+    done = subprocess.run(
+        [sys.executable, "-c", RESUMED, str(tmp_path / "cache" / "train"), mode],
+        env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "[0, 1, 2, 3, 4] [0, 1] {'epoch': 2}",
+        "[2, 3, 4] [2, 3, 4]",
+        "[2, 3, 4] [2, 3, 4]",
+    ]
