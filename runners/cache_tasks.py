@@ -179,13 +179,17 @@ def cache_tasks(
 
 def matching_tasks(task_names: str | Iterable[str], excluded_tasks: str | Iterable[str] = ()) -> list[Task]:
     """The registered tasks whose whole names match. Raises `DeclarationError` where there are none."""
-    included, excluded = _pattern(task_names), _pattern(excluded_tasks)
-    names = list(TaskRegistry.names())
-    chosen = [name for name in names if included.fullmatch(name) and not excluded.fullmatch(name)]
+    chosen = matching_names(task_names, excluded_tasks)
     if not chosen:
         wanted = task_names if isinstance(task_names, str) else ", ".join(task_names)
-        raise DeclarationError(f"no task matches {wanted!r}{did_you_mean(wanted, names)}")
+        raise DeclarationError(f"no task matches {wanted!r}{did_you_mean(wanted, list(TaskRegistry.names()))}")
     return [TaskRegistry.get(name) for name in chosen]
+
+
+def matching_names(task_names: str | Iterable[str], excluded_tasks: str | Iterable[str] = ()) -> list[str]:
+    """The names of registered tasks that match as a whole; `DeclarationError` for what is no regular expression."""
+    included, excluded = _pattern(task_names), _pattern(excluded_tasks)
+    return [name for name in TaskRegistry.names() if included.fullmatch(name) and not excluded.fullmatch(name)]
 
 
 def _pattern(expressions: str | Iterable[str]) -> re.Pattern[str]:

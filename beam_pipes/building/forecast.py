@@ -51,7 +51,8 @@ class Forecast:
     """What a whole build will read and write.
 
     `records` by split, `output_bytes` by split (shards and their indices), `shards` by split (exact). `worker_secs` is
-    the time of one core of this machine for the shards that are left to be built; `worker_hours` the same in hours.
+    the time on the clock that one worker on this machine takes for the shards that are left; `worker_hours` the same in
+    hours.
     `sampled_records` of `sampled_shards` went through the stages.
     """
 

@@ -124,19 +124,11 @@ class PlannedInput:
     overwrite: bool
 
 
-def _known_digests(root: str) -> DigestCache:
-    """Those of the cache; where there is no cache yet, those that an earlier plan for it has made."""
-    found = DigestCache.load(f"{root}/{DIGESTS_NAME}")
-    return found if len(found) else DigestCache.load(_digests_before_the_cache(root))
-
-
-def _digests_before_the_cache(root: str, *, make: bool = False) -> str:
+def _digests_before_the_cache(root: str) -> str:
     """A file of the user's, by the path of a cache: `plan` writes nothing where it plans for."""
     import platformdirs  # 10 ms, for which a command that plans nothing need not wait
 
     directory = os.path.join(platformdirs.user_cache_dir("beam-pipes"), "digests")
-    if make:
-        os.makedirs(directory, exist_ok=True)
     return os.path.join(directory, f"{hashlib.sha256(root.encode()).hexdigest()[:16]}.json")
 
 
@@ -144,14 +136,19 @@ def plan_input(declaration: Declaration, to: str | os.PathLike[str], *, overwrit
     """The first half of `make_plan`: reads input to digest it, and what is published."""
     root, storage = directory_path(to), storage_for(to)
     # What is known of unchanged files is known from their times: who overwrites may have reason not to believe these.
-    digests = DigestCache() if overwrite else _known_digests(root)
+    digests, kept = DigestCache() if overwrite else DigestCache.load(f"{root}/{DIGESTS_NAME}"), None
+    if not overwrite and not len(digests):  # there is no cache yet: what an earlier plan for it has read
+        kept = _digests_before_the_cache(root)
+        digests = DigestCache.load(kept)
     source = declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     with contextlib.suppress(OSError):  # safe to lose; a directory that is full or read-only can be planned for
         if storage.is_directory(root):
             digests.save(f"{root}/{DIGESTS_NAME}")
-            os.unlink(_digests_before_the_cache(root))
-        else:
-            digests.save(_digests_before_the_cache(root, make=True))
+            if kept is not None:
+                os.unlink(kept)
+        elif kept is not None:
+            os.makedirs(os.path.dirname(kept), exist_ok=True)
+            digests.save(kept)
     replaces = published_id(root)
     manifest = None
     with contextlib.suppress(CacheNotFoundError, CorruptManifestError):  # a damaged one is published anew

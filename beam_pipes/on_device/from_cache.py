@@ -98,8 +98,8 @@ class CacheSource:
         self.made_of: tuple[Any, int | None, dict[str, Any]] | None = None
         self._spec = spec
         self._loader = open_loader()
-        finite = given is None and self._loader.epochs is not None and self._loader.rows_per_epoch is not None
-        self.passes = Passes(self._loader.epochs) if finite and self._loader.epochs is not None else None
+        epochs = None if given is not None or self._loader.rows_per_epoch is None else self._loader.epochs
+        self.passes = None if epochs is None else Passes(epochs)
 
     def open_pass(self) -> Loader:
         """A native loader over the next pass."""

@@ -13,7 +13,7 @@ from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import read_fingerprint
 from beam_pipes.cache.publish import REPORT as REPORT
 from beam_pipes.cache.reader import Cache
-from beam_pipes.cache.storage import storage_for, writing_to
+from beam_pipes.cache.storage import is_remote, storage_for, writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Histogram
 from beam_pipes.report.difference import difference_to_previous
@@ -130,7 +130,8 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, Any]:
             for statistic in statistics[:_MAX_STATISTICS]
         ],
         "num_statistics": len(statistics),
-        "values": _values(cache),
+        # Of an object store whole shards would be fetched for a few records of each.
+        "values": None if is_remote(cache.path) else _values(cache),
         "lengths": _lengths(cache),
         "dead_letters": _dead_letters(cache),
         "timing": _timing(cache.build_info),

@@ -167,7 +167,7 @@ class Piece(ABC):
 
 
 class StoredPiece(Piece):
-    """A piece whose positions and bytes are worked out already: what other pieces become when they are pickled."""
+    """A piece whose positions and bytes are worked out already, as other pieces' are when they are pickled."""
 
     __slots__ = ("positions", "raws")
 

@@ -13,14 +13,14 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from beam_pipes.errors import SourceError
 from beam_pipes.sources.byte_stream import codec_of, open_input, read_error, slice_chunks
 from beam_pipes.sources.file_source import FileSource, Range, even_cuts
-from beam_pipes.sources.record_batch import BadRecord, Batcher, Piece, RecordBatch
+from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
 
@@ -60,7 +60,7 @@ class Tar(FileSource):
 
     paths: Paths
     _: KW_ONLY
-    pattern: Any = "**/*.tar*"
+    pattern: str | Sequence[str] = "**/*.tar*"
     decode: bool = True
     max_record_bytes: int = 1 << 30
 
@@ -113,7 +113,7 @@ class Tar(FileSource):
             for offset, members in self._samples(_Chunks(chunks), part):
                 ordinal = batcher.next_ordinal
                 raw = _archive(members)
-                piece = SamplePiece(file=part.file, first_ordinal=ordinal, offset=offset, raw=raw)
+                piece = StoredPiece(file=part.file, first_ordinal=ordinal, positions=[offset], raws=[raw])
                 try:
                     value = self._value(members, file=part.file, position=offset)
                 except SourceError as error:
@@ -198,23 +198,6 @@ class Tar(FileSource):
 _Member = tuple[str, str, bytes]
 
 
-class SamplePiece(Piece):
-    """One sample; its raw bytes are a tar of its members, with nothing of theirs but names and contents."""
-
-    __slots__ = ("offset", "bytes")
-
-    def __init__(self, *, file: str, first_ordinal: int, offset: int, raw: bytes) -> None:
-        super().__init__(file=file, first_ordinal=first_ordinal)
-        self.offset = offset
-        self.bytes = raw
-
-    def position(self, k: int) -> int:
-        return self.offset
-
-    def raw(self, k: int) -> bytes:
-        return self.bytes
-
-
 class _Chunks(io.RawIOBase):
     """Chunks of bytes as the stream that `tarfile` reads."""
 
@@ -255,6 +238,7 @@ def _parts(member: tarfile.TarInfo) -> tuple[str, str]:
 
 
 def _archive(members: list[_Member]) -> bytes:
+    """The raw bytes of a sample: a tar of its members, with nothing of theirs but names and contents."""
     parts = []
     for key, extension, content in members:
         info = tarfile.TarInfo(f"{key}.{extension}")

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache import Cache
 from benchmarks.campaigns.declarations import DEADLY, INPUT_VARIABLE, LINES, LOG_VARIABLE, REFERENCE, write_input
 from benchmarks.campaigns.kills import Scene
@@ -134,7 +135,7 @@ def _command(scene: Scene, output: object, reference: str = REFERENCE) -> subpro
         stderr=subprocess.STDOUT,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+            "PYTHONPATH": python_path(),
             **scene.env,
             LOG_VARIABLE: str(scene.log),
         },
@@ -186,7 +187,7 @@ def _deadly(directory: Path, counts: EndingCounts) -> None:
         ],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+            "PYTHONPATH": python_path(),
             INPUT_VARIABLE: str(directory / "input"),
         },
         capture_output=True,

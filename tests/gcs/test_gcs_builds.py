@@ -25,6 +25,7 @@ from beam_pipes.errors import (
     StorageForbiddenError,
     StorageUnavailableError,
 )
+from beam_pipes.report import report_html
 from beam_pipes.runners import BeamOptions, LocalOptions, build
 from beam_pipes.runners.cli import run
 from beam_pipes.runners.commands import app
@@ -236,3 +237,13 @@ def test_records_are_taken_down_on_gs_too(text_input, bucket):
     assert hidden not in [example["text"] for example in now]
     with pytest.raises(CacheNotFoundError, match="there is no directory 'gs://.*/nothing': nothing was built there"):
         take_down(f"{bucket}/nothing", [name], reason="asked for", by="tests")
+
+
+def test_the_report_fetches_no_shards_to_sample_values(text_input: Path, bucket: str) -> None:
+    to = f"{bucket}/reported"
+    build("sample_declarations:words", to, options=LocalOptions(workers=1))
+
+    page = report_html(to)
+
+    assert "Not sampled: the shards lie on an object store." in page
+    assert "No feature holds numbers" not in page and '<h2 id="lengths">' in page

@@ -12,14 +12,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_pipes.errors import DeclarationError, UnsupportedFormatError, logger
 from beam_pipes.extras import require
-from beam_pipes.runners import cache_tasks
+from beam_pipes.runners.cache_tasks import cache_tasks, matching_names
 from beam_pipes.tasks import Task, TaskRegistry, add_global_cache_dirs
 from beam_pipes.tasks.caches.places import (
     COMPLETED,
@@ -94,8 +93,7 @@ def _chosen(
 ) -> Iterator[tuple[Task, str]]:
     from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 
-    names = [name for name in TaskRegistry.names() if _matches(name, task_names or [".*"])]
-    names = [name for name in names if not _matches(name, excluded_tasks or [])]
+    names = matching_names(task_names or ".*", excluded_tasks or ())
     if not names:
         _log.warning("No tasks have been selected from the task registry: check --tasks and --excluded_tasks.")
     for task in map(TaskRegistry.get, names):
@@ -111,10 +109,6 @@ def _chosen(
             if cached and not ignore_other_caches:
                 tensorflow("cache_tasks_main").io.gfile.rmtree(output_dir)
             yield task, output_dir
-
-
-def _matches(name: str, expressions: Iterable[str]) -> bool:
-    return any(re.fullmatch(expression, name) for expression in expressions)
 
 
 def _add_task(pipeline: Any, task: Task, output_dir: str, modules: Sequence[str], completed: str) -> None:
@@ -177,8 +171,8 @@ def _num_shards(source_shards: int) -> int:
 def _check_format(output_format: str) -> None:
     if output_format != "tfrecord":
         raise UnsupportedFormatError(
-            f"tasks are cached as tfrecord, got output_format={output_format!r}: leave it out. A published cache "
-            "becomes ArrayRecord files with `beam-pipes export`."
+            f"tasks are cached as tfrecord, got output_format={output_format!r}: leave it out. "
+            "Files of ArrayRecord are not written."
         )
 
 
