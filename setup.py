@@ -17,6 +17,7 @@ SOURCES = [
 TEXT = [
     # 0.2.3 needs protobuf 7, Beam 2.77 needs protobuf < 7.
     "sentencepiece==0.2.1",
+    "tiktoken>=0.14",
     "tokenizers>=0.21",
 ]
 TF = ["tensorflow>=2.21,<2.22"]

@@ -34,6 +34,7 @@ EXTRA_OF_MODULE = {
     "tensorflow_datasets": "dev",
     "tensorflow_metadata": "tft",
     "tensorflow_transform": "tft",
+    "tiktoken": "text",
     "tokenizers": "text",
     "torch": "torch",
     "typer": "cli",

@@ -52,6 +52,7 @@ HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tensorflow",
             "tensorflow_datasets",
             "tensorflow_transform",
+            "tiktoken",
             "tokenizers",
             "zstandard",
         ],

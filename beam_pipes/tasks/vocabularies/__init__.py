@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary as BertWordPieceVocabulary
+    from beam_pipes.tasks.vocabularies.byte_pairs import TiktokenVocabulary as TiktokenVocabulary
     from beam_pipes.tasks.vocabularies.characters import ByteVocabulary as ByteVocabulary
     from beam_pipes.tasks.vocabularies.characters import FullCodepointVocabulary as FullCodepointVocabulary
     from beam_pipes.tasks.vocabularies.characters import (
@@ -26,6 +27,7 @@ VOCABULARIES = {
     "PartialCodepointVocabulary": "characters",
     "PassThroughVocabulary": "vocabulary",
     "SentencePieceVocabulary": "sentence_piece",
+    "TiktokenVocabulary": "byte_pairs",
     "TokenizersVocabulary": "tokenizers",
     "UnigramVocabulary": "characters",
 }

@@ -1,16 +1,53 @@
-"""Vocabularies of the `tokenizers` library."""
+"""Vocabularies of the `tokenizers` library, encoded by the fastest backend that gives the same ids.
+
+A backend is another library that is asked first. What it does not do alike is left to `tokenizers`, text by text; that
+the rest is equal is proved three times: from the file (see `byte_pairs`), on `proof_texts` before the first text is
+encoded, and on one of `CHECKED_EVERY` texts while encoding.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from beam_pipes.errors import TaskError
+from beam_pipes.errors import MissingExtraError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
+from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
+
+_log = logging.getLogger(__name__)
+
+BACKENDS = ("auto", "tokenizers", "tiktoken")
+
+#: One of so many texts is encoded by `tokenizers` too, and compared: 2 % of the time where the backend is five times
+#: as fast.
+CHECKED_EVERY = 256
+
+# What expressions and normalizers tell apart: cases, contractions, digits of scripts, marks, white space, emoji.
+_PROOF = (
+    "It's 1,234.5 km; we'LL see: I'm, you've... THEY'D\tgo!\r\n\r\n  def f(x):\n        return x**2  # ok   \n\n\n",
+    "Größe Ünïcödé Ελλάδα Привет мир, שלום עולם مرحبا ١٢٣ नमस्ते १२ ไทย 日本語テキスト。漢字 한국어 Ⅷ ½ ²",
+    "e\u0301 a\u030a\u0323 \u1e9b\u0323 ﬁ \u00a0\u2003\u3000x\u200b \u2028\x85 👍🏽👩\u200d👩\u200d👧 🇩🇪",
+    "\U0001d7d8𐐷 \x00\x7f\ufffd",
+    " a  b   c    d\t\te \n f\n\ng \r h\v\f i/j\\\\k --- === ### ___ <b>&amp;</b> http://x.y/z?q=1&r=2#s",
+)
+_PROOF_TOKENS_A_TEXT = 512
+
+
+def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
+    """Texts on which a backend has to give equal ids: hard ones, and the tokens themselves, in byte-level spelling."""
+    yield from _PROOF
+    letters = byte_letters()
+    # In the order of their spelling: that of the vocabulary's own listing differs from process to process.
+    tokens = sorted(tokens)
+    for start in range(0, len(tokens), _PROOF_TOKENS_A_TEXT):
+        some = [token for token in tokens[start : start + _PROOF_TOKENS_A_TEXT] if all(map(letters.get, token))]
+        yield b"".join(bytes(map(letters.__getitem__, token)) for token in some).decode("utf-8", "replace")
 
 
 class TokenizersVocabulary(Vocabulary):
@@ -24,9 +61,15 @@ class TokenizersVocabulary(Vocabulary):
         bos_token: text of the token that begins a sequence; None for none.
         extra_ids: number of ids to reserve after the tokenizer's.
         add_special_tokens: let the tokenizer's own template add its tokens. Off: EOS is a preprocessor's work.
+        backend: which library encodes. "auto" takes tiktoken where it is installed and the tokenizer is one whose ids
+            it gives, about five times as fast: byte-level BPE as of GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" insists
+            on that, "tokenizers" does without. Ids and fingerprints are the same.
+
+    Where a text shows otherwise while encoding, that is logged, `disagreement` holds the text, and `tokenizers` takes
+    over.
 
     Raises:
-        TaskError: a named token is not in the tokenizer.
+        TaskError: a named token is not in the tokenizer, or `backend="tiktoken"` cannot stand for it.
         MissingExtraError: `tokenizers` is not installed.
     """
 
@@ -40,8 +83,12 @@ class TokenizersVocabulary(Vocabulary):
         bos_token: str | None = None,
         extra_ids: int = 0,
         add_special_tokens: bool = False,
+        backend: str = "auto",
     ) -> None:
         super().__init__(extra_ids=extra_ids)
+        if backend not in BACKENDS:
+            raise TaskError(f"backend should be one of {', '.join(BACKENDS)}, got {backend!r}", backend=backend)
+        self._wanted = backend
         if isinstance(tokenizer, (str, os.PathLike)):
             self._json = read_bytes(tokenizer).decode("utf-8")
         else:
@@ -49,6 +96,12 @@ class TokenizersVocabulary(Vocabulary):
         self._add_special_tokens = add_special_tokens
         self._tokens = {"eos": eos_token, "pad": pad_token, "unk": unk_token, "bos": bos_token}
         self._load()
+        if backend == "tiktoken" and self.backend != backend:
+            raise TaskError(
+                f"tiktoken cannot stand for this tokenizer: {self.backend_reason}. Leave backend out, and tokenizers "
+                "encodes.",
+                backend=backend,
+            )
 
     def _load(self) -> None:
         library = require("tokenizers", purpose="TokenizersVocabulary")
@@ -64,9 +117,13 @@ class TokenizersVocabulary(Vocabulary):
         if self._ids["unk"] is None:
             own = getattr(self._tokenizer.model, "unk_token", None)
             self._ids["unk"] = None if own is None else self._tokenizer.token_to_id(own)
+        self._quick: QuickEncoder | str | None = None
+        self._num_seen = 0
+        #: A text for which the backend gave other ids than `tokenizers`, which has taken over since; None for none.
+        self.disagreement: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_tokenizer"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_tokenizer", "_quick")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -98,15 +155,84 @@ class TokenizersVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @property
+    def backend(self) -> str:
+        """Which library encodes: "tiktoken" or "tokenizers"."""
+        return "tiktoken" if isinstance(self._quick_encoder(), QuickEncoder) else "tokenizers"
+
+    @property
+    def backend_reason(self) -> str:
+        """Why it is not tiktoken that encodes; empty where it is."""
+        quick = self._quick_encoder()
+        return quick if isinstance(quick, str) else ""
+
+    def _quick_encoder(self) -> QuickEncoder | str:
+        """The encoder of the backend, made and proved when it is first asked for; or why there is none."""
+        if self._quick is None:
+            try:
+                self._quick = self._proved()
+            except (UnlikeTiktoken, MissingExtraError) as why:
+                self._quick = str(why)
+        return self._quick
+
+    def _proved(self) -> QuickEncoder:
+        if self._wanted == "tokenizers":
+            raise UnlikeTiktoken('backend="tokenizers" is asked for')
+        if self._add_special_tokens:
+            raise UnlikeTiktoken("its own template adds tokens (add_special_tokens=True)")
+        quick = QuickEncoder(byte_pairs(self._json))
+        texts = list(proof_texts(list(self._tokenizer.get_vocab(with_added_tokens=False))))
+        for text in texts:
+            ids = quick.encode(text)
+            if ids is not None and ids != self._by_library(text):
+                raise UnlikeTiktoken(
+                    f"tiktoken {importlib.metadata.version('tiktoken')} gives other ids for {text[:40]!r}"
+                )
+        return quick
+
+    def _by_library(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens).ids  # type: ignore[no-any-return]
+
+    def _batch_by_library(self, texts: list[str]) -> list[list[int]]:
+        # Without offsets, which nobody here asks for: a fifth faster.
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
     def _encode(self, s: Any) -> list[int]:
-        return self._tokenizer.encode(as_text(s), add_special_tokens=self._add_special_tokens).ids  # type: ignore[no-any-return]
+        text = as_text(s)
+        quick = self._quick_encoder()
+        if isinstance(quick, str):
+            return self._by_library(text)
+        ids = quick.encode(text)
+        self._num_seen += 1
+        if ids is None:
+            return self._by_library(text)
+        if self._num_seen % CHECKED_EVERY == 1 and ids != (right := self._by_library(text)):
+            self._give_up(text)
+            return right
+        return ids
 
     def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
-        """Many texts in one call into the library; it chooses its own threads."""
-        encodings = self._tokenizer.encode_batch(
-            [as_text(text) for text in texts], add_special_tokens=self._add_special_tokens
-        )
-        return [encoding.ids for encoding in encodings]
+        """Many texts in one call: the same ids, less time a text. `tokenizers` chooses its own threads."""
+        texts = [as_text(text) for text in texts]
+        quick = self._quick_encoder()
+        if isinstance(quick, str):
+            return self._batch_by_library(texts)
+        encoded = [quick.encode(text) for text in texts]
+        checked = range(-self._num_seen % CHECKED_EVERY, len(texts), CHECKED_EVERY)
+        self._num_seen += len(texts)
+        asked = sorted({*checked, *(number for number, ids in enumerate(encoded) if ids is None)})
+        for number, right in zip(asked, self._batch_by_library([texts[n] for n in asked]), strict=True):
+            if encoded[number] is not None and encoded[number] != right:
+                self._give_up(texts[number])
+                return self._batch_by_library(texts)
+            encoded[number] = right
+        return [ids for ids in encoded if ids is not None]
+
+    def _give_up(self, text: str) -> None:
+        self.disagreement = text
+        self._quick = f"tiktoken {importlib.metadata.version('tiktoken')} gave other ids for {text[:40]!r}"
+        _log.warning("%s: tokenizers encodes from here on. Build again with backend='tokenizers'.", self._quick)
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)  # type: ignore[no-any-return]

@@ -1,0 +1,371 @@
+r"""Merges of bytes by tiktoken: `TiktokenVocabulary`, and the fast way through a `tokenizer.json` that says the same.
+
+    tokenizer.json ──byte_pairs──▶ ranks, pattern ──QuickEncoder──▶ ids, or None: ask `tokenizers`
+
+tiktoken knows one kind of tokenizer: a regular expression divides the text, and in each piece the two neighbours whose
+merge has the lowest rank are merged until none is left; a token's rank is its id. It does so several times as fast as
+`tokenizers`. A `tokenizer.json` gives the same ids if
+
+- it divides text by one of the `PATTERNS`, which both libraries read alike for every code point;
+- its merges are in the order of the ids that they give;
+- every token, encoded by its merges alone, is itself. Then two neighbours whose bytes make a token are always the two
+  that the list of merges names: no merge reaches beyond a place where two pieces still meet, so what lies between two
+  such places has been merged as if it stood alone.
+
+All of this is looked at in the file; texts in which something else counts as well (added tokens, code points that
+normalization may change, lone surrogates) are left to `tokenizers`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
+from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
+
+if TYPE_CHECKING:
+    import tiktoken
+
+_CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
+_WORD_O200K = r"[^\r\n\p{L}\p{N}]?"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+#: How text is divided before bytes are merged, by who made it popular. Other expressions may mean something else to
+#: each of the two engines (Oniguruma, fancy-regex), so they are left to `tokenizers`.
+PATTERNS: Mapping[str, str] = {
+    "gpt2": rf"{_CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+",
+    # GPT-4, Llama 3
+    "cl100k": rf"(?i:{_CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": rf"(?i:{_CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    # GPT-4o
+    "o200k": rf"{_WORD_O200K}{_UPPER}*{_LOWER}+(?i:{_CONTRACTIONS})?|{_WORD_O200K}{_UPPER}+{_LOWER}*"
+    rf"(?i:{_CONTRACTIONS})?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+
+# Files of ranks that OpenAI publishes: name → pattern, id of `<|endoftext|>`.
+_KNOWN_FILES = {
+    "r50k_base": ("gpt2", 50256),
+    "p50k_base": ("gpt2", 50256),
+    "cl100k_base": ("cl100k", 100257),
+    "o200k_base": ("o200k", 199999),
+}
+
+# `\s+(?!\S)` goes back over a run of white space, and fancy-regex gives up after a million steps.
+_MOST_WHITESPACE = 500_000
+_SURROGATES = re.compile("[\ud800-\udfff]")
+# Scripts beyond the BMP, where newer versions of Unicode go on adding what composes; emoji lie behind.
+_SUPPLEMENTARY_SCRIPTS = re.compile("[\U00010000-\U0001efff]")
+
+
+class UnlikeTiktoken(Exception):
+    """Why a `tokenizer.json` is none that tiktoken could stand for."""
+
+
+class BytePairs(NamedTuple):
+    """What tiktoken needs to know. `added` are tokens found in the text as they are; `nfc`: text is composed first."""
+
+    ranks: Mapping[bytes, int]
+    pattern: str
+    added: tuple[str, ...]
+    nfc: bool
+
+
+def byte_pairs(tokenizer_json: str) -> BytePairs:
+    """The byte pairs of a `tokenizer.json`, where tiktoken gives the same ids. Raises `UnlikeTiktoken` otherwise."""
+    described = json.loads(tokenizer_json)
+    model = described["model"]
+    if model.get("type", "BPE") != "BPE" or "merges" not in model:
+        raise UnlikeTiktoken(f"its model is {model.get('type', 'unknown')}, not BPE")
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(option):
+            raise UnlikeTiktoken(f"its model has {option}={model[option]!r}")
+    normalizer = described.get("normalizer")
+    if normalizer is not None and normalizer.get("type") != "NFC":
+        raise UnlikeTiktoken(f"its normalizer is {normalizer.get('type')}, not NFC or none")
+    added = tuple(token["content"] for token in described.get("added_tokens") or ())
+    return BytePairs(
+        ranks=_ranks(model["vocab"], model["merges"], set(added)),
+        pattern=_pattern(described.get("pre_tokenizer")),
+        added=added,
+        nfc=normalizer is not None,
+    )
+
+
+def _pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
+    parts = [pre_tokenizer or {}]
+    if parts[0].get("type") == "Sequence":
+        parts = list(parts[0]["pretokenizers"])
+    told = " and ".join(str(part.get("type", "none")) for part in parts)
+    if not parts or parts[-1].get("type") != "ByteLevel" or parts[-1].get("add_prefix_space"):
+        raise UnlikeTiktoken(f"its pre-tokenizer is {told}, not ByteLevel without a space in front")
+    divides = parts[-1].get("use_regex", True)
+    if len(parts) == 1 and divides:
+        return PATTERNS["gpt2"]
+    if len(parts) == 2 and not divides and parts[0].get("type") == "Split":
+        split = parts[0]
+        pattern = split["pattern"].get("Regex")
+        plain = split.get("behavior") == "Isolated" and not split.get("invert")
+        if plain and pattern in PATTERNS.values():
+            return str(pattern)
+        raise UnlikeTiktoken("it divides text by an expression that is not known to mean the same to tiktoken")
+    raise UnlikeTiktoken(f"its pre-tokenizer is {told}, which is more than one expression")
+
+
+def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str]) -> dict[bytes, int]:
+    made: dict[str, int] = {}
+    last = -1
+    for merge in merges:
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        rank = vocab[left + right]
+        if rank < last:
+            raise UnlikeTiktoken("its merges are not in the order of the ids that they give")
+        made[left + right] = last = rank
+    letters = byte_letters()
+    missing = [letter for letter in letters if letter not in vocab]
+    if missing:
+        raise UnlikeTiktoken(f"it lacks {len(missing)} of the 256 bytes")
+    for token in vocab:
+        if token not in made and token not in letters and token not in added:
+            raise UnlikeTiktoken(f"no merge gives its token {token!r}")
+    made.update({letter: vocab[letter] for letter in letters})
+    _require_own_ids(made, merges)
+    return {bytes(map(letters.__getitem__, token)): rank for token, rank in made.items()}
+
+
+def _require_own_ids(made: Mapping[str, int], merges: Sequence[Any]) -> None:
+    """Every token, merged from its bytes by `tokenizers`, has to be itself."""
+    library = require("tokenizers", purpose="TokenizersVocabulary")
+    pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in merges]
+    plain = library.Tokenizer(library.models.BPE(vocab=dict(made), merges=pairs))
+    for token, rank in made.items():
+        if plain.encode(token, add_special_tokens=False).ids != [rank]:
+            raise UnlikeTiktoken(f"its token {token!r} is not what its own bytes are merged to")
+
+
+@functools.lru_cache(maxsize=1)
+def byte_letters() -> Mapping[str, int]:
+    """How byte-level tokenizers spell bytes: the printable ones of Latin-1 as they are, the others from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {**{chr(byte): byte for byte in printable}, **{chr(256 + n): byte for n, byte in enumerate(others)}}
+
+
+class QuickEncoder:
+    """Encodes by tiktoken what it encodes as `tokenizers` does; `encode` is None where it does not."""
+
+    def __init__(self, pairs: BytePairs) -> None:
+        self._encoding = make_encoding("tokenizer.json", pairs.pattern, pairs.ranks, {})
+        self._added = re.compile("|".join(map(re.escape, pairs.added))) if pairs.added else None
+        self._nfc = pairs.nfc
+
+    def encode(self, text: str) -> list[int] | None:
+        """The ids of a text; None where it holds something that has to be left to `tokenizers`."""
+        if self._added is not None and self._added.search(text) is not None:
+            return None
+        if not text.isascii():
+            if _SURROGATES.search(text) is not None:
+                return None
+            if self._nfc and (may_compose_anew(text) or not unicodedata.is_normalized("NFC", text)):
+                return None
+        return _encoded(self._encoding, text)
+
+
+def may_compose_anew(text: str) -> bool:
+    """Whether a text has characters that a newer Unicode than Python's own may compose or order otherwise."""
+    return _SUPPLEMENTARY_SCRIPTS.search(text) is not None or _unassigned().search(text) is not None
+
+
+@functools.lru_cache(maxsize=1)
+def _unassigned() -> re.Pattern[str]:
+    unassigned = [chr(code) for code in range(0x10000) if unicodedata.category(chr(code)) == "Cn"]
+    return re.compile(f"[{''.join(unassigned)}]")
+
+
+def make_encoding(name: str, pattern: str, ranks: Mapping[bytes, int], special: Mapping[str, int]) -> tiktoken.Encoding:
+    """A `tiktoken.Encoding`."""
+    library = require("tiktoken", purpose="encoding by tiktoken")
+    made: tiktoken.Encoding = library.Encoding(
+        name, pat_str=pattern, mergeable_ranks=dict(ranks), special_tokens=dict(special)
+    )
+    return made
+
+
+def _encoded(encoding: tiktoken.Encoding, text: str) -> list[int] | None:
+    """The ids; None for a text that the expressions' engine gives up on."""
+    if len(text) > _MOST_WHITESPACE and len(text) - sum(map(len, text.split())) > _MOST_WHITESPACE:
+        return None
+    try:
+        return encoding.encode_ordinary(text)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # Rust's, which cannot be imported
+            raise
+        return None
+
+
+class TiktokenVocabulary(Vocabulary):
+    """An encoding of tiktoken, by name or from a file of ranks: `encode("to be") == [998, 387]` with "cl100k_base".
+
+    Text that spells a special token (`<|endoftext|>`) is text like any other.
+
+    Args:
+        encoding: name of an encoding, which tiktoken downloads once ("cl100k_base"); path of a `.tiktoken` file, a line
+            a token, its bytes in base64 and its rank; or a `tiktoken.Encoding`.
+        pattern: of a file: the regular expression that divides text, or a key of `PATTERNS`. Default: that of the
+            encoding that the file is called after, "cl100k" for other files.
+        special_tokens: of a file: text → id. Default: `<|endoftext|>`, with the id that the encoding has which the file
+            is called after, behind the last rank for other files.
+        eos_token: the special token that ends a sequence; None for none.
+        bos_token: the special token that begins one; None for none.
+        extra_ids: number of ids to reserve behind the encoding's.
+
+    Raises:
+        TaskError: the encoding cannot be loaded, or a named token is not in it.
+        MissingExtraError: `tiktoken` is not installed.
+    """
+
+    def __init__(
+        self,
+        encoding: Any,
+        *,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | None = None,
+        eos_token: str | None = "<|endoftext|>",
+        bos_token: str | None = None,
+        extra_ids: int = 0,
+    ) -> None:
+        super().__init__(extra_ids=extra_ids)
+        if isinstance(encoding, str | os.PathLike):
+            is_file = os.path.sep in os.fspath(encoding) or os.path.isfile(encoding)
+            self._encoding = _from_file(encoding, pattern, special_tokens) if is_file else _by_name(encoding)
+        else:
+            self._encoding = encoding
+        self._ids = {"eos": self._special("eos", eos_token), "bos": self._special("bos", bos_token)}
+
+    def _special(self, role: str, token: str | None) -> int | None:
+        if token is None:
+            return None
+        known = self._encoding._special_tokens
+        if token not in known:
+            there = ", ".join(map(repr, sorted(known))) or "none"
+            raise TaskError(
+                f"the encoding {self._encoding.name!r} has no special token {token!r}, given as {role}_token; it has "
+                f"{there}. Name one of these, or None.",
+                token=token,
+                role=role,
+            )
+        return int(known[token])
+
+    @property
+    def tokenizer(self) -> tiktoken.Encoding:
+        """The `tiktoken.Encoding`."""
+        return self._encoding
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._ids["bos"]
+
+    @property
+    def eos_id(self) -> int | None:
+        return self._ids["eos"]
+
+    @property
+    def unk_id(self) -> int | None:
+        return None
+
+    @property
+    def _base_vocab_size(self) -> int:
+        return int(self._encoding.n_vocab)
+
+    def _encode(self, s: Any) -> list[int]:
+        text = as_text(s)
+        ids = _encoded(self._encoding, text)
+        if ids is None:
+            raise TaskError(
+                f"tiktoken gives up on a text of {len(text):,} characters: its expressions go back over long runs of "
+                "white space. Cut the text, or squeeze its white space, before it is encoded.",
+                length=len(text),
+            )
+        return ids
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._encoding.decode([i for i in ids if i < self._encoding.n_vocab])
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "encoding_sha256": _content(self._encoding),
+            "tokens": self._ids,
+            "extra_ids": self.extra_ids,
+        }
+
+
+@functools.lru_cache(maxsize=16)
+def _content(encoding: tiktoken.Encoding) -> str:
+    """Sha256 of what the encoding is made of; its name does not count."""
+    digest = hashlib.sha256(encoding._pat_str.encode())
+    for token, rank in sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1]):
+        digest.update(b"%d:%d:%s" % (rank, len(token), token))
+    digest.update(json.dumps(sorted(encoding._special_tokens.items())).encode())
+    return digest.hexdigest()
+
+
+def _by_name(name: str | os.PathLike[str]) -> tiktoken.Encoding:
+    library = require("tiktoken", purpose="TiktokenVocabulary")
+    name = os.fspath(name)
+    known = library.list_encoding_names()
+    if name not in known:
+        raise TaskError(
+            f"tiktoken has no encoding {name!r}, and there is no such file; its encodings are {', '.join(known)}. Give "
+            "one of these, or the path of a .tiktoken file.",
+            encoding=name,
+        )
+    try:
+        found: tiktoken.Encoding = library.get_encoding(name)
+    except Exception as error:  # whatever its downloads raise
+        raise TaskError(
+            f"tiktoken cannot load the encoding {name!r}, which it downloads when it is first used: {error}. Give the "
+            f"path of a file {name}.tiktoken, or set TIKTOKEN_CACHE_DIR to where it was downloaded before.",
+            encoding=name,
+        ) from error
+    return found
+
+
+def _from_file(
+    path: str | os.PathLike[str], pattern: str | None, special_tokens: Mapping[str, int] | None
+) -> tiktoken.Encoding:
+    path = os.fspath(path)
+    stem = os.path.basename(path).partition(".")[0]
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise TaskError(
+                f"{path}, line {number}: expected the bytes of a token in base64 and its rank, found {line[:40]!r}. "
+                "Give a .tiktoken file.",
+                path=path,
+            ) from error
+    missing = sum(bytes([byte]) not in ranks for byte in range(256))
+    if missing:
+        raise TaskError(
+            f"{path} should have a token for each of the 256 bytes, and {missing} have none. Give a .tiktoken file.",
+            path=path,
+        )
+    of_name, end = _KNOWN_FILES.get(stem, ("cl100k", max(ranks.values()) + 1))
+    pattern = PATTERNS.get(pattern or of_name, pattern or of_name)
+    special = {"<|endoftext|>": end} if special_tokens is None else dict(special_tokens)
+    return make_encoding(sys.intern(stem), pattern, ranks, special)

@@ -1,0 +1,333 @@
+"""Backends of `TokenizersVocabulary`: tiktoken's ids are those of `tokenizers`, or it is not asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import pickle
+import random
+import sysconfig
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiktoken
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from beam_pipes.errors import TaskError
+from beam_pipes.tasks import TokenizersVocabulary, Vocabulary
+from beam_pipes.tasks.vocabularies import TiktokenVocabulary
+from beam_pipes.tasks.vocabularies.byte_pairs import PATTERNS, UnlikeTiktoken, byte_pairs, may_compose_anew
+from beam_pipes.tasks.vocabularies.tokenizers import CHECKED_EVERY
+
+EOS = "<|endoftext|>"
+FILES = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-d]*.py"))
+TEXTS = [path.read_text(encoding="utf-8", errors="replace") for path in FILES]
+
+
+def divided_by(pattern: str) -> object:
+    split = pre_tokenizers.Split(Regex(PATTERNS[pattern]), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def trained(pre_tokenizer: object | None = None, *, normalizer: object | None = None) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=[EOS, "<|pad|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*TEXTS[:20], "Ünïcödé Ελλάδα Привет мир 日本語 हिन्दी 👍🏽" * 20], trainer)
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return trained()
+
+
+def right_ids(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+def hard_texts() -> Iterator[str]:
+    """Texts of any characters, white space and what tokenizers divide at above all; added tokens in some."""
+    drawn = random.Random(7)
+    parts = [
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "'s",
+        "'LL",
+        "a",
+        "Zz",
+        "12",
+        "é",
+        "e\u0301",
+        "ß",
+        "字",
+        "👍🏽",
+        "\u3000",
+        "_",
+    ]
+    parts += [EOS, "<|pad|", "\x00", "\u2028", "\U00016d63", "१", "؟", "ﬁ"]
+    for _ in range(400):
+        some = drawn.choices(parts, k=drawn.randrange(30))
+        yield "".join(one if drawn.random() < 0.8 else chr(drawn.randrange(0xD800)) for one in some)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=["as_it_is", "nfc"])
+def test_tiktoken_gives_the_ids_of_tokenizers(pattern: str, normalizer: object) -> None:
+    tokenizer = trained(divided_by(pattern), normalizer=normalizer)
+    vocabulary = TokenizersVocabulary(tokenizer, eos_token=EOS)
+    texts = [*TEXTS, *hard_texts()]
+
+    assert (vocabulary.backend, vocabulary.backend_reason) == ("tiktoken", "")
+    assert vocabulary.encode_batch(texts) == right_ids(tokenizer, texts)
+    assert [vocabulary.encode(text) for text in texts] == right_ids(tokenizer, texts)
+    assert vocabulary.disagreement is None
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_both_libraries_read_the_patterns_alike(pattern: str) -> None:
+    """Around every border of a category, and every 61st code point: which letters and digits it is divided from."""
+    vocab = {letter: rank for rank, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = []
+    for left in "aA1.'Ġ":  # merges show where a piece ends; Ġ is a space
+        for right in list(vocab)[:256]:
+            if left != right and left + right not in vocab:
+                vocab[left + right] = len(vocab)
+                merges.append((left, right))
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.pre_tokenizer = divided_by(pattern)
+    vocabulary = TokenizersVocabulary(tokenizer, backend="tiktoken")
+    kinds = [unicodedata.category(chr(code)) for code in range(0x110000)]
+    borders = {code for code in range(1, 0x110000) if kinds[code] != kinds[code - 1]}
+    codes = sorted({*borders, *(code - 1 for code in borders), *range(0, 0x110000, 61)} - {*range(0xD800, 0xE000)})
+    texts = [f"a{c}A{c}1{c}.{c} {c}'{c}\n{c} {c}  a" for c in map(chr, codes)]
+
+    assert len(texts) > 20_000
+    assert vocabulary.encode_batch(texts) == [
+        each.ids for each in tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    ]
+    assert vocabulary.disagreement is None
+
+
+def changed(tokenizer: Tokenizer, **parts: object) -> str:
+    described = json.loads(tokenizer.to_str())
+    for name, part in parts.items():
+        described["model" if name in described["model"] else name] = (
+            {**described["model"], name: part} if name in described["model"] else part
+        )
+    return json.dumps(described)
+
+
+def swapped(items: list, first: int, second: int) -> list:
+    items = list(items)
+    items[first], items[second] = items[second], items[first]
+    return items
+
+
+WORDS = {"type": "Whitespace"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+DIGITS = {"type": "Digits", "individual_digits": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda t: {"pre_tokenizer": WORDS}, "its pre-tokenizer is Whitespace, not ByteLevel without a space in front"),
+        (lambda t: {"pre_tokenizer": {**BYTES, "add_prefix_space": True}}, "not ByteLevel without a space in front"),
+        (
+            lambda t: {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [DIGITS, BYTES]}},
+            "its pre-tokenizer is Digits and ByteLevel, which is more than one expression",
+        ),
+        (
+            lambda t: {
+                "pre_tokenizer": {
+                    "type": "Sequence",
+                    "pretokenizers": [
+                        {"type": "Split", "pattern": {"Regex": "[a-z]+|."}, "behavior": "Isolated", "invert": False},
+                        {**BYTES, "use_regex": False},
+                    ],
+                }
+            },
+            "it divides text by an expression that is not known to mean the same to tiktoken",
+        ),
+        (lambda t: {"normalizer": {"type": "NFKC"}}, "its normalizer is NFKC, not NFC or none"),
+        (lambda t: {"dropout": 0.1}, "its model has dropout=0.1"),
+        (lambda t: {"merges": swapped(t["model"]["merges"], 0, 9)}, "its merges are not in the order of the ids"),
+        (
+            lambda t: {"vocab": {k: v for k, v in t["model"]["vocab"].items() if k != "Ń"}},
+            "it lacks 1 of the 256 bytes",
+        ),
+        (lambda t: {"vocab": {**t["model"]["vocab"], "abcabc": 5000}}, "no merge gives its token 'abcabc'"),
+    ],
+)
+def test_what_tiktoken_cannot_stand_for_is_left_to_tokenizers(tokenizer: Tokenizer, change, reason: str) -> None:
+    text = changed(tokenizer, **change(json.loads(tokenizer.to_str())))
+    with pytest.raises(UnlikeTiktoken) as raised:
+        byte_pairs(text)
+
+    assert reason in str(raised.value)
+
+
+def test_a_token_that_its_own_bytes_are_not_merged_to_is_found() -> None:
+    """`abc` = `a` + `bc`, but `ab` is merged before `bc`: tiktoken would make `abc` of `ab` and `c`."""
+    vocab = {letter: rank for rank, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocab |= {"ab": 256, "bc": 257, "abc": 258}
+    unlike = Tokenizer(models.BPE(vocab=vocab, merges=[("a", "b"), ("b", "c"), ("a", "bc")]))
+    unlike.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    vocabulary = TokenizersVocabulary(unlike)
+
+    assert (vocabulary.backend, vocabulary.encode("abc")) == ("tokenizers", [256, vocab["c"]])
+    assert vocabulary.backend_reason == "its token 'abc' is not what its own bytes are merged to"
+    with pytest.raises(TaskError, match="tiktoken cannot stand for this tokenizer: its token 'abc' is not what"):
+        TokenizersVocabulary(unlike, backend="tiktoken")
+    with pytest.raises(TaskError, match="backend should be one of auto, tokenizers, tiktoken, got 'fast'"):
+        TokenizersVocabulary(unlike, backend="fast")
+
+
+def test_the_backend_is_no_part_of_what_a_vocabulary_is(tokenizer: Tokenizer) -> None:
+    quick, slow = TokenizersVocabulary(tokenizer), TokenizersVocabulary(tokenizer, backend="tokenizers")
+    carried = pickle.loads(pickle.dumps(quick))
+
+    assert (quick.backend, slow.backend, carried.backend) == ("tiktoken", "tokenizers", "tiktoken")
+    assert slow.backend_reason == 'backend="tokenizers" is asked for'
+    assert quick == slow and quick.fingerprint() == slow.fingerprint()
+    assert carried.encode(TEXTS[0]) == slow.encode(TEXTS[0])
+
+
+def test_a_template_that_adds_tokens_is_left_to_tokenizers(tokenizer: Tokenizer) -> None:
+    adding = Tokenizer.from_str(tokenizer.to_str())
+    adding.post_processor = processors.TemplateProcessing(single=f"$A {EOS}", special_tokens=[(EOS, 0)])
+    vocabulary = TokenizersVocabulary(adding, add_special_tokens=True)
+
+    assert vocabulary.backend_reason == "its own template adds tokens (add_special_tokens=True)"
+    assert vocabulary.encode_batch(["to be"])[0][-1] == 0
+    assert TokenizersVocabulary(adding).encode("to be") == vocabulary.encode("to be")[:-1]
+
+
+def test_lone_surrogates_fail_as_without_a_backend(tokenizer: Tokenizer) -> None:
+    quick, slow = TokenizersVocabulary(tokenizer), TokenizersVocabulary(tokenizer, backend="tokenizers")
+
+    assert quick.backend == "tiktoken"
+    for vocabulary in (quick, slow):
+        with pytest.raises((TypeError, ValueError)):
+            vocabulary.encode("lone \ud800")
+        with pytest.raises((TypeError, ValueError)):
+            vocabulary.encode_batch(["fine", "lone \ud800"])
+
+
+def test_a_run_of_white_space_that_tiktoken_gives_up_on_is_left_to_tokenizers(tokenizer: Tokenizer) -> None:
+    vocabulary = TokenizersVocabulary(tokenizer)
+    text = f"a{' ' * 1_200_000}b"
+
+    assert vocabulary.backend == "tiktoken"
+    assert vocabulary.encode(text) == vocabulary.encode_batch([text])[0] == right_ids(tokenizer, [text])[0]
+    assert vocabulary.disagreement is None
+
+
+def test_code_points_that_other_versions_of_unicode_know_are_not_composed_here() -> None:
+    assert not may_compose_anew("e\u0301 日本語 \U0001f44d")
+    assert may_compose_anew("\U00016d63\U00016d67")  # Kirat Rai, of Unicode 16
+    assert may_compose_anew("\u0378")  # assigned in no version so far
+
+
+@pytest.mark.parametrize("by_batch", [True, False])
+def test_other_ids_while_encoding_are_told_and_tokenizers_takes_over(
+    tokenizer: Tokenizer, by_batch: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release of tiktoken that is wrong about one word, which is not among the texts of the proof."""
+    rightly = tiktoken.Encoding.encode_ordinary
+    monkeypatch.setattr(
+        tiktoken.Encoding, "encode_ordinary", lambda self, text: rightly(self, text.replace("wrong", "rgnow"))
+    )
+    vocabulary = TokenizersVocabulary(tokenizer)
+    right = right_ids(tokenizer, ["right", "wrong"])
+    assert vocabulary.encode_batch(["right"] * 3) == right[:1] * 3
+    assert vocabulary.disagreement is None
+
+    with caplog.at_level(logging.WARNING):
+        if by_batch:
+            found = vocabulary.encode_batch(["wrong"] * CHECKED_EVERY)
+        else:
+            found = [vocabulary.encode("wrong") for _ in range(CHECKED_EVERY)]
+
+    assert found[-1] == right[1] and (not by_batch or found == right[1:] * CHECKED_EVERY)
+    assert (vocabulary.disagreement, vocabulary.backend) == ("wrong", "tokenizers")
+    assert (
+        f"tiktoken {tiktoken.__version__} gave other ids for 'wrong': tokenizers encodes from here on." in caplog.text
+    )
+
+
+# tiktoken's own encodings.
+
+
+@pytest.fixture(scope="module")
+def ranks_file(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    ranks = byte_pairs(tokenizer.to_str()).ranks
+    path = tmp_path_factory.mktemp("ranks") / "python.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()))
+    return path
+
+
+def test_a_file_of_ranks_is_a_vocabulary(tokenizer: Tokenizer, ranks_file: Path) -> None:
+    vocabulary: Vocabulary = TiktokenVocabulary(ranks_file, pattern="gpt2")
+    text = "def f(x):\n    return x ** 2\n"
+
+    assert vocabulary.encode(text) == right_ids(tokenizer, [text])[0]
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+    assert (vocabulary.eos_id, vocabulary.bos_id, vocabulary.unk_id, vocabulary.vocab_size) == (2000, None, None, 2001)
+    assert pickle.loads(pickle.dumps(vocabulary)) == vocabulary
+    assert vocabulary != TiktokenVocabulary(ranks_file, pattern="cl100k")
+    assert TiktokenVocabulary(vocabulary.tokenizer) == vocabulary
+    assert len(vocabulary.encode(EOS)) > 1
+
+
+def test_a_file_is_taken_for_the_encoding_that_it_is_called_after(ranks_file: Path, tmp_path: Path) -> None:
+    known = tmp_path / "r50k_base.tiktoken"
+    known.write_bytes(ranks_file.read_bytes())
+
+    assert TiktokenVocabulary(known).eos_id == 50256
+    assert TiktokenVocabulary(known).encode("12345") == TiktokenVocabulary(ranks_file, pattern="gpt2").encode("12345")
+    assert TiktokenVocabulary(ranks_file, special_tokens={"<end>": 9000}, eos_token="<end>").eos_id == 9000
+
+
+def test_wrong_files_names_and_tokens_are_told(ranks_file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.tiktoken"
+    broken.write_text("YQ== 0\nnot base64 at all\n")
+    with pytest.raises(TaskError, match="line 2: expected the bytes of a token in base64 and its rank, found b'not ba"):
+        TiktokenVocabulary(broken)
+    broken.write_text("YQ== 0\n")
+    with pytest.raises(TaskError, match="should have a token for each of the 256 bytes, and 255 have none"):
+        TiktokenVocabulary(broken)
+    with pytest.raises(
+        TaskError, match="tiktoken has no encoding 'gpt5', and there is no such file; its encodings are"
+    ):
+        TiktokenVocabulary("gpt5")
+    with pytest.raises(TaskError, match="'python' has no special token '</s>', given as eos_token; it has '<|endof"):
+        TiktokenVocabulary(ranks_file, eos_token="</s>")
+
+
+def test_an_encoding_that_cannot_be_downloaded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "no-proxy-listens-here"
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(blocked))
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with pytest.raises(TaskError, match="tiktoken cannot load the encoding 'o200k_base', which it downloads when it"):
+        TiktokenVocabulary("o200k_base")
+
+
+def test_white_space_that_tiktoken_gives_up_on_is_told(ranks_file: Path) -> None:
+    with pytest.raises(TaskError, match="tiktoken gives up on a text of 1,200,001 characters"):
+        TiktokenVocabulary(ranks_file, pattern="gpt2").encode(" " * 1_200_000 + "a")
