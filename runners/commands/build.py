@@ -3,71 +3,31 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from beam_pipes.building.declaration import Declaration, load_declaration
-from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import BeamPipesError, DeclarationError
-from beam_pipes.runners.build import build
+from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
-from beam_pipes.runners.commands.options import (
-    RUNNERS,
-    EnvironmentConfig,
-    EnvironmentType,
-    FlinkJobServerJar,
-    FlinkMaster,
-    JobEndpoint,
-    Parallelism,
-    PrismLocation,
-    SharedFiles,
-    options_for,
-    require_one_of,
-    show_outcome,
-)
+from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_building
 from beam_pipes.runners.commands.stats import account_table, console
-from beam_pipes.runners.progress import KINDS, progress_for
+from beam_pipes.runners.progress import progress_for
 
 if TYPE_CHECKING:
     from beam_pipes.runners.cache_tasks import TaskCache
 
 
+@with_building
 def build_command(
     context: typer.Context,
     to: Annotated[str, typer.Option("--to", help="directory of the cache, or of the caches of tasks")],
+    building: Building,
     declaration: Annotated[str | None, typer.Argument(help="package.module:name of a Declaration")] = None,
-    runner: Annotated[str, typer.Option(help=f"who runs it: {', '.join(RUNNERS)}")] = "local",
-    workers: Annotated[int | None, typer.Option(help="worker processes of the local runner [all cores]")] = None,
-    job_endpoint: JobEndpoint = None,
-    environment_type: EnvironmentType = None,
-    environment_config: EnvironmentConfig = None,
-    parallelism: Parallelism = None,
-    shared_files: SharedFiles = False,
-    prism_location: PrismLocation = None,
-    flink_master: FlinkMaster = None,
-    flink_job_server_jar: FlinkJobServerJar = None,
-    accept_code_change: Annotated[
-        bool, typer.Option("--accept-code-change", help="build although a stage's code changed and its version did not")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="build everything anew; what is there stays until that is done")
-    ] = False,
-    report: Annotated[
-        bool | None, typer.Option(help="write report.html beside the snapshot's manifest [for local caches]")
-    ] = None,
-    progress: Annotated[
-        str | None,
-        typer.Option(help=f"how progress is shown: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
-    ] = None,
-    plan: Annotated[
-        str | None, typer.Option(help="a plan from `beam-pipes plan --save`: refuse to build anything else")
-    ] = None,
-    keep: Annotated[
-        int, typer.Option("--keep", min=0, help="old snapshots to keep besides the published one; others are removed")
-    ] = DEFAULT_KEEP,
     tasks: Annotated[list[str] | None, typer.Option("--tasks", help=TASKS_HELP)] = None,
     excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to leave out")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
@@ -94,66 +54,63 @@ def build_command(
 
     Example: beam-pipes build --tasks 'wmt_.*' --module-import my.tasks --to caches
     """
-    options = options_for(
-        runner,
-        workers=workers,
-        beam_args=context.obj or [],
-        job_endpoint=job_endpoint,
-        environment_type=environment_type,
-        environment_config=environment_config,
-        parallelism=parallelism,
-        shared_files=shared_files,
-        prism_location=prism_location,
-        flink_master=flink_master,
-        flink_job_server_jar=flink_job_server_jar,
-    )
+    beam_args = context.obj or []
+    options = building.options(beam_args)
     require_one_of(declaration, tasks or ())
-    shown = progress_for(kind=progress)
-    if declaration is None:
-        if plan is not None:
-            raise DeclarationError("--plan belongs to the build of one declaration, and tasks are named here.")
-        from beam_pipes.runners.cache_tasks import cache_tasks
-
-        reports = TaskReports(to, report=report)
-        try:
-            cache_tasks(
-                tasks or (),
-                to,
-                excluded_tasks=excluded_tasks or (),
-                modules_to_import=module_import or (),
-                overwrite=overwrite,
-                accept_code_change=accept_code_change,
-                ignore_other_caches=ignore_other_caches,
-                base_seed=base_seed,
-                seqio_files=seqio_files,
-                min_shards=min_shards,
-                max_shards=max_shards,
-                enable_char_counts=enable_char_counts,
-                options=options,
-                progress=functools.partial(progress_for, kind=progress),
-                report=reports.show,
-            )
-        finally:
-            reports.close()
+    if declaration is not None:
+        build_and_show(declaration, to, building=building, beam_args=beam_args)
         return
+    if building.plan is not None:
+        raise DeclarationError("--plan belongs to the build of one declaration, and tasks are named here.")
+    from beam_pipes.runners.cache_tasks import cache_tasks
+
+    reports = TaskReports(to, report=building.report)
+    try:
+        cache_tasks(
+            tasks or (),
+            to,
+            excluded_tasks=excluded_tasks or (),
+            modules_to_import=module_import or (),
+            overwrite=building.overwrite,
+            accept_code_change=building.accept_code_change,
+            ignore_other_caches=ignore_other_caches,
+            base_seed=base_seed,
+            seqio_files=seqio_files,
+            min_shards=min_shards,
+            max_shards=max_shards,
+            enable_char_counts=enable_char_counts,
+            options=options,
+            progress=functools.partial(progress_for, kind=building.progress),
+            report=reports.show,
+        )
+    finally:
+        reports.close()
+
+
+def build_and_show(
+    declaration: Declaration | str, to: str, *, building: Building, beam_args: Sequence[str]
+) -> BuildResult:
+    """Builds one declaration as `building` says, and tells what became of every record and where the cache lies."""
+    options = building.options(beam_args)
+    shown = progress_for(kind=building.progress)
     saved = None
-    if plan is not None:
+    if building.plan is not None:
         from beam_pipes.building.forecast import SavedPlan
 
-        saved = SavedPlan.load(plan)
+        saved = SavedPlan.load(building.plan)
     result = build(
         declaration,
         to,
         options=options,
         progress=shown,
-        accept_code_change=accept_code_change,
-        overwrite=overwrite,
+        accept_code_change=building.accept_code_change,
+        overwrite=building.overwrite,
         saved_plan=saved,
-        keep=keep,
+        keep=building.keep,
     )
     if result.up_to_date:
         console.print(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
-        return
+        return result
     account = result.account
     for row in () if result.analysis is None else result.analysis.rows:
         console.print(
@@ -171,9 +128,11 @@ def build_command(
     )
     console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
-        console.print(f"Old snapshots removed: {', '.join(result.removed)} (--keep {keep}).")
-    if wants_report(report, result.path):
-        show_report(result.path, declaration=load_declaration(declaration))
+        console.print(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
+    if wants_report(building.report, result.path):
+        declared = load_declaration(declaration) if isinstance(declaration, str) else declaration
+        show_report(result.path, declaration=declared)
+    return result
 
 
 def chaos_command(

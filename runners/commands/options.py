@@ -1,4 +1,6 @@
-"""The options of `build` and `plan` that say who runs a build, and the options object that comes of them.
+"""The options of `build`, `plan` and recipes that say who runs a build and how, and the options object of a runner.
+
+`Building` declares what every command that builds takes, once; `with_building` gives it to a command.
 
 What the commands that take tasks have in common: how tasks are named, and what is said of them.
 """
@@ -6,19 +8,23 @@ What the commands that take tasks have in common: how tasks are named, and what 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands.stats import console
 from beam_pipes.runners.dataflow import DataflowOptions
 from beam_pipes.runners.flink import FlinkOptions
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
+from beam_pipes.runners.progress import KINDS
 from beam_pipes.runners.servers import PrismOptions
 
 if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
@@ -48,6 +54,82 @@ FlinkJobServerJar = Annotated[
     str | None, typer.Option(help="Beam's job server for Flink, to be started: a jar, or a directory of jars")
 ]
 FlinkMaster = Annotated[str | None, typer.Option(help="HOST:PORT of the cluster [the job server's own]")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Building:
+    """What every command that builds takes. A field is an option: its name, its help and its default."""
+
+    runner: Annotated[str, typer.Option(help=f"who runs it: {', '.join(RUNNERS)}")] = "local"
+    workers: Annotated[int | None, typer.Option(help="worker processes of the local runner [all cores]")] = None
+    job_endpoint: JobEndpoint = None
+    environment_type: EnvironmentType = None
+    environment_config: EnvironmentConfig = None
+    parallelism: Parallelism = None
+    shared_files: SharedFiles = False
+    prism_location: PrismLocation = None
+    flink_master: FlinkMaster = None
+    flink_job_server_jar: FlinkJobServerJar = None
+    accept_code_change: Annotated[
+        bool, typer.Option("--accept-code-change", help="build although a stage's code changed and its version did not")
+    ] = False
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="build everything anew; what is there stays until that is done")
+    ] = False
+    report: Annotated[
+        bool | None, typer.Option(help="write report.html beside the snapshot's manifest [for local caches]")
+    ] = None
+    progress: Annotated[
+        str | None,
+        typer.Option(help=f"how progress is shown: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
+    ] = None
+    plan: Annotated[
+        str | None, typer.Option(help="a plan from `beam-pipes plan --save`: refuse to build anything else")
+    ] = None
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="old snapshots to keep besides the published one; others are removed")
+    ] = DEFAULT_KEEP
+
+    def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
+        """The options object of the runner. Raises `DeclarationError`."""
+        return options_for(
+            self.runner,
+            workers=self.workers,
+            beam_args=beam_args,
+            job_endpoint=self.job_endpoint,
+            environment_type=self.environment_type,
+            environment_config=self.environment_config,
+            parallelism=self.parallelism,
+            shared_files=self.shared_files,
+            prism_location=self.prism_location,
+            flink_master=self.flink_master,
+            flink_job_server_jar=self.flink_job_server_jar,
+        )
+
+
+def with_building(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer sees it: with the options of `Building` in the place of its parameter `building`."""
+    hints = get_type_hints(Building, include_extras=True)
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in dataclasses.fields(Building)
+    ]
+    own = inspect.signature(command, eval_str=True).parameters
+    shown: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        shown += options if name == "building" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+    @functools.wraps(command)
+    def taking_options(**given: Any) -> None:
+        building = Building(**{option.name: given.pop(option.name) for option in options})
+        command(building=building, **given)
+
+    taking_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    taking_options.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    del taking_options.__wrapped__  # typer would look at the command's own parameters
+    return taking_options
 
 
 def options_for(
