@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from beam_pipes.tasks.vocabularies import PartialCodepointVocabulary as PartialCodepointVocabulary
     from beam_pipes.tasks.vocabularies import PassThroughVocabulary as PassThroughVocabulary
     from beam_pipes.tasks.vocabularies import SentencePieceVocabulary as SentencePieceVocabulary
+    from beam_pipes.tasks.vocabularies import TiktokenVocabulary as TiktokenVocabulary
     from beam_pipes.tasks.vocabularies import TokenizersVocabulary as TokenizersVocabulary
     from beam_pipes.tasks.vocabularies import UnigramVocabulary as UnigramVocabulary
     from beam_pipes.tasks.vocabularies import Vocabulary as Vocabulary
@@ -85,6 +86,7 @@ _MODULE_OF = {
     "TaskRegistry": "registry",
     "TextLineDataSource": "sources.files",
     "TfdsDataSource": "sources.tfds",
+    "TiktokenVocabulary": "vocabularies",
     "TokenizersVocabulary": "vocabularies",
     "UnigramVocabulary": "vocabularies",
     "Vocabulary": "vocabularies",

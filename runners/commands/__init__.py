@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 # Command → the first paragraph of its help, so that the list of commands can be shown without importing any.
 SUMMARIES = {
     "build": "Build a cache, or go on where an interrupted build stopped. Options after -- go to Beam.",
+    "tokens": "From texts to a cache of token ids, ready to be packed into rows. Options after -- go to Beam.",
     "plan": "Check a declaration, or tasks, and print what a build would do and cost; builds nothing.",
     "chaos": "Try a declaration on a sample of its input in every way that must change nothing; exits "
     "with 1 where one does.",
@@ -66,6 +67,7 @@ _CHAPTERS = {
     "report": "care",
     "status": "stats",
     "takedown": "records",
+    "tokens": "recipes",
     "trace": "records",
     "verify": "care",
     "when": "loading",

@@ -248,6 +248,19 @@ def test_many_texts_are_encoded_as_each_of_them_is_whatever_a_subclass_changes(s
     assert ByteVocabulary().encode_batch(["a", "bc"]) == [[100], [101, 102]]
 
 
+def test_arrays_are_what_lists_are_whatever_a_subclass_changes(sentencepiece_model: str) -> None:
+    class Lower(ByteVocabulary):
+        def _encode(self, s):
+            return super()._encode(s.lower())
+
+    texts = ["This is", "", "Ü"]
+    for vocabulary in (ByteVocabulary(), Lower(), SentencePieceVocabulary(sentencepiece_model)):
+        arrays = vocabulary.encode_arrays(texts)
+        assert [array.tolist() for array in arrays] == [vocabulary.encode(text) for text in texts]
+        assert {array.dtype.name for array in arrays} == {"int32"}
+    assert Lower().encode_arrays(["A"])[0].tolist() == ByteVocabulary().encode("a")
+
+
 def test_an_own_vocabulary_needs_five_members() -> None:
     class Even(Vocabulary):
         eos_id = None

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
@@ -48,6 +50,11 @@ class ByteVocabulary(Vocabulary):
     def _encode(self, s: Any) -> list[int]:
         encoded = s if isinstance(s, bytes) else s.encode("utf-8")
         return [byte + _SPECIAL_IDS for byte in encoded]
+
+    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+        """`encode_batch` as arrays, (length,) int32 each, without a Python number for each byte."""
+        encoded = (text if isinstance(text, bytes) else text.encode("utf-8") for text in texts)
+        return [np.frombuffer(each, np.uint8).astype(np.int32) + _SPECIAL_IDS for each in encoded]
 
     def _decode(self, ids: Sequence[int]) -> str:
         raw = bytes(i - _SPECIAL_IDS for i in ids if _SPECIAL_IDS <= i < _SPECIAL_IDS + _BYTES)

@@ -39,6 +39,8 @@ class Vocabulary(abc.ABC):
         super().__init_subclass__(**options)
         if "encode_batch" not in vars(cls) and {"encode", "_encode"} & vars(cls).keys():
             cls.encode_batch = Vocabulary.encode_batch  # type: ignore[method-assign]  # an inherited one knows neither
+        if "encode_arrays" not in vars(cls) and {"encode", "_encode", "encode_batch"} & vars(cls).keys():
+            cls.encode_arrays = Vocabulary.encode_arrays  # type: ignore[method-assign]
 
     def __init__(self, extra_ids: int = 0) -> None:
         self._extra_ids = extra_ids or 0
@@ -94,6 +96,10 @@ class Vocabulary(abc.ABC):
             threads: how many the library may use, where it asks; 1, as workers already share the cores.
         """
         return [self.encode(text) for text in texts]
+
+    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+        """`encode_batch` as arrays, (length,) int32 each. Vocabularies that need no list of numbers override it."""
+        return [np.array(ids, np.int32) for ids in self.encode_batch(texts, threads=threads)]
 
     def decode(self, ids: Iterable[Any]) -> Any:
         """Ids to text. Unknown ids become `unk_id`; everything after the first EOS is dropped."""

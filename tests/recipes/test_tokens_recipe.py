@@ -1,0 +1,319 @@
+"""The recipe `tokens`: what it declares, from which files, with which tokenizers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import zstandard
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from beam_pipes import Cache, build
+from beam_pipes.errors import DeclarationError, SourceError, TaskError
+from beam_pipes.recipes import Recipe, text_of, tokenize, tokens
+from beam_pipes.sources import FileContent
+from beam_pipes.tasks import ByteVocabulary, TokenizersVocabulary
+
+ROWS = [{"text": f"line {n % 40} says {'to be ' * (n % 7)}", "user": f"u{n % 9}", "n": n} for n in range(120)]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def byte_pairs(path: str, *, special: tuple[str, ...] = ("<|endoftext|>",)) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(special),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([row["text"] for row in ROWS], trainer)
+    tokenizer.save(path)
+    return tokenizer
+
+
+def json_lines(rows: list[dict[str, Any]] = ROWS) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def built(recipe: Recipe, to: str = "cache") -> Cache:
+    build(recipe.declaration(), to=to, workers=1)
+    return Cache.open(to)
+
+
+def ids(text: str) -> list[int]:
+    return [*ByteVocabulary().encode(text), 1]
+
+
+def parquet(path: str) -> None:
+    pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), path)
+
+
+WRITERS: dict[str, Callable[[str], object]] = {
+    "data.jsonl": lambda path: Path(path).write_bytes(json_lines()),
+    "data.json.gz": lambda path: Path(path).write_bytes(gzip.compress(json_lines())),
+    "data.jsonl.zst": lambda path: Path(path).write_bytes(zstandard.compress(json_lines())),
+    "data.parquet": parquet,
+    "data.csv": lambda path: Path(path).write_text(
+        "n,text,user\n" + "".join(f"{row['n']},{row['text']},{row['user']}\n" for row in ROWS)
+    ),
+    "data.txt": lambda path: Path(path).write_text("".join(f"{row['text']}\n" for row in ROWS)),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_are_read_by_their_suffix(name: str) -> None:
+    WRITERS[name](name)
+
+    cache = built(tokens(name, tokenizer="bytes"))
+
+    examples = list(cache["train"])
+    assert [example["tokens"].tolist() for example in examples] == [ids(row["text"]) for row in ROWS]
+    assert examples[0]["tokens"].dtype == np.int32
+    assert cache["train"].spec["tokens"].maximum == 258
+
+
+def test_a_directory_of_files_is_a_corpus_of_documents() -> None:
+    Path("notes").mkdir()
+    Path("notes/a.md").write_text("to be\nor not\n")
+    Path("notes/b.md").write_text("hé")
+
+    cache = built(tokens("notes", tokenizer="bytes", format="files", keep_fields=["path"]))
+
+    assert [(example["path"], example["tokens"].tolist()) for example in cache["train"]] == [
+        ("a.md", ids("to be\nor not\n")),
+        ("b.md", ids("hé")),
+    ]
+
+
+def test_mixed_and_unknown_formats_are_refused_with_what_was_found() -> None:
+    Path("in").mkdir()
+    Path("in/a.jsonl").write_bytes(json_lines())
+    Path("in/b.txt.gz").write_bytes(gzip.compress(b"to be\n"))
+    with pytest.raises(
+        DeclarationError, match=r"one format, found json \('a.jsonl'\), text \('b.txt.gz'\). Name those"
+    ):
+        tokens("in", tokenizer="bytes")
+    Path("in/README.md").write_text("read me")
+    with pytest.raises(DeclarationError, match=r"'README.md' has a suffix that says no format; known are .csv, .json,"):
+        tokens("in", tokenizer="bytes")
+    with pytest.raises(DeclarationError, match="unknown format 'xml'; choose one of: csv, files, json, parquet, text"):
+        tokens("in", tokenizer="bytes", format="xml")
+    with pytest.raises(SourceError, match="absent.jsonl' cannot be read: No such file or directory"):
+        tokens("absent.jsonl", tokenizer="bytes")
+    assert len(built(tokens("in/*.jsonl", tokenizer="bytes"))["train"]) == 120
+
+
+def test_fields_are_kept_as_text_or_with_their_dtype() -> None:
+    rows = [
+        {"body": "to be", "n": 7, "meta": {"b": [1, 2], "a": None}, "url": "x"},
+        {"body": "or", "n": 8, "meta": None, "url": None},
+    ]
+    Path("a.jsonl").write_bytes(json_lines(rows))
+    keep = {"n": "int64", "meta": "str", "url": "str"}
+
+    cache = built(tokens("a.jsonl", tokenizer="bytes", text_field="body", keep_fields=keep, eos=False))
+
+    first, second = cache["train"]
+    assert first["tokens"].tolist() == ByteVocabulary().encode("to be")
+    assert (first["n"], first["meta"], first["url"]) == (7, '{"a": null, "b": [1, 2]}', "x")
+    assert (second["n"], second["meta"], second["url"]) == (8, "", "")
+
+
+def test_texts_are_dropped_with_a_reason() -> None:
+    rows = [{"text": text} for text in ("", None, "a", "four", "much longer than that")]
+    Path("a.jsonl").write_bytes(json_lines([*rows]))
+
+    recipe = tokens("a.jsonl", tokenizer="bytes", min_tokens=3, max_tokens=9)
+    account = build(recipe.declaration(), to="cache", workers=1).account
+
+    assert account.units["tokenize"].dropped == {"no_text": 2, "too_short": 1, "too_long": 1}
+    assert account.outputs == {"train": 1}
+    assert str(account.units["tokenize"].statistics["tokenize_tokens"]) == "tokenize_tokens: 5"
+
+
+@pytest.mark.parametrize(("dedup", "left"), [("exact", 3), ("near", 2)])
+@pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
+def test_duplicates_are_left_out(dedup: str, left: int, suffix: str) -> None:
+    long = "it was the best of times it was the worst of times it was the age of wisdom " * 3
+    texts = [long, "to be or not to be that is the question", long, f"{long}indeed"]
+    data = json_lines([{"text": text} for text in texts]) if suffix == ".jsonl" else "\n".join(texts).encode()
+    Path(f"a{suffix}").write_bytes(data)
+
+    recipe = tokens(f"a{suffix}", tokenizer="bytes", dedup=dedup)
+    result = build(recipe.declaration(), to="cache", workers=1)
+
+    assert result.account.outputs == {"train": left}
+    assert result.account.units["DropDuplicates"].dropped == {f"{dedup} duplicate": 4 - left}
+
+
+def test_splits_by_a_field_keep_together_what_is_the_same_in_it() -> None:
+    Path("a.jsonl").write_bytes(json_lines())
+    recipe = tokens("a.jsonl", tokenizer="bytes", splits={"train": 0.6, "eval": 0.4}, by="user", seed=3)
+
+    cache = built(recipe)
+
+    users = [{example["user"] for example in cache[split]} for split in ("train", "eval")]
+    assert users[0] and users[1] and not users[0] & users[1]
+    assert recipe.declaration().seed == 3
+    assert len(cache["train"]) + len(cache["eval"]) == len(ROWS)
+
+
+# Tokenizers.
+
+
+def test_a_tokenizer_json_ends_texts_with_what_its_configuration_says() -> None:
+    Path("a.jsonl").write_bytes(json_lines())
+    Path("model").mkdir()
+    tokenizer = byte_pairs("model/tokenizer.json", special=("<|endoftext|>", "<end>", "<begin>"))
+    by_itself = tokens("a.jsonl", tokenizer="model/tokenizer.json")
+    config = {"eos_token": {"content": "<end>"}, "bos_token": "<begin>"}
+    Path("model/tokenizer_config.json").write_text(json.dumps(config))
+    configured = tokens("a.jsonl", tokenizer="model", bos=True)
+    named = tokens("a.jsonl", tokenizer="model", eos_token="<begin>")
+
+    assert (by_itself.vocabulary.eos_id, configured.vocabulary.eos_id, named.vocabulary.eos_id) == (0, 1, 2)
+    example = next(iter(built(configured)["train"]))
+    assert example["tokens"].tolist() == [2, *tokenizer.encode(ROWS[0]["text"]).ids, 1]
+    assert isinstance(configured.vocabulary, TokenizersVocabulary) and configured.vocabulary.backend == "tiktoken"
+
+
+def test_a_tokenizer_that_does_not_say_what_ends_a_text_is_refused() -> None:
+    Path("a.jsonl").write_bytes(json_lines())
+    byte_pairs("tokenizer.json", special=("<pad>",))
+    with pytest.raises(
+        DeclarationError, match=r"'tokenizer.json' does not say which token ends a text. Name it as eos_"
+    ):
+        tokens("a.jsonl", tokenizer="tokenizer.json")
+    with pytest.raises(
+        DeclarationError, match=r"'bytes' does not say which token begins a text. Name it as bos_token="
+    ):
+        tokens("a.jsonl", tokenizer="bytes", bos=True)
+    with pytest.raises(TaskError, match="the tokenizer has no token '<eos>', given as eos_token"):
+        tokens("a.jsonl", tokenizer="tokenizer.json", eos_token="<eos>").declaration()
+    assert tokens("a.jsonl", tokenizer="tokenizer.json", eos=False).vocabulary.eos_id is None
+
+
+@pytest.fixture
+def sentencepiece_model(here: Path) -> str:
+    import sentencepiece
+
+    texts = iter(["this is a test", "the cat is here", "that is the thing"] * 20)
+    with open("pieces.spm", "wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=texts, model_writer=model, vocab_size=32, hard_vocab_limit=False, minloglevel=2
+        )
+    return "pieces.spm"
+
+
+def test_a_sentencepiece_model_and_ranks_of_tiktoken_are_tokenizers(sentencepiece_model: str) -> None:
+    import base64
+
+    Path("a.txt").write_text("this is a test\nthe cat\n")
+    ranks = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
+    Path("bytes.tiktoken").write_bytes(ranks)
+
+    pieces = tokens("a.txt", tokenizer=sentencepiece_model)
+    ranked = tokens("a.txt", tokenizer="tiktoken:bytes.tiktoken")
+
+    first = next(iter(built(pieces, "pieces")["train"]))["tokens"].tolist()
+    assert first == [*pieces.vocabulary.encode("this is a test"), pieces.vocabulary.eos_id]
+    assert next(iter(built(ranked, "ranks")["train"]))["tokens"].tolist() == [*b"this is a test", 256]
+
+
+def test_what_is_no_tokenizer_is_told() -> None:
+    Path("a.txt").write_text("to be\n")
+    Path("broken.json").write_text("{")
+    Path("empty.json").write_text("{}")
+    Path("broken.model").write_bytes(b"no model")
+    for tokenizer, message in [
+        (
+            "gpt9",
+            "'gpt9' is no tokenizer that is known. Give a tokenizer.json, a SentencePiece .model or .spm, tiktoken:",
+        ),
+        ("absent.json", "absent.json cannot be read as a tokenizer.json: [Errno 2] No such file"),
+        ("broken.json", "broken.json cannot be read as a tokenizer.json: Expecting property name"),
+        ("broken.model", "broken.model cannot be read as a SentencePiece model: "),
+        ("absent.model", "absent.model cannot be read as a SentencePiece model: [Errno 2] No such file"),
+    ]:
+        with pytest.raises(DeclarationError, match=re.escape(message)):
+            tokens("a.txt", tokenizer=tokenizer)
+    with pytest.raises(DeclarationError, match="the declaration cannot be made: .* It is what --print-python shows."):
+        tokens("a.txt", tokenizer="empty.json", eos=False).declaration()
+
+
+# Options that contradict, records that do not fit.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"keep_fields": ["tokens"]},
+            "the field 'tokens' cannot be kept: the ids are called so. Rename it in the data.",
+        ),
+        ({"dedup": "fuzzy"}, "dedup should be one of exact, near, got 'fuzzy'."),
+        ({"by": "user"}, "by='user' says what stays in one split, and there are no splits. Give them, or no by."),
+        ({"min_tokens": 0}, "min_tokens is a number of tokens, 1 or more, got 0."),
+        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens=9 is more than max_tokens=8: nothing would be left."),
+        ({"format": "text", "keep_fields": ["n"]}, "the field 'n' cannot be kept: a line of text has no fields."),
+        ({"format": "files", "keep_fields": ["n"]}, "the field 'n' cannot be kept: a file has only the field 'path'."),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
+    Path("a.jsonl").write_bytes(json_lines())
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        tokens("a.jsonl", tokenizer="bytes", **options)
+
+
+def test_shares_that_do_not_add_up_are_refused_where_it_is_declared() -> None:
+    Path("a.jsonl").write_bytes(json_lines())
+    with pytest.raises(DeclarationError, match="splits: .*probabilities that add up to 1"):
+        tokens("a.jsonl", tokenizer="bytes", splits={"train": 0.5, "eval": 0.1}).declaration()
+
+
+def test_records_without_text_fail_one_by_one() -> None:
+    rows = [{"text": "to be"}, {"body": "or"}, {"text": 7}, {"text": "not"}]
+    Path("a.jsonl").write_bytes(json_lines(rows))
+    recipe = tokens("a.jsonl", tokenizer="bytes", on_error="dead_letter")
+
+    account = build(recipe.declaration(), to="cache", workers=1).account
+
+    assert (account.written, account.dead) == (2, 2)
+    with pytest.raises(
+        TaskError, match="should have the field 'text', which is its text, and has body, n. Name another"
+    ):
+        text_of({"body": "or", "n": 1}, field="text")
+    with pytest.raises(TaskError, match="expected the field 'text' to hold text .str., found int: 7. Name another"):
+        tokenize([{"text": 7}], vocabulary=ByteVocabulary(), field="text")
+    assert text_of(FileContent("a", "hé".encode())) == "hé"
+    assert text_of({"text": None}, field="text") is None
+
+
+# The module.
+
+
+def test_the_module_spells_any_name_and_no_line_of_it_is_long() -> None:
+    Path('it\'s "my" corpus').mkdir()
+    Path('it\'s "my" corpus/a.jsonl').write_bytes(json_lines())
+    keep = {f"a_field_with_a_long_name_{n}": "str" for n in range(9)}
+    recipe = tokens('it\'s "my" corpus', tokenizer="bytes", keep_fields=keep, splits={"it.is": 0.5, "not": 0.5})
+
+    assert len(built(recipe)["it.is"]) + len(Cache.open("cache")["not"]) == len(ROWS)
+    assert max(map(len, recipe.python.splitlines())) <= 120
+    assert recipe.python.startswith(
+        '"""Texts to token ids, as `beam-pipes tokens` declares them."""\n\nfrom beam_pipes'
+    )

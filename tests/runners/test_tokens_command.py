@@ -1,0 +1,115 @@
+"""`beam-pipes tokens`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from beam_pipes import Cache
+from beam_pipes.loader import pack
+
+TEXTS = [f"line {n % 50} of the poem says {'and then ' * (n % 11)}no more" for n in range(400)]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "corpus").mkdir()
+    for part in range(2):
+        rows = [{"text": text, "n": n} for n, text in enumerate(TEXTS[part::2])]
+        (tmp_path / f"corpus/{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def beam_pipes(where: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2])]), "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-m", "beam_pipes.runners", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=where,
+        timeout=120,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def snapshot(printed: str) -> str:
+    found = re.search(r"\(snapshot ([0-9a-f]{16})\)", printed)
+    assert found is not None, printed
+    return found[1]
+
+
+def test_a_command_makes_a_cache_says_how_it_packs_and_how_it_is_loaded(corpus: Path) -> None:
+    command = ["tokens", "corpus", "--tokenizer", "bytes", "--split", "train=0.9,eval=0.1", "--to", "cache"]
+    options = ["--pack-length", "64", "--keep-field", "n:int64", "--workers", "2", "--no-report"]
+
+    printed = beam_pipes(corpus, *command, *options).stdout
+
+    cache = Cache.open(str(corpus / "cache"))
+    plan = pack(cache["train"], sequence_length=64, feature="tokens", overlong="split")
+    total = sum(len(example["tokens"]) for example in cache["train"])
+    assert printed.startswith("bytes: 259 ids.\n")
+    assert f"train: {total / 1000:.3g} k tokens, {len(plan):,} rows of 64, {100 * plan.waste:.2f} % waste\n" in printed
+    assert re.search(r"^eval: [\d,.]+ k? ?tokens, \d+ rows of 64", printed, re.MULTILINE)
+    assert sorted(example["n"] for split in cache.splits for example in cache[split]) == sorted([*range(200)] * 2)
+    assert not (corpus / "cache/snapshots" / cache.manifest.snapshot / "report.html").exists()
+
+    loading = "\n".join(printed.splitlines()[-3:])
+    assert loading.startswith("from beam_pipes.loader import Loader, pack\n")
+    names: dict[str, object] = {}
+    exec(loading.replace("...", "break"), names)
+    assert names["batch"]["tokens"].shape == (8, 64)  # type: ignore[index]
+
+    again = beam_pipes(corpus, *command, *options).stdout
+    assert "is up to date" in again and "rows of 64" in again
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--tokenizer", "bytes"],
+        [
+            *("--tokenizer", "bytes", "--split", "train=0.9,eval=0.1", "--by", "n", "--keep-field", "n:int64"),
+            *("--dedup", "exact", "--min-tokens", "20", "--max-tokens", "90", "--seed", "3", "--no-eos"),
+            *("--on-error", "dead_letter"),
+        ],
+    ],
+    ids=["plain", "all_options"],
+)
+def test_the_module_that_is_printed_gives_the_same_snapshot(corpus: Path, options: list[str]) -> None:
+    python = beam_pipes(corpus, "tokens", "corpus", *options, "--print-python").stdout
+    assert [path.name for path in corpus.iterdir()] == ["corpus"]
+    (corpus / "printed.py").write_text(python)
+
+    direct = beam_pipes(corpus, "tokens", "corpus", *options, "--to", "direct", "--workers", "1").stdout
+    printed = beam_pipes(corpus, "build", "printed:declaration", "--to", "printed", "--workers", "2").stdout
+
+    assert snapshot(direct) == snapshot(printed)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokenizer", "bytes"], "name the directory of the cache: --to cache; or see the declaration"),
+        (["--tokenizer", "nothing", "--to", "c"], "'nothing' is no tokenizer that is known."),
+        (
+            ["--tokenizer", "bytes", "--to", "c", "--split", "train:0.9"],
+            "--split should be names and shares, such as train=0.99,eval=0.01; got 'train:0.9'.",
+        ),
+        (["--tokenizer", "bytes", "--to", "c", "--split", "a=0.5,a=0.5"], "got 'a=0.5,a=0.5'."),
+        (["--tokenizer", "bytes", "--to", "c", "--runner", "ray"], "unknown runner 'ray'; choose one of"),
+    ],
+)
+def test_what_is_wrong_is_one_message(corpus: Path, options: list[str], message: str) -> None:
+    done = beam_pipes(corpus, "tokens", "corpus", *options, check=False)
+
+    assert done.returncode == 1
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert not (corpus / "c").exists()
