@@ -33,6 +33,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.telemetry": "what training waits for",
         "beam_pipes.testing": "is a declaration robust?",
         "beam_pipes.report": "pages about snapshots, differences of two",
+        "beam_pipes.recipes": "whole declarations for usual jobs",
         "beam_pipes.export": "snapshots in other formats",
         "beam_pipes.runners": "who runs a build",
         "beam_pipes.transforms.audio": "sound",

@@ -57,6 +57,10 @@ ROOMS: dict[str, Room] = {
     "transforms": Room(
         "what is done to examples", ENGINE | SOURCES | DECLARATIONS | {"analysis", "loader", "map_style"}
     ),
+    "recipes": Room(
+        "whole declarations for usual jobs, written as modules of Python",
+        ENGINE | SOURCES | {"building", "typed", "tasks"},
+    ),
     "testing": Room(
         "chaos for declarations: trials of stages and builds, verdicts",
         ENGINE | SOURCES | {"analysis", "building", "beam"},
@@ -74,7 +78,7 @@ ROOMS: dict[str, Room] = {
         | SOURCES
         | DECLARATIONS
         | {"analysis", "building", "loader", "beam", "on_device", "tft", "transforms"}
-        | {"export", "report", "telemetry", "testing"},
+        | {"export", "recipes", "report", "telemetry", "testing"},
     ),
     "seqio": Room(
         "the names of SeqIO, converters, evaluation and `seqio_cache_tasks` included",
@@ -96,7 +100,7 @@ def table() -> str:
     lines = ["| room | holds | may import |", "| --- | --- | --- |"]
     order = list(ROOMS)
     for name, room in ROOMS.items():
-        folder = _FOLDERS.get(name) or (f"beam_pipes/{name}" + (".py" if name in (*BASE, "face") else "/"))
+        folder = _FOLDERS.get(name) or (f"beam_pipes/{name}" + (".py" if name in (*BASE, "recipes", "face") else "/"))
         others = sorted(room.may_import - BASE - {name}, key=order.index)
         lines.append(f"| `{folder}` | {room.holds} | {', '.join(others) or 'nothing of ours'} |")
     return "\n".join(lines)
