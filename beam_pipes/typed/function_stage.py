@@ -351,13 +351,12 @@ class BatchedFunctionStage(FunctionStage[P, R]):
 
     def _results(self, inputs: list[Any]) -> list[Any]:
         produced = self.function(inputs, **self.options)  # type: ignore[arg-type]
-        found = brief(produced)
-        if isinstance(produced, Iterable) and not isinstance(produced, str | bytes | Mapping):
-            results = list(produced)
-            if len(results) == len(inputs):
-                return results
-            found = f"{len(results)}"
-        self._wrong_batch(len(inputs), found)
+        if not isinstance(produced, Iterable) or isinstance(produced, str | bytes | Mapping):
+            self._wrong_batch(len(inputs), brief(produced))
+        results = list(produced)
+        if len(results) != len(inputs):
+            self._wrong_batch(len(inputs), f"{len(results)}")
+        return results
 
     def _wrong_batch(self, expected: int, found: str) -> NoReturn:
         # A fault of the function, not of a record: records one by one would not mend it.

@@ -143,6 +143,24 @@ def test_each_record_of_a_batch_has_its_own_reason() -> None:
     assert batch.drops == {0: [("upper", "no_output")], 1: [("upper", "of")]}
 
 
+def test_what_a_batched_stage_gives_is_spelled_for_messages_alone() -> None:
+    spelled = []
+
+    class Spelled(list[int]):
+        """To spell arrays takes longer than to make them."""
+
+        def __repr__(self) -> str:
+            spelled.append(self)
+            return "[…]"
+
+    @stage(batched=True)
+    def lengths(lines: list[str]) -> list[dict[str, object]]:
+        return [{"lengths": Spelled([len(line)])} for line in lines]
+
+    assert ran(lengths, ["a", "the fog"], size=2)[0][1][0]["lengths"] == [7]
+    assert not spelled
+
+
 def test_a_batched_stage_that_loses_records_is_stopped() -> None:
     @stage(batched=True)
     def filtered(lines: list[str]) -> list[str]:
