@@ -94,6 +94,9 @@ def test_tiktoken_gives_the_ids_of_tokenizers(pattern: str, normalizer: object) 
     assert (vocabulary.backend, vocabulary.backend_reason) == ("tiktoken", "")
     assert vocabulary.encode_batch(texts) == right_ids(tokenizer, texts)
     assert [vocabulary.encode(text) for text in texts] == right_ids(tokenizer, texts)
+    arrays = vocabulary.encode_arrays(texts)
+    assert [array.tolist() for array in arrays] == right_ids(tokenizer, texts)
+    assert {array.dtype.name for array in arrays} == {"int32"}
     assert vocabulary.disagreement is None
 
 
@@ -253,6 +256,7 @@ def test_other_ids_while_encoding_are_told_and_tokenizers_takes_over(
         tiktoken.Encoding, "encode_ordinary", lambda self, text: rightly(self, text.replace("wrong", "rgnow"))
     )
     vocabulary = TokenizersVocabulary(tokenizer)
+    assert vocabulary.backend == "tiktoken"
     right = right_ids(tokenizer, ["right", "wrong"])
     assert vocabulary.encode_batch(["right"] * 3) == right[:1] * 3
     assert vocabulary.disagreement is None

@@ -27,8 +27,10 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
@@ -37,6 +39,8 @@ from beam_pipes.tasks.vocabularies.vocabulary import Vocabulary, as_text
 
 if TYPE_CHECKING:
     import tiktoken
+
+_Ids = TypeVar("_Ids")
 
 _CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 _WORD_O200K = r"[^\r\n\p{L}\p{N}]?"
@@ -165,23 +169,35 @@ def byte_letters() -> Mapping[str, int]:
 
 
 class QuickEncoder:
-    """Encodes by tiktoken what it encodes as `tokenizers` does; `encode` is None where it does not."""
+    """Encodes by tiktoken what it encodes as `tokenizers` does; the ids are None where it does not."""
 
     def __init__(self, pairs: BytePairs) -> None:
-        self._encoding = make_encoding("tokenizer.json", pairs.pattern, pairs.ranks, {})
+        # A special token that is never allowed: without any, `encode_to_numpy` looks for none at every character.
+        special = {(pairs.added or ("<|none|>",))[0]: max(pairs.ranks.values()) + 1}
+        self._encoding = make_encoding("tokenizer.json", pairs.pattern, pairs.ranks, special)
         self._added = re.compile("|".join(map(re.escape, pairs.added))) if pairs.added else None
         self._nfc = pairs.nfc
 
     def encode(self, text: str) -> list[int] | None:
         """The ids of a text; None where it holds something that has to be left to `tokenizers`."""
+        return _encoded(self._encoding.encode_ordinary, text) if self._takes(text) else None
+
+    def encode_array(self, text: str) -> np.ndarray | None:
+        """`encode` as an array, (length,) int32, without a Python number for each id."""
+        ids = _encoded(self._to_numpy, text) if self._takes(text) else None
+        return None if ids is None else ids.astype(np.int32)
+
+    def _to_numpy(self, text: str) -> np.ndarray:
+        return self._encoding.encode_to_numpy(text, disallowed_special=())
+
+    def _takes(self, text: str) -> bool:
         if self._added is not None and self._added.search(text) is not None:
-            return None
-        if not text.isascii():
-            if _SURROGATES.search(text) is not None:
-                return None
-            if self._nfc and (may_compose_anew(text) or not unicodedata.is_normalized("NFC", text)):
-                return None
-        return _encoded(self._encoding, text)
+            return False
+        if text.isascii():
+            return True
+        if _SURROGATES.search(text) is not None:
+            return False
+        return not self._nfc or (not may_compose_anew(text) and unicodedata.is_normalized("NFC", text))
 
 
 def may_compose_anew(text: str) -> bool:
@@ -204,12 +220,12 @@ def make_encoding(name: str, pattern: str, ranks: Mapping[bytes, int], special: 
     return made
 
 
-def _encoded(encoding: tiktoken.Encoding, text: str) -> list[int] | None:
-    """The ids; None for a text that the expressions' engine gives up on."""
+def _encoded(encode: Callable[[str], _Ids], text: str) -> _Ids | None:
+    """What `encode` gives; None for a text that the expressions' engine gives up on."""
     if len(text) > _MOST_WHITESPACE and len(text) - sum(map(len, text.split())) > _MOST_WHITESPACE:
         return None
     try:
-        return encoding.encode_ordinary(text)
+        return encode(text)
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # Rust's, which cannot be imported
             raise
@@ -292,7 +308,7 @@ class TiktokenVocabulary(Vocabulary):
 
     def _encode(self, s: Any) -> list[int]:
         text = as_text(s)
-        ids = _encoded(self._encoding, text)
+        ids = _encoded(self._encoding.encode_ordinary, text)
         if ids is None:
             raise TaskError(
                 f"tiktoken gives up on a text of {len(text):,} characters: its expressions go back over long runs of "

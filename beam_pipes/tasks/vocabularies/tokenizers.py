@@ -11,14 +11,18 @@ import hashlib
 import importlib.metadata
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
 
 from beam_pipes.errors import MissingExtraError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
 from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
+
+_Ids = TypeVar("_Ids", list[int], np.ndarray)
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +41,10 @@ _PROOF = (
     " a  b   c    d\t\te \n f\n\ng \r h\v\f i/j\\\\k --- === ### ___ <b>&amp;</b> http://x.y/z?q=1&r=2#s",
 )
 _PROOF_TOKENS_A_TEXT = 512
+
+
+def _array(ids: list[int]) -> np.ndarray:
+    return np.array(ids, np.int32)
 
 
 def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
@@ -218,16 +226,31 @@ class TokenizersVocabulary(Vocabulary):
         quick = self._quick_encoder()
         if isinstance(quick, str):
             return self._batch_by_library(texts)
-        encoded = [quick.encode(text) for text in texts]
-        checked = range(-self._num_seen % CHECKED_EVERY, len(texts), CHECKED_EVERY)
+        return self._checked(texts, [quick.encode(text) for text in texts], list)
+
+    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+        """`encode_batch` as arrays, (length,) int32 each; by tiktoken without a Python number for each id."""
+        texts = [as_text(text) for text in texts]
+        quick = self._quick_encoder()
+        if isinstance(quick, str):
+            return [np.array(ids, np.int32) for ids in self._batch_by_library(texts)]
+        return self._checked(texts, [quick.encode_array(text) for text in texts], _array)
+
+    def _checked(
+        self, texts: list[str], encoded: Sequence[_Ids | None], made: Callable[[list[int]], _Ids]
+    ) -> list[_Ids]:
+        """What is encoded, with the rest filled in; all of it by `tokenizers` where one that is compared differs."""
+        compared: Sequence[int] = range(-self._num_seen % CHECKED_EVERY, len(texts), CHECKED_EVERY)
         self._num_seen += len(texts)
-        asked = sorted({*checked, *(number for number, ids in enumerate(encoded) if ids is None)})
+        asked = sorted({*compared, *(number for number, ids in enumerate(encoded) if ids is None)})
+        filled = list(encoded)
         for number, right in zip(asked, self._batch_by_library([texts[n] for n in asked]), strict=True):
-            if encoded[number] is not None and encoded[number] != right:
+            ids = encoded[number]
+            if ids is not None and list(ids) != right:
                 self._give_up(texts[number])
-                return self._batch_by_library(texts)
-            encoded[number] = right
-        return [ids for ids in encoded if ids is not None]
+                return [made(each) for each in self._batch_by_library(texts)]
+            filled[number] = made(right)
+        return [ids for ids in filled if ids is not None]
 
     def _give_up(self, text: str) -> None:
         self.disagreement = text
