@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import random
+import sys
 import sysconfig
 import unicodedata
 from collections.abc import Iterator
@@ -208,6 +209,16 @@ def test_the_backend_is_no_part_of_what_a_vocabulary_is(tokenizer: Tokenizer) ->
     assert slow.backend_reason == 'backend="tokenizers" is asked for'
     assert quick == slow and quick.fingerprint() == slow.fingerprint()
     assert carried.encode(TEXTS[0]) == slow.encode(TEXTS[0])
+
+
+def test_without_tiktoken_all_is_as_with_it(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = TokenizersVocabulary(tokenizer).encode_batch(TEXTS[:5])
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    vocabulary = TokenizersVocabulary(tokenizer)
+
+    assert vocabulary.backend == "tokenizers"
+    assert "tiktoken, which is not installed: pip install 'beam-pipes[text]'" in vocabulary.backend_reason
+    assert vocabulary.encode_batch(TEXTS[:5]) == quick
 
 
 def test_a_template_that_adds_tokens_is_left_to_tokenizers(tokenizer: Tokenizer) -> None:
