@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 
 from beam_pipes.building.analysis.analyse import Analysed, analyse
-from beam_pipes.building.analysis.job import AnalysisJob
+from beam_pipes.building.analysis.job import AnalysisJob, run_in_processes
 from beam_pipes.building.analysis.plan import AnalysisTask
-from beam_pipes.building.analysis.workers import run_in_processes
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.leftovers import remove_temporaries, writing
 from beam_pipes.building.plan import PlannedInput

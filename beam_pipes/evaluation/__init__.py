@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from beam_pipes.evaluation import loggers as loggers
     from beam_pipes.evaluation import metrics as metrics
     from beam_pipes.evaluation.eval_data import EnumeratedExamples as EnumeratedExamples
-    from beam_pipes.evaluation.eval_tasks import ModelFnCallable as ModelFnCallable
-    from beam_pipes.evaluation.eval_tasks import PredictFnCallable as PredictFnCallable
-    from beam_pipes.evaluation.eval_tasks import ScoreFnCallable as ScoreFnCallable
-    from beam_pipes.evaluation.eval_tasks import get_valid_eval_tasks as get_valid_eval_tasks
+    from beam_pipes.evaluation.eval_data import ModelFnCallable as ModelFnCallable
+    from beam_pipes.evaluation.eval_data import PredictFnCallable as PredictFnCallable
+    from beam_pipes.evaluation.eval_data import ScoreFnCallable as ScoreFnCallable
+    from beam_pipes.evaluation.eval_data import get_valid_eval_tasks as get_valid_eval_tasks
     from beam_pipes.evaluation.evaluator import AllMetricsFuture as AllMetricsFuture
     from beam_pipes.evaluation.evaluator import Evaluator as Evaluator
     from beam_pipes.evaluation.evaluator import evaluate_mixture as evaluate_mixture
@@ -34,15 +34,15 @@ _MODULE_OF = {
     "Evaluator": "evaluator",
     "JSONLogger": "loggers",
     "Logger": "loggers",
-    "ModelFnCallable": "eval_tasks",
+    "ModelFnCallable": "eval_data",
     "ModelOutputType": "model_outputs",
-    "PredictFnCallable": "eval_tasks",
+    "PredictFnCallable": "eval_data",
     "PyLoggingLogger": "loggers",
-    "ScoreFnCallable": "eval_tasks",
+    "ScoreFnCallable": "eval_data",
     "TensorAndNumpyEncoder": "loggers",
     "TensorBoardLogger": "loggers",
     "evaluate_mixture": "evaluator",
-    "get_valid_eval_tasks": "eval_tasks",
+    "get_valid_eval_tasks": "eval_data",
     "loggers": "",
     "merge_hosts": "model_outputs",
     "metrics": "",

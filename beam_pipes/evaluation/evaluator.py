@@ -12,8 +12,15 @@ from types import TracebackType
 from typing import Any, Literal
 
 from beam_pipes.errors import EvaluationError, logger
-from beam_pipes.evaluation.eval_data import EvalData, LoadEvalOptions, load_eval_data
-from beam_pipes.evaluation.eval_tasks import ModelFn, check_model_functions, get_valid_eval_tasks, metrics_of
+from beam_pipes.evaluation.eval_data import (
+    EvalData,
+    LoadEvalOptions,
+    ModelFn,
+    check_model_functions,
+    get_valid_eval_tasks,
+    load_eval_data,
+    metrics_of,
+)
 from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import EvaluationError
-from beam_pipes.evaluation.eval_tasks import TaskMetric, metrics_of
+from beam_pipes.evaluation.eval_data import TaskMetric, metrics_of
 from beam_pipes.evaluation.metrics import (
     MetricArguments,
     MetricValue,

@@ -19,10 +19,9 @@ from beam_pipes.engine.statistics import Histogram
 from beam_pipes.report.difference import difference_to_previous
 from beam_pipes.report.drift import SAMPLED_RECORDS, sampled_numbers
 from beam_pipes.report.examples import decoded_examples
-from beam_pipes.report.graph_layout import lay_out
 from beam_pipes.report.lengths import Waste, features_with_lengths, packing_waste, record_lengths
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
-from beam_pipes.report.stage_graph import stage_graph
+from beam_pipes.report.stage_graph import lay_out, stage_graph
 
 TEMPLATE = "report.html.j2"
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import CorruptCacheError, DeclarationError
 from beam_pipes.transforms.dedup import Duplicate, Duplicates, ExactDuplicates, lower, squeeze_whitespace
-from beam_pipes.transforms.dedup.exact import merge_exact
-from beam_pipes.transforms.dedup.key_groups import KeyGroups, group_starts
+from beam_pipes.transforms.dedup.exact import KeyGroups, group_starts, merge_exact
 from beam_pipes.transforms.dedup.row_file import BLOCK_ROWS, Column, Places, RowFile, RowWriter
 
 WORDS = st.text("abé", max_size=2)

@@ -24,10 +24,9 @@ from beam_pipes.engine.account import Account, UnitAccount
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.report import diff_caches, report_html, write_report
 from beam_pipes.report.drift import Drift, chi_squared_95, kolmogorov_smirnov, population_stability_index
-from beam_pipes.report.graph_layout import lay_out
 from beam_pipes.report.lengths import packing_waste, record_lengths
 from beam_pipes.report.shown import bars_of, bars_of_values, shown_value
-from beam_pipes.report.stage_graph import stage_graph
+from beam_pipes.report.stage_graph import lay_out, stage_graph
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.commands.build import show_report
 from beam_pipes.sources import TextLines

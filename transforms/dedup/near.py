@@ -14,8 +14,14 @@ from beam_pipes.engine.graph import brief
 from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.comparison import ROWS_AT_ONCE, Clusters, Comparison, Signatures, pair_parts
 from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
-from beam_pipes.transforms.dedup.exact import Normalizer, normalized, plain_text
-from beam_pipes.transforms.dedup.key_groups import ROWS_IN_MEMORY, KeyGroups, group_starts
+from beam_pipes.transforms.dedup.exact import (
+    ROWS_IN_MEMORY,
+    KeyGroups,
+    Normalizer,
+    group_starts,
+    normalized,
+    plain_text,
+)
 from beam_pipes.transforms.dedup.likeness import (
     Shingles,
     band_digests,

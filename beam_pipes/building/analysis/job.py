@@ -3,6 +3,8 @@
 The tasks of an analysis as files: a job names them by number, so that its request stays small.
 
 The accumulators of all source shards → the result of an analyzer.
+
+`run_in_processes` runs the tasks on worker processes, the same that build shards.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from typing import Any, overload
 from beam_pipes.analysis.analyzer import Accumulator, Analyzer, BoundResult, fetch
 from beam_pipes.building.analysis.plan import AnalysisReport, AnalysisTask, PlannedAnalyzer
 from beam_pipes.building.analysis.stored import DIRECTORY, Stored, discard, find_stored, scratch, store
-from beam_pipes.building.declaration import Declaration
+from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import shard_records, source_batch
 from beam_pipes.building.shard_task import NumberedRows
+from beam_pipes.building.workers.pool import files_of
+from beam_pipes.building.workers.process import ended_by
+from beam_pipes.building.workers.tasks import TELL_EVERY_SECS, run_tasks
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import Graph
 from beam_pipes.engine.records import Column
-from beam_pipes.errors import AnalysisError, BuildError
+from beam_pipes.errors import AnalysisError, BuildError, WorkerDiedError
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
 
@@ -250,3 +255,69 @@ def _merged_facts(stored: list[Stored]) -> dict[str, object]:
         "records": sum(each.facts["records"] for each in stored),
         "values": sum(each.facts["values"] for each in stored),
     }
+
+
+# (the task, the process that runs it, the number of records it has read since it was last told; None: it is done)
+Watch = Callable[[AnalysisTask, int, int | None], None]
+
+
+def run_in_processes(
+    handle: DeclarationHandle,
+    root: str,
+    tasks: Sequence[AnalysisTask],
+    *,
+    workers: int,
+    watch: Watch,
+    idle: Callable[[], None],
+) -> None:
+    """Runs all tasks on `workers` processes; `idle` is called again and again meanwhile.
+
+    Raises what a task raised, or `WorkerDiedError` naming the shard that a process died on.
+    """
+    handle.require_portable()
+
+    def heard(task: AnalysisTask, pid: int, kind: str, value: Any) -> None:
+        watch(task, pid, 0 if kind == "begin" else value if kind == "tell" else None)
+
+    run_tasks(
+        iter(sorted(tasks, key=lambda task: -task.shard.num_bytes)),  # a large one at the end is waited for
+        workers=workers,
+        imports=__name__,
+        call=lambda task: (_run_task, (handle, root, task)),
+        heard=heard,
+        died=_died,
+        idle=idle,
+    )
+
+
+# What the worker process keeps between its tasks: resolving a declaration imports the user's modules.
+_job: AnalysisJob | None = None
+
+
+def _run_task(send: Callable[[Any], None], handle: DeclarationHandle, root: str, task: AnalysisTask) -> AnalysisReport:
+    """In the worker: runs one task, telling its progress now and then."""
+    global _job
+    if _job is None:
+        _job = AnalysisJob(handle.get(), root)
+    told, last = 0, time.monotonic()
+
+    def tell(records: int) -> None:
+        nonlocal told, last
+        told += records
+        if time.monotonic() - last >= TELL_EVERY_SECS:
+            send(("tell", told))
+            told, last = 0, time.monotonic()
+
+    report = _job.run(task, tell=tell)
+    send(("tell", told))
+    return report
+
+
+def _died(task: AnalysisTask, code: int) -> WorkerDiedError:
+    return WorkerDiedError(
+        f"a worker died ({ended_by(code)}) while it analysed source shard {task.index} ({files_of(task)}) for "
+        f"{', '.join(map(repr, task.places))}. Finished accumulators are kept: run the build again to go on from "
+        "there; with --workers 1 it runs in a single process.",
+        shard=task.index,
+        exit_code=code,
+    )
