@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from beam_pipes.errors import MissingExtraError, TaskError
+from beam_pipes.errors import MissingExtraError, TaskError, logger
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_tensorflow.runtime import read_bytes
 from beam_pipes.tasks.vocabularies.byte_pairs import QuickEncoder, UnlikeTiktoken, byte_letters, byte_pairs
@@ -24,7 +23,7 @@ from beam_pipes.tasks.vocabularies.vocabulary import PAD_ID, Vocabulary, as_text
 
 _Ids = TypeVar("_Ids", list[int], np.ndarray)
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 BACKENDS = ("auto", "tokenizers", "tiktoken")
 
