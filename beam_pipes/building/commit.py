@@ -30,6 +30,7 @@ from beam_pipes.building.expectation import require_expected
 from beam_pipes.building.leftovers import USES_FILE as ANALYSIS
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.limits import quarantined_snapshot
+from beam_pipes.building.reading import ERRORS_TOLD
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.framing import read_records
@@ -44,6 +45,7 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
 from beam_pipes.engine.account import Account
+from beam_pipes.engine.records import error_in_short
 from beam_pipes.engine.statistics import to_json
 from beam_pipes.errors import CacheError, CacheNotFoundError, EmptySplitError, TooManyDeadLettersError
 
@@ -156,7 +158,7 @@ def commit(declaration: Declaration, header: BuildHeader) -> str:
     account.reconcile(where=f"build of {header.name!r}")
     where = f"build of {header.name!r}"
     if (limit := most_bad(declaration, account.read)) is not None and num_bad(account) > limit:
-        raise too_many_bad(declaration, account, where=where, letters=_letters(header, completions))
+        raise too_many_bad(declaration, account, where=where, told=_first_errors(header, completions))
     splits = {}
     for split in declaration.splits:
         type_ = declaration.graph.output_type[split]
@@ -261,7 +263,7 @@ def most_bad(declaration: Declaration, read: int) -> float | None:
 
 
 def too_many_bad(
-    declaration: Declaration, account: Account, *, where: str, letters: Iterable[DeadLetter]
+    declaration: Declaration, account: Account, *, where: str, told: Iterable[str]
 ) -> TooManyDeadLettersError:
     """The error that says how many records failed, of how many, where, and how the first ones did."""
     limit = declaration.max_bad
@@ -273,27 +275,32 @@ def too_many_bad(
     }
     return TooManyDeadLettersError(
         f"{where}: {num_bad(account)} records failed, and max_bad allows {allowed} (of {account.read} read); by stage: "
-        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{_told(letters)} Nothing was published, and "
-        "what was published stays. Repair the input or the stage, or raise max_bad in the declaration (None allows any "
-        "number).",
+        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{the_first(told)} Nothing was published, "
+        "and what was published stays. Repair the input or the stage, or raise max_bad in the declaration (None allows "
+        "any number).",
         stages=stages,
     )
 
 
-def _told(letters: Iterable[DeadLetter]) -> str:
-    """The first of them: ` Tokenize, a.txt@0: KeyError: 'text'; …`."""
-    shown = [
-        f"{letter.stage}, {letter.record_id}: {letter.error_type}: {letter.message:.200}"
-        for letter in itertools.islice(letters, 3)
-    ]
+def the_first(told: Iterable[str]) -> str:
+    """The first errors as a sentence: ` The first: tokenize, a.txt@0: KeyError: 'text'; ….`; empty without any."""
+    shown = list(itertools.islice(told, ERRORS_TOLD))
     return f" The first: {'; '.join(shown)}." if shown else ""
 
 
-def _letters(header: BuildHeader, completions: Iterable[Completion]) -> Iterator[DeadLetter]:
+def letters_in_short(letters: Iterable[DeadLetter]) -> Iterator[str]:
+    """What a message says of each dead letter."""
+    for letter in letters:
+        yield error_in_short(letter.stage, letter.record_id, letter.error_type, letter.message)
+
+
+def _first_errors(header: BuildHeader, completions: Iterable[Completion]) -> Iterator[str]:
     for completion in completions:
+        yield from completion.dropped_errors
         if completion.dead_letters is not None:
             path = f"{split_directory(header.directory, DEAD_LETTERS)}/{completion.dead_letters.file}"
-            yield from (DeadLetter.from_example(DEAD_LETTER_CODEC.decode(payload)) for payload in read_records(path))
+            payloads = read_records(path)
+            yield from letters_in_short(DeadLetter.from_example(DEAD_LETTER_CODEC.decode(each)) for each in payloads)
 
 
 def _require_records(
@@ -326,7 +333,7 @@ def _require_records(
     )
     raise EmptySplitError(
         f"build of {header.name!r}: {what}.{f' By stage, {by_stage}.' if by_stage else ''}"
-        f"{_told(_letters(header, completions))} Nothing was published, and what was published stays. Repair the stage "
-        "or the input; if this is what you want, declare allow_empty=True.",
+        f"{the_first(_first_errors(header, completions))} Nothing was published, and what was published "
+        "stays. Repair the stage or the input; if this is what you want, declare allow_empty=True.",
         splits=empty,
     )

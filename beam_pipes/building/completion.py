@@ -39,7 +39,7 @@ class Completion:
     """A source shard that is committed: its input, its files by split, its dead letters if it has any, its account.
 
     Written last: what it names is there, whole. It holds no time and no absolute path, so it is the same on every
-    runner.
+    runner. `dropped_errors` tells the first records that were dropped because of an error, which leave no dead letter.
     """
 
     index: int
@@ -50,6 +50,7 @@ class Completion:
     lineage: LineageEntry
     account: Account
     quarantined: tuple[Quarantined, ...] = ()
+    dropped_errors: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +62,7 @@ class Completion:
             "lineage": list(self.lineage),
             "account": self.account.to_json(),
             "quarantined": [record.to_json() for record in self.quarantined],
+            **({"dropped_errors": list(self.dropped_errors)} if self.dropped_errors else {}),
         }
 
     def to_bytes(self) -> bytes:
@@ -89,6 +91,7 @@ class Completion:
             lineage=LineageEntry(*map(int, value["lineage"])),
             account=Account.from_json(value["account"]),
             quarantined=tuple(map(Quarantined.from_json, value["quarantined"])),
+            dropped_errors=tuple(map(str, value.get("dropped_errors", ()))),
         )
 
     def all_entries(self) -> list[tuple[str, ShardEntry]]:

@@ -15,7 +15,7 @@ from typing import Any
 from beam_pipes.analysis.analyzer import BoundResult
 from beam_pipes.building.analysis.declared import held_results
 from beam_pipes.building.analysis.plan import AnalysisPlan, plan_analysis
-from beam_pipes.building.commit import ASSETS, reuse
+from beam_pipes.building.commit import ASSETS, reuse, the_first
 from beam_pipes.building.completion import find_completions, merged_account, read_completions
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.declaration_fingerprint import (
@@ -26,7 +26,7 @@ from beam_pipes.building.declaration_fingerprint import (
 )
 from beam_pipes.building.leftovers import mark_used, remove_temporaries, writing
 from beam_pipes.building.limits import quarantined_snapshot, record_limits, remembered
-from beam_pipes.building.reading import graph_runner, read_batches
+from beam_pipes.building.reading import first_errors, graph_runner, read_batches
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.lineage import VERSION as LINEAGE_VERSION
 from beam_pipes.cache.locks import reached
@@ -271,34 +271,40 @@ def _specs(declaration: Declaration, source: SourcePlan) -> dict[str, ExampleSpe
         else:
             specs[split] = declared
     if missing:
-        examples = _sample(declaration, source, missing)
+        examples, read, told = _sample(declaration, source, missing)
         for split in missing:
             # A split that gets few records may have none among the first: its examples come from the same stages.
             found = examples[split] or [example for other in missing for example in examples[other]]
             if not found:
                 raise DeclarationError(
                     f"declaration {declaration.name!r}: the features of {split!r} are not declared, and none of the "
-                    f"first {INFER_RECORDS} records gives an example to infer them from. Declare features=...",
+                    f"first {read} records gives an example to infer them from.{the_first(told)} Repair the input or "
+                    "the stage, or declare features=...",
                     split=split,
                 )
             specs[split] = ExampleSpec.infer(found)
     return {split: specs[split] for split in declaration.splits if split in specs}
 
 
-def _sample(declaration: Declaration, source: SourcePlan, splits: list[str]) -> dict[str, list[Any]]:
+def _sample(
+    declaration: Declaration, source: SourcePlan, splits: list[str]
+) -> tuple[dict[str, list[Any]], int, list[str]]:
+    """The first examples of each split, the number of records that were read for them, and the first errors."""
     runner = graph_runner(declaration)
     examples: dict[str, list[Any]] = {split: [] for split in splits}
-    records = 0
+    records, read, told = 0, 0, list[str]()
     for shard in source.shards:
         for batch in read_batches(declaration, shard):
             runner.run(batch)
             records += batch.size
+            read += batch.account.read
+            told += first_errors(declaration, batch)
             for split, column in runner.outputs(batch).items():
                 if split in examples:
                     examples[split].extend(value for values in column for value in values)
             if records >= INFER_RECORDS or all(len(found) >= INFER_EXAMPLES for found in examples.values()):
-                return examples
-    return examples
+                return examples, read, told
+    return examples, read, told
 
 
 @contextlib.contextmanager

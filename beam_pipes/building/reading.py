@@ -20,8 +20,8 @@ from beam_pipes.cache.lineage import LineageWriter
 from beam_pipes.cache.lineage_reader import DeadLetter
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.engine.records import Batch
-from beam_pipes.errors import SourceError, StageError
+from beam_pipes.engine.records import Batch, error_in_short
+from beam_pipes.errors import SourceError, StageError, text_of
 from beam_pipes.sources.record_batch import RecordBatch
 from beam_pipes.sources.source import SourceShard
 
@@ -31,7 +31,7 @@ class Part:
     """The encoded records of the batches `first_sequence … next_sequence - 1` of one source shard.
 
     `records` maps each split to (payload, source ordinal, index row) in order. `lineage` says where each source record
-    was, and what became of it.
+    was, and what became of it. `dropped_errors` tells the first records that were dropped because of an error.
     """
 
     first_sequence: int
@@ -40,6 +40,7 @@ class Part:
     dead_letters: list[DeadLetter]
     account: Account
     lineage: LineageWriter
+    dropped_errors: tuple[str, ...] = ()
 
 
 class StageClock:
@@ -69,6 +70,9 @@ class StageClock:
 
 # The name under which records that could not be parsed are booked.
 SOURCE = "source"
+
+# How many of the records that failed an error message tells.
+ERRORS_TOLD = 3
 
 
 class SourceBatch(Batch):
@@ -119,6 +123,25 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
         else:
             account.dead += 1
     return batch
+
+
+def first_errors(declaration: Declaration, batch: SourceBatch, *, only_dropped: bool = False) -> tuple[str, ...]:
+    """The first records of a batch that failed, by their order: `tokenize, a.txt@0: KeyError: 'text'`.
+
+    With `only_dropped` those that leave no dead letter.
+    """
+    records = batch.records
+    told = [
+        (records.ordinals[i], error_in_short(each.stage, records.record_id(i), each.error_type, each.message))
+        for i, each in batch.failures.items()
+        if each.dropped or not only_dropped
+    ]
+    if declaration.on_error == "drop" or not only_dropped:
+        told += [
+            (row.ordinal, error_in_short(SOURCE, row.record_id, type(row.error).__name__, text_of(row.error)))
+            for row in records.bad
+        ]
+    return tuple(text for _, text in sorted(told)[:ERRORS_TOLD])
 
 
 def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[RecordBatch]:

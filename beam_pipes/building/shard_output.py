@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from beam_pipes.building.commit import num_bad, too_many_bad
+from beam_pipes.building.commit import letters_in_short, num_bad, too_many_bad
 from beam_pipes.building.completion import DEAD_LETTERS, Completion, write_completion, write_lineage
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import writing
-from beam_pipes.building.reading import SOURCE, Part, SourceBatch
+from beam_pipes.building.reading import ERRORS_TOLD, SOURCE, Part, SourceBatch, first_errors
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
 from beam_pipes.cache.codec import IndexRow, codec_for
 from beam_pipes.cache.layout import ShardEntry
@@ -47,6 +47,7 @@ class ShardOutput:
         self._writers: dict[str, ShardWriter] = {}
         self._account = Account()
         self._dead_letters: list[DeadLetter] = []
+        self._dropped_errors: tuple[str, ...] = ()
         self._lineage = LineageWriter()
 
     def encode(self, batch: SourceBatch, sequence: int) -> Part:
@@ -97,6 +98,7 @@ class ShardOutput:
             dead_letters=sorted(dead_letters, key=lambda letter: letter.ordinal),
             account=account,
             lineage=self._lineage_of(batch, written_ordinals),
+            dropped_errors=first_errors(self._declaration, batch, only_dropped=True),
         )
 
     def write(self, part: Part) -> None:
@@ -108,6 +110,7 @@ class ShardOutput:
             for split, records in part.records.items():
                 self._append(split, records)
         self._dead_letters += part.dead_letters
+        self._dropped_errors = (*self._dropped_errors, *part.dropped_errors)[:ERRORS_TOLD]
         self._lineage.merge_from(part.lineage)
         self._account.merge_from(part.account)
         self.next_sequence = part.next_sequence
@@ -122,6 +125,7 @@ class ShardOutput:
             dead_letters=self._dead_letters,
             account=self._account,
             lineage=self._lineage,
+            dropped_errors=self._dropped_errors,
         )
 
     def commit(self) -> Completion:
@@ -143,6 +147,7 @@ class ShardOutput:
                 lineage=lineage,
                 account=self._account,
                 quarantined=self.task.quarantined,
+                dropped_errors=self._dropped_errors,
             )
             write_completion(self._header, completion)
         reached("shard/completed")
@@ -220,7 +225,8 @@ class ShardOutput:
         limit = self._declaration.max_bad
         if isinstance(limit, int) and not isinstance(limit, bool) and num_bad(self._account) > limit:
             where = f"source shard {self.task.index}"
-            raise too_many_bad(self._declaration, self._account, where=where, letters=self._dead_letters)
+            told = [*letters_in_short(self._dead_letters), *self._dropped_errors]
+            raise too_many_bad(self._declaration, self._account, where=where, told=told)
 
 
 def _fate_of_error(stage: str, error: str, *, dropped: bool) -> Fate:

@@ -134,6 +134,11 @@ class Failure:
         return f"error/{self.error_type}"
 
 
+def error_in_short(stage: str, record_id: str, error_type: str, message: str) -> str:
+    """What a message says of a record that failed: `tokenize, a.txt@0: KeyError: 'text'`."""
+    return f"{stage}, {record_id}: {error_type}: {message:.200}"
+
+
 def portable_traceback(error: BaseException) -> str:
     """The traceback from the last frame of this package on, files named without their directories.
 

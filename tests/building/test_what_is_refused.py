@@ -11,7 +11,7 @@ from beam_pipes import Loader, build, declare, drop, stage
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.errors import DeclarationError, EmptySplitError, LoaderError, TooManyDeadLettersError
-from beam_pipes.sources import TextLines
+from beam_pipes.sources import JSONLines, TextLines
 
 LINES = 200
 
@@ -38,7 +38,7 @@ def failing(line: str) -> dict[str, object]:
 
 @stage
 def refusing(line: str) -> dict[str, object]:
-    return drop("too short")  # type: ignore[return-value]
+    return drop("too short")
 
 
 @stage
@@ -46,8 +46,13 @@ def broken(line: str) -> dict[str, object]:
     raise KeyError(line)
 
 
+@stage
+def same(record: dict) -> dict:  # type: ignore[type-arg]
+    return record
+
+
 def made_by(function: object, text: Path, **options: object) -> Declaration:
-    return declare("job", TextLines(text), [function], on_error="dead_letter", **options)  # type: ignore[list-item,arg-type]
+    return declare("job", TextLines(text), [function], **{"on_error": "dead_letter", **options})  # type: ignore[list-item,arg-type]
 
 
 @pytest.fixture
@@ -61,17 +66,49 @@ def published(cache: Path) -> tuple[str, int]:
     return opened.manifest.id, len(opened["train"])
 
 
-def test_more_than_a_tenth_of_failures_leaves_the_old_snapshot(cache: Path, text: Path) -> None:
+@pytest.mark.parametrize("on_error", ["dead_letter", "drop"])
+def test_more_than_a_tenth_of_failures_leaves_the_old_snapshot(cache: Path, text: Path, on_error: str) -> None:
     before = published(cache)
 
     with pytest.raises(TooManyDeadLettersError) as caught:
-        build(made_by(failing, text), to=cache, workers=1)
+        build(made_by(failing, text, on_error=on_error), to=cache, workers=1)
 
     told = str(caught.value)
     assert "30 records failed, and max_bad allows a tenth (of 200 read); by stage: failing 30." in told
     assert "The first: failing, text.txt@0: ValueError: no 0; failing, text.txt@7: ValueError: no 1; " in told
     assert "Nothing was published, and what was published stays." in told and "raise max_bad in the declaration" in told
     assert published(cache) == before
+
+
+def test_a_count_that_is_passed_stops_the_shard_and_tells_what_was_dropped(cache: Path, text: Path) -> None:
+    with pytest.raises(TooManyDeadLettersError) as caught:
+        build(made_by(failing, text, on_error="drop", max_bad=3), to=cache, workers=1)
+
+    assert "The first: failing, text.txt@0: ValueError: no 0; failing, text.txt@7: ValueError: no 1; " in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("on_error", ["dead_letter", "drop"])
+def test_features_that_cannot_be_inferred_name_the_stage_that_failed(text: Path, tmp_path: Path, on_error: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        build(made_by(broken, text, on_error=on_error), to=tmp_path / "new", workers=1)
+
+    assert (
+        "the features of 'train' are not declared, and none of the first 200 records gives an example to infer them "
+        "from. The first: broken, text.txt@0: KeyError: 'line 0'; broken, text.txt@7: KeyError: 'line 1'; broken, "
+        "text.txt@14: KeyError: 'line 2'. Repair the input or the stage, or declare features=..."
+    ) in str(caught.value)
+
+
+def test_records_that_cannot_be_parsed_are_told_where_they_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text("".join(f'{{"n": {n}}}\n' if n > 20 else "{\n" for n in range(40)))
+    declaration = declare(
+        "job", JSONLines(tmp_path / "data.jsonl"), {"same": same}, on_error="drop", features={"n": FeatureSpec("int64")}
+    )
+
+    with pytest.raises(TooManyDeadLettersError, match=r"21 records failed.* The first: source, data.jsonl@0: .*: "):
+        build(declaration, to=tmp_path / "cache", workers=1)
 
 
 @pytest.mark.parametrize("max_bad", [None, 30, 0.15])
