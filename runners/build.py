@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_pipes.building.analysis.analyse import Analysed
 from beam_pipes.building.care.takedown import look_up_published
 from beam_pipes.building.commit import assets_are_there, commit, link_assets, write_build_record
 from beam_pipes.building.declaration import Declaration, DeclarationHandle, load_declaration
@@ -29,7 +28,6 @@ from beam_pipes.building.leftovers import (
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
-from beam_pipes.building.shard_output import WRITE
 from beam_pipes.building.shard_task import ShardReport, ShardTask
 from beam_pipes.cache import Cache
 from beam_pipes.cache.publish import published_id
@@ -38,13 +36,12 @@ from beam_pipes.cache.storage_protocol import HeldLock
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import BeamPipesError, DeclarationError, StageError, visible
 from beam_pipes.identity.source_code import about_to_build
-from beam_pipes.runners.analysis import run_analysis
-from beam_pipes.runners.local import run_local
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import Draft
 from beam_pipes.runners.progress import Counts, Progress, Silent
 
 if TYPE_CHECKING:
+    from beam_pipes.building.analysis.analyse import Analysed
     from beam_pipes.building.forecast import SavedPlan
 
 
@@ -115,6 +112,8 @@ def build(
         if resolved.analyzers:
             if isinstance(options, BeamOptions):
                 options.check(Draft(path=planned.root, declaration=resolved), handle)
+            from beam_pipes.runners.analysis import run_analysis
+
             analysis = run_analysis(handle, planned, options=options, progress=progress)
         plan = make_plan(resolved, root, planned_input=planned)
         if saved_plan is not None:
@@ -218,6 +217,8 @@ def execute(
     more: Mapping[str, Any] | None = None,
 ) -> Execution:
     """Runs `tasks`, what is left of a prepared plan, while `lock` is held. `more` goes into the build record."""
+    from beam_pipes.building.shard_output import WRITE  # a build of what is up to date begins sooner without these
+
     counts = Counts(
         num_shards=plan.header.num_shards,
         done_shards=plan.header.num_shards - len(tasks),
@@ -227,6 +228,8 @@ def execute(
     reports: Sequence[ShardReport] = ()
     try:
         if isinstance(options, LocalOptions):
+            from beam_pipes.runners.local import run_local
+
             reports = run_local(
                 handle,
                 plan.header,

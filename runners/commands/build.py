@@ -11,11 +11,11 @@ import typer
 from beam_pipes.building.declaration import Declaration, load_declaration
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
-from beam_pipes.errors import BeamPipesError, DeclarationError
+from beam_pipes.engine.account import Account
+from beam_pipes.errors import BeamPipesError, DeclarationError, visible
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_building
-from beam_pipes.runners.commands.stats import account_table, console
 from beam_pipes.runners.progress import progress_for
 
 if TYPE_CHECKING:
@@ -109,30 +109,40 @@ def build_and_show(
         keep=building.keep,
     )
     if result.up_to_date:
-        console.print(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
+        _say(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
         return result
     account = result.account
     for row in () if result.analysis is None else result.analysis.rows:
-        console.print(
+        _say(
             f"analyzer {row['name']}: {row['values']:,} values, {row['analysed_shards']} of {row['num_shards']} source "
-            f"shards analysed, {row['bytes']:,} bytes, {row['secs']:.1f} s.",
-            markup=False,
+            f"shards analysed, {row['bytes']:,} bytes, {row['secs']:.1f} s."
         )
-    console.print(account_table(account))
+    _show_account(account)
     rate = account.read / result.secs if result.secs else 0.0
     reused = f", {result.reused_shards} of them reused" if result.reused_shards else ""
-    console.print(
+    _say(
         f"{account.read:,} records read, {account.written:,} written, {account.dropped:,} dropped, "
         f"{account.dead:,} dead letters; {result.num_shards} source shards{reused}; {result.secs:.1f} s "
         f"({rate:,.0f} records/s)."
     )
-    console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
+    _say(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
-        console.print(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
+        _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
     if wants_report(building.report, result.path):
         declared = load_declaration(declaration) if isinstance(declaration, str) else declaration
         show_report(result.path, declaration=declared)
     return result
+
+
+def _say(line: str) -> None:
+    """Prints a line, as a console does that takes no import: where nothing is to be built, each import is felt."""
+    print(visible(line), flush=True)
+
+
+def _show_account(account: Account) -> None:
+    from beam_pipes.runners.commands.stats import account_table, console
+
+    console.print(account_table(account))
 
 
 def chaos_command(
@@ -146,6 +156,7 @@ def chaos_command(
 
     Example: beam-pipes chaos examples.python_source:declaration
     """
+    from beam_pipes.runners.commands.stats import console
     from beam_pipes.testing import check_declaration
 
     verdict = check_declaration(declaration, max_records=max_records, beam=beam, timeout_secs=timeout_secs)
@@ -166,10 +177,10 @@ def show_report(path: str, *, declaration: Declaration | None = None) -> None:
         from beam_pipes.report import write_report
 
         written = write_report(path, declaration=declaration, run_stages=False)
-        console.print(f"What is in it: {written}", markup=False)
+        _say(f"What is in it: {written}")
     except (BeamPipesError, OSError) as error:
         told = f"No report was written: {error}. The cache is published; `beam-pipes report {path}` tries again."
-        console.print(told, markup=False)
+        _say(told)
 
 
 class TaskReports:
@@ -193,9 +204,9 @@ class TaskReports:
             try:
                 from beam_pipes.report import write_overview
 
-                console.print(f"All of them: {write_overview(self._path)}", markup=False)
+                _say(f"All of them: {write_overview(self._path)}")
             except (BeamPipesError, OSError) as error:
-                console.print(f"No overview was written: {error}.", markup=False)
+                _say(f"No overview was written: {error}.")
 
 
 def wants_report(report: bool | None, path: str) -> bool:

@@ -19,24 +19,14 @@ import typer
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.commands.stats import console
-from beam_pipes.runners.dataflow import DataflowOptions
-from beam_pipes.runners.flink import FlinkOptions
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
 from beam_pipes.runners.progress import KINDS
-from beam_pipes.runners.servers import PrismOptions
 
 if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin sooner without them
     from beam_pipes.runners.cache_tasks import TaskCache
 
-# Name on the command line → the options of those that are given a job over Beam's Job API.
-PORTABLE: Mapping[str, type[PortableOptions]] = {
-    "portable": PortableOptions,
-    "prism": PrismOptions,
-    "flink": FlinkOptions,
-}
-RUNNERS = ("local", "direct", "dataflow", *PORTABLE)
+RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
 
 JobEndpoint = Annotated[str | None, typer.Option(help="HOST:PORT of a job server that runs [portable, flink]")]
 EnvironmentType = Annotated[
@@ -171,10 +161,21 @@ def options_for(
     if workers is not None:
         raise DeclarationError(f"--workers belongs to --runner local; {runner!r} takes Beam's options after --.")
     if runner == "dataflow":
+        from beam_pipes.runners.dataflow import DataflowOptions
+
         return DataflowOptions.from_args(beam_args)
-    if runner in PORTABLE:
-        return PORTABLE[runner].from_args([*given, *beam_args])
+    if runner != "direct":
+        return portable_options()[runner].from_args([*given, *beam_args])
     return BeamOptions(runner="DirectRunner", beam_args=tuple(beam_args))
+
+
+def portable_options() -> Mapping[str, type[PortableOptions]]:
+    """Name on the command line → the options of the runners that are given a job over Beam's Job API."""
+    # Imported where they are asked for: the local runner's builds begin sooner without them.
+    from beam_pipes.runners.flink import FlinkOptions
+    from beam_pipes.runners.servers import PrismOptions
+
+    return {"portable": PortableOptions, "prism": PrismOptions, "flink": FlinkOptions}
 
 
 def _require_own(runner: str, names: Sequence[str]) -> None:
@@ -182,7 +183,7 @@ def _require_own(runner: str, names: Sequence[str]) -> None:
     for name in names:
         owners = [
             other
-            for other, options in PORTABLE.items()
+            for other, options in portable_options().items()
             if any(field.init and field.name == name for field in dataclasses.fields(options))
         ]
         if runner not in owners:
@@ -224,6 +225,8 @@ def declarations_of(
 
 def show_outcome(cached: TaskCache) -> None:
     """One line for one task."""
+    from beam_pipes.runners.commands.stats import console
+
     line = str(cached)
     if cached.result is not None and not cached.result.up_to_date:
         account = cached.result.account
