@@ -178,6 +178,8 @@ class Declaration:
             return "bytes"
         if issubclass(type_, Mapping):
             return "example"
+        if callable(getattr(type_, "SerializeToString", None)):
+            return "bytes"
         raise DeclarationError(
             f"declaration {self.name!r}: the output {split!r} is {type_.__name__}, which cannot be stored. "
             "End the pipeline in examples (dict), protocol buffers or bytes.",

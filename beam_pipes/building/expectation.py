@@ -164,16 +164,17 @@ def quantile_of_histogram(histogram: Histogram, share: float) -> float | None:
 
     An open range gives its only finite bound. Values that are NaN do not count.
     """
-    total = sum(histogram.counters)
+    total = sum(histogram.counters.values())
     if not total:
         return None
     below, wanted = 0.0, share * total
-    edges = [histogram.buckets[0], *histogram.buckets, histogram.buckets[-1]]
-    for position, count in enumerate(histogram.counters):
+    bounds = histogram.buckets[1:] or histogram.buckets
+    edges = [bounds[0], *bounds, bounds[-1]]
+    for position, count in enumerate(histogram.counters.values()):
         if count and below + count >= wanted:
             low, high = edges[position], edges[position + 1]
             if math.isinf(low) or math.isinf(high):  # there is nothing to interpolate towards
                 return float(high if math.isinf(low) else low)
             return float(low + (high - low) * (wanted - below) / count)
         below += count
-    return float(histogram.buckets[-1])
+    return float(bounds[-1])

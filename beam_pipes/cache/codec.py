@@ -317,13 +317,15 @@ class ProtoCodec:
 
 
 class BytesCodec:
-    """Records that are plain bytes."""
+    """Records that are plain bytes; of an object that offers `SerializeToString`, what that gives."""
 
     kind: RecordKind = "bytes"
     index_columns: tuple[str, ...] = ()
 
     def encode(self, value: Any) -> bytes:
         """Raises `SpecError` where `value` is not bytes."""
+        if callable(getattr(value, "SerializeToString", None)):
+            value = value.SerializeToString()
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise SpecError(f"expected a record of bytes, got {type(value).__name__}", found=value)
         return bytes(value)

@@ -68,6 +68,23 @@ else:
 
 
 _PACKAGE = "beam_pipes"
+_TENSORFLOW = "tensorflow"
+
+
+def as_message_of(value: Any, cls: type) -> Any:
+    """One of our messages as TensorFlow's class of the same name, or the other way round; None for anything else.
+
+        as_message_of(make_sequence_example(…), tf.train.SequenceExample)  →  a tf.train.SequenceExample
+
+    The bytes are the same; neither library is imported for it.
+    """
+    have, want = (getattr(getattr(one, "DESCRIPTOR", None), "full_name", "") for one in (value, cls))
+    if not isinstance(have, str) or not isinstance(want, str):
+        return None
+    (have_package, _, have_name), (want_package, _, want_name) = have.rpartition("."), want.rpartition(".")
+    if have_name != want_name or {have_package, want_package} != {_PACKAGE, _TENSORFLOW}:
+        return None
+    return cls.FromString(value.SerializeToString(deterministic=True))  # type: ignore[attr-defined]
 
 
 def _file() -> FileDescriptorProto:

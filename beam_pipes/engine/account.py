@@ -208,7 +208,7 @@ def _subtract(statistic: Statistic, taken: Statistic) -> bool:
         statistic.count -= taken.count
         return bool(statistic.count)
     if isinstance(statistic, Histogram) and isinstance(taken, Histogram) and statistic.buckets == taken.buckets:
-        statistic.counters = [count - less for count, less in zip(statistic.counters, taken.counters, strict=True)]
+        statistic.counters = {lower: count - taken.counters[lower] for lower, count in statistic.counters.items()}
         statistic.nan_count -= taken.nan_count
         return bool(statistic.total)
     raise InexactDifferenceError(statistic.name)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from beam_pipes.cache.messages import as_message_of
 from beam_pipes.engine.account import NO_OUTPUT, UnitAccount
 from beam_pipes.engine.graph import Graph, Ref, Signature, Unit, brief, describe
 from beam_pipes.engine.records import Batch, Column, Failure, RecordContext, ShownContext, set_context
@@ -122,11 +123,12 @@ class UnitRunner:
                             self._check_list(produced, None)
                         for one in produced:
                             if not isinstance(one, output_type):  # type: ignore[arg-type]
-                                self._wrong_type(produced, output_type, None)
+                                produced = self._as_declared(produced, output_type, None)
+                                break
                         count = len(produced)
                         gathered += produced
                     else:
-                        self._check_named(produced, output_type)  # type: ignore[arg-type]
+                        produced = self._as_declared_by_name(produced, output_type)  # type: ignore[arg-type]
                         count = 0
                         for key, values in produced.items():
                             if values:
@@ -334,7 +336,7 @@ class UnitRunner:
         for column in batch.columns.values():
             column[index] = _NOTHING
 
-    def _check_named(self, produced: Any, output_type: Mapping[str, type]) -> None:
+    def _as_declared_by_name(self, produced: Any, output_type: Mapping[str, type]) -> Any:
         if not isinstance(produced, Mapping) or produced.keys() != output_type.keys():
             found = f"the keys {sorted(map(str, produced))}" if isinstance(produced, Mapping) else brief(produced)
             raise InvalidTransformOutputException(
@@ -348,7 +350,9 @@ class UnitRunner:
                 self._check_list(values, key)
             for one in values:
                 if not isinstance(one, output_type[key]):
-                    self._wrong_type(values, output_type[key], key)
+                    produced = {**produced, key: self._as_declared(values, output_type[key], key)}
+                    break
+        return produced
 
     def _check_list(self, produced: Any, key: str | None) -> None:
         if not isinstance(produced, list):
@@ -360,8 +364,16 @@ class UnitRunner:
                 expected=describe(self._output_type),
             )
 
-    def _wrong_type(self, values: list[Any], expected: Any, key: str | None) -> None:
-        position, value = next((at, one) for at, one in enumerate(values) if not isinstance(one, expected))
+    def _as_declared(self, values: list[Any], expected: Any, key: str | None) -> list[Any]:
+        """`values` where some are not of the declared type: our messages as TensorFlow's, and the other way round.
+
+        Raises `InvalidTransformOutputException`, naming the first that is neither.
+        """
+        made = [one if isinstance(one, expected) else as_message_of(one, expected) for one in values]
+        position = next((at for at, one in enumerate(made) if not isinstance(one, expected)), None)
+        if position is None:
+            return made
+        value = values[position]
         what = f"output {position}" if key is None else f"output {key!r}[{position}]"
         advice = getattr(self._stage, "advice_on_output", None) or (
             f"Return a list of {expected.__name__} from {type(self._stage).__name__}.transform, "

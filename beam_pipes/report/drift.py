@@ -183,7 +183,7 @@ def _histograms(before: Cache, after: Cache) -> Iterator[Drift]:
         known = old.get(name)
         if known is None or known.buckets != new.buckets or not known.total or not new.total:
             continue
-        counts = [*known.counters, known.nan_count], [*new.counters, new.nan_count]
+        counts = [*known.counters.values(), known.nan_count], [*new.counters.values(), new.nan_count]
         distance, noise = population_stability_index(*counts)
         yield Drift(
             split=None,

@@ -94,7 +94,8 @@ class Bar:
 
 def bars_of(histogram: Histogram) -> list[Bar]:
     """The bars of a statistic: from the first range that counts something to the last; neighbours merged beyond 40."""
-    ranges = [(low, high, count) for (low, high), count in zip(_bounds(histogram), histogram.counters, strict=True)]
+    counts = histogram.counters.values()
+    ranges = [(low, high, count) for (low, high), count in zip(_bounds(histogram), counts, strict=True)]
     filled = [position for position, (_, _, count) in enumerate(ranges) if count]
     ranges = ranges[filled[0] : filled[-1] + 1] if filled else []
     per_bar = -(-len(ranges) // MAX_BARS) or 1
@@ -137,7 +138,7 @@ def _edges(low: float, high: float, median: float, bars: int, *, whole: bool) ->
 
 
 def _bounds(histogram: Histogram) -> list[tuple[str, str]]:
-    edges = ["-inf", *map(_number, histogram.buckets)]
+    edges = [*map(_number, histogram.buckets)]
     return list(zip(edges, [*edges[1:], "inf"], strict=True))
 
 

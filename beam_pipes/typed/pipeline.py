@@ -112,6 +112,12 @@ class Pipeline(abc.ABC):
         if name is not None:
             object.__setattr__(self, "name", name)
 
+    @property
+    def output_type_as_dict(self) -> dict[str, type]:
+        """`output_type` as a dict of output name → class; a single class is called `dataset`, as in the reference."""
+        output_type = signature_of(self, "output_type")
+        return dict(output_type) if isinstance(output_type, Mapping) else {"dataset": output_type}
+
     @abc.abstractmethod
     def transform(self, input_object: Any, /) -> Any:
         """Turns one input into a list of outputs; a dict of lists where `output_type` is a dict."""

@@ -17,10 +17,10 @@ from google.protobuf.message import DecodeError, Message
 from beam_pipes.cache.framing import RecordWriter, read_records
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.engine.graph import graph_of, mismatch
+from beam_pipes.engine.graph import brief, graph_of, mismatch
 from beam_pipes.engine.records import Batch, OneRecord
 from beam_pipes.engine.statistics import Statistic
-from beam_pipes.errors import DeclarationError, SourceError, TypeMismatchException
+from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, SourceError, TypeMismatchException
 from beam_pipes.typed.pipeline import Pipeline
 
 
@@ -64,22 +64,25 @@ def run_pipeline_serial(
     output_dir: str | os.PathLike[str],
     output_file_base: str | None = None,
 ) -> list[Statistic]:
-    """Runs `pipeline` over the inputs and saves the outputs as TFRecord files of protocol buffers.
+    """Runs `pipeline` over the inputs and saves the outputs as TFRecord files of protocol buffers, or of any objects
+    with a method `SerializeToString` that gives bytes.
 
     Each output goes to `<output_dir>/<output_file_base>_<name>.tfrecord` (without a base: `<name>.tfrecord`); a single
     output type takes the pipeline's name. The files appear when everything is written: after an exception there is
     none, or the ones that were there before. Returns the statistics, merged over all inputs.
 
     Raises:
-        DeclarationError: an output of the pipeline is not a protocol buffer message.
+        DeclarationError: an output type of the pipeline has no `SerializeToString`; found before anything is read.
+        InvalidTransformOutputException: `SerializeToString` gave something else than bytes.
     """
     output_type = pipeline.output_type
     types = output_type if isinstance(output_type, Mapping) else {pipeline.name: output_type}
     for name, type_ in types.items():
-        if not issubclass(type_, Message):
+        if not callable(getattr(type_, "SerializeToString", None)):
             raise DeclarationError(
                 f"{pipeline.name}: run_pipeline_serial saves protocol buffers, and the output {name!r} is "
-                f"{type_.__name__}. Use load_pipeline, or build a cache, which stores examples too.",
+                f"{type_.__name__}, which has no SerializeToString. Use load_pipeline, or build a cache, which stores "
+                "examples too.",
                 stage=pipeline.name,
             )
         if os.path.basename(name) != name:
@@ -98,7 +101,7 @@ def run_pipeline_serial(
             files = {name: stack.enter_context(open(partial, "wb")) for name, partial in partials.items()}
             writers = {name: RecordWriter(file) for name, file in files.items()}
             for name, value in _run(pipeline, input_iterator, account):
-                writers[name].write(value.SerializeToString(deterministic=True))
+                writers[name].write(_serialized(value, pipeline, name))
             for name, file in files.items():
                 writers[name].close()
                 file.flush()
@@ -109,6 +112,19 @@ def run_pipeline_serial(
         for partial in partials.values():
             partial.unlink(missing_ok=True)
     return account.statistics()
+
+
+def _serialized(value: Any, pipeline: Pipeline, name: str) -> bytes:
+    made = value.SerializeToString(deterministic=True) if isinstance(value, Message) else value.SerializeToString()
+    if not isinstance(made, bytes):
+        raise InvalidTransformOutputException(
+            f"{pipeline.name}: SerializeToString of the output {name!r} ({type(value).__name__}) should give bytes, "
+            f"got {brief(made)}. Encode it: text.encode().",
+            stage=pipeline.name,
+            expected="bytes",
+            found=type(made),
+        )
+    return made
 
 
 def _run(pipeline: Pipeline, inputs: Iterable[Any], account: Account) -> Iterator[tuple[str, Any]]:

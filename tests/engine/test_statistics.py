@@ -190,7 +190,30 @@ class TestHistogram:
         assert histogram.ranges() == [("[-inf,0)", 0), ("[0,inf)", 1), ("nan", 3)]
 
     def test_boundaries_are_sorted_and_distinct(self) -> None:
-        assert Histogram("h", [3, 1, 1, 2]).buckets == [1, 2, 3]
+        assert Histogram("h", [3, 1, 1, 2]).buckets == [-math.inf, 1, 2, 3]
+
+    def test_counters_are_a_dict_keyed_by_lower_bounds(self) -> None:
+        histogram = Histogram("h", [0, 1, 3])
+        for value in (-2, 0.5, 1, 1):
+            histogram.increment(value)
+
+        assert histogram.counters == {-math.inf: 1, 0: 1, 1: 2, 3: 0}
+        assert list(histogram.counters) == histogram.buckets
+
+    @pytest.mark.parametrize("buckets", [[-math.inf, 0, 1], [-math.inf], [math.inf], [0]])
+    def test_infinite_boundaries_survive_storing(self, buckets: list[float]) -> None:
+        histogram = Histogram("h", buckets)
+        for value in (-5, 0.5, math.inf):
+            histogram.increment(value)
+
+        again = from_json(json.loads(json.dumps(to_json(histogram))))
+
+        assert again == histogram and str(again) == str(histogram)
+
+    def test_a_stored_range_that_begins_and_ends_at_minus_infinity_is_left_out(self) -> None:
+        state = {"buckets": ["-inf", 0], "counters": [0, 2, 5], "nan_count": 0, "verbose_pretty_print": False}
+
+        assert Histogram.from_state("h", state).counters == {-math.inf: 2, 0: 5}
 
     def test_numpy_boundaries_and_counts_print_and_store_as_plain_numbers(self) -> None:
         histogram = Histogram("h", np.arange(0, 1, 0.25))

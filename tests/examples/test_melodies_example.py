@@ -110,7 +110,7 @@ def test_what_becomes_of_every_piece_is_counted(built) -> None:
     assert short >= 4 and few >= 4
     (bars,) = [one for one in built.account.statistics() if one.name == f"{prefix}melody_lengths_in_bars"]
     assert isinstance(bars, Histogram)
-    assert built.account.written + short + few == sum(bars.counters)
+    assert built.account.written + short + few == sum(bars.counters.values())
 
 
 def test_files_that_are_no_midi_are_kept_as_dead_letters(built, corpus: Path) -> None:

@@ -226,7 +226,7 @@ def test_a_large_declaration_stays_below_two_megabytes(cache: Cache) -> None:
         unit = account.units[f"Stage{number}"] = UnitAccount(inputs=1, kept=1, outputs=1)
         unit.dropped = {f"reason {number} {each} {'x' * 200}": 0 for each in range(5)}
         histogram = Histogram(f"histogram {number}", range(1_000))
-        histogram.counters = list(range(1_001))
+        histogram.counters = dict(zip(histogram.buckets, range(1_001), strict=True))
         unit.statistics = {histogram.name: histogram}
     large = dataclasses.replace(cache.manifest, accounting=account.to_json())
     opened = Cache(cache.path, cache.directory, large)
@@ -394,7 +394,7 @@ def test_bars() -> None:
         ("nan", 1, 0.5),
     ]
     wide = Histogram("w", range(1000))
-    wide.counters = [1] * 1001
+    wide.counters = dict.fromkeys(wide.buckets, 1)
     near = Histogram("near", [0.1234567, 0.1234568, 0.5])
     near.increment(0.12345675)
     near.increment(0.3)

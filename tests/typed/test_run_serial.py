@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipes.cache.framing import RecordWriter, read_records
 from beam_pipes.cache.messages import Example, SequenceExample
-from beam_pipes.errors import CorruptRecordError, DeclarationError, SourceError
+from beam_pipes.errors import CorruptRecordError, DeclarationError, InvalidTransformOutputException, SourceError
 from beam_pipes.typed import (
     Counter,
     DAGPipeline,
@@ -40,6 +40,21 @@ class Encode(Pipeline):
             self._set_stats([Counter("too_long", 1)])
             return self.drop("too_long")
         return [make_sequence_example([[float(len(word))] for word in input_object.split()], [1])]
+
+
+class Text:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def SerializeToString(self) -> bytes:
+        return self.text.encode()
+
+
+class Texts(Pipeline):
+    input_type, output_type = str, Text
+
+    def transform(self, input_object: str) -> list[Text]:
+        return [Text(input_object)]
 
 
 class Split(Pipeline):
@@ -139,11 +154,35 @@ class TestRunPipelineSerial:
 
     def test_what_is_no_protocol_buffer_is_refused(self, tmp_path: Path) -> None:
         message = (
-            "DAGPipeline: run_pipeline_serial saves protocol buffers, and the output 'o' is str. Use load_pipeline, "
-            "or build a cache, which stores examples too."
+            "DAGPipeline: run_pipeline_serial saves protocol buffers, and the output 'o' is str, which has no "
+            "SerializeToString. Use load_pipeline, or build a cache, which stores examples too."
         )
         with pytest.raises(DeclarationError, match=f"^{re.escape(message)}$"):
             run_pipeline_serial(DAGPipeline({Output("o"): Input(str)}), ["a"], tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_any_object_with_serialize_to_string_is_saved(self, tmp_path: Path) -> None:
+        run_pipeline_serial(Texts(), ["ab", "c"], tmp_path)
+
+        assert list(read_records(tmp_path / "Texts.tfrecord")) == [b"ab", b"c"]
+
+    def test_serialize_to_string_has_to_give_bytes(self, tmp_path: Path) -> None:
+        class Wrong(Text):
+            def SerializeToString(self) -> Any:
+                return self.text
+
+        class Wrongs(Pipeline):
+            input_type, output_type = str, Wrong
+
+            def transform(self, input_object: str) -> list[Wrong]:
+                return [Wrong(input_object)]
+
+        message = (
+            "Wrongs: SerializeToString of the output 'Wrongs' (Wrong) should give bytes, got str: 'ab'. Encode it: "
+            "text.encode()."
+        )
+        with pytest.raises(InvalidTransformOutputException, match=f"^{re.escape(message)}$"):
+            run_pipeline_serial(Wrongs(), ["ab"], tmp_path)
         assert list(tmp_path.iterdir()) == []
 
     def test_an_output_that_would_leave_the_directory_is_refused(self, tmp_path: Path) -> None:
