@@ -6,6 +6,9 @@ from beam_pipes.cache.codec import ProtoCodec as ProtoCodec
 from beam_pipes.cache.codec import RecordCodec as RecordCodec
 from beam_pipes.cache.codec import RecordKind as RecordKind
 from beam_pipes.cache.codec import codec_for as codec_for
+from beam_pipes.cache.decoding import MessageDecoder as MessageDecoder
+from beam_pipes.cache.decoding import MessageFeatures as MessageFeatures
+from beam_pipes.cache.decoding import SequenceFeatures as SequenceFeatures
 from beam_pipes.cache.framing import RecordWriter as RecordWriter
 from beam_pipes.cache.framing import read_records as read_records
 from beam_pipes.cache.layout import FixedLayout as FixedLayout

@@ -1,16 +1,20 @@
-"""Columns of many records: one feature of a batch as arrays, without going through examples."""
+"""Columns of many records: one feature of a batch as arrays, without going through examples.
+
+`DecodedColumns` gives the same of records that are messages, which have to be parsed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.codec import ExampleCodec
-from beam_pipes.cache.decoding import text_value
+from beam_pipes.cache.decoding import MessageDecoder, text_value
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_number
 from beam_pipes.cache.feature_values import restored
 from beam_pipes.cache.framing import HEADER_BYTES
@@ -306,3 +310,99 @@ class ColumnReader:
         if spec.has_shape_feature:
             return np.concatenate([value.reshape(-1) for value in parsed]), lengths
         return np.concatenate([value if spec.shape else value[None] for value in parsed]), lengths
+
+
+# So many records are decoded at once to learn the lengths of all.
+_DECODED_AT_ONCE = 1024
+
+
+class DecodedColumns(ColumnReader):
+    """Features of records that a `MessageDecoder` makes examples of; the last ones asked for are kept, per thread.
+
+    A batch asks for its lengths and for each of its features: its records are parsed once.
+    """
+
+    def __init__(self, files: ShardFiles, decoder: MessageDecoder, message_of: Callable[[bytes], Any]) -> None:
+        self._files = files
+        self._decoder = decoder
+        self._message_of = message_of
+        self._specs = dict(decoder.spec)
+        self._latest = threading.local()
+        self._lengths: dict[str, Array] = {}
+
+    def spec(self, feature: str) -> FeatureSpec:
+        found = self._specs.get(feature)
+        if found is None:
+            raise CacheNotFoundError(
+                f"expected one of the features {list(self._specs)}, got {feature!r}", feature=feature
+            )
+        return found
+
+    def _values(self, feature: str, places: Places) -> list[Any]:
+        self.spec(feature)
+        known: dict[int, dict[str, Any]] = getattr(self._latest, "examples", {})
+        indices = places.indices.tolist()
+        missing = [index for index in dict.fromkeys(indices) if index not in known]
+        if missing:
+            payloads = self._files.chosen_payloads(self._files.place(np.asarray(missing, np.int64)))
+            made = {
+                index: self._decoder.decode(payload, self._message_of)
+                for index, payload in zip(missing, payloads, strict=True)
+            }
+            known = {index: made[index] if index in made else known[index] for index in indices}
+            self._latest.examples = known
+        return [known[index][feature] for index in indices]
+
+    def stacked(self, feature: str, places: Places) -> Array | None:
+        spec = self.spec(feature)
+        if spec.ragged or (spec.is_text and not spec.shape):
+            return None
+        values = self._values(feature, places)
+        made = np.empty((len(places), *self._known(spec)), spec.numpy_dtype)
+        for row, value in enumerate(values):
+            made[row] = value
+        return made
+
+    def lengths(self, feature: str, places: Places) -> Array:
+        spec = self.spec(feature)
+        if not spec.shape and not spec.is_text:
+            raise SpecError(
+                f"feature {feature!r}: expected a feature with a leading dimension, got a scalar", feature=feature
+            )
+        values = self._values(feature, places)
+        if spec.dtype == dtypes.STR and not spec.shape:
+            values = [value.encode() for value in values]
+        return np.fromiter(map(len, values), np.int64, len(values))
+
+    def all_lengths(self, feature: str) -> Array:
+        """`lengths` of every record of the split: all of them are parsed, once."""
+        if feature not in self._lengths:
+            total = self._files.num_records
+            parts = [
+                self.lengths(feature, self._files.place(np.arange(begin, min(begin + _DECODED_AT_ONCE, total))))
+                for begin in range(0, total, _DECODED_AT_ONCE)
+            ]
+            self._lengths[feature] = np.concatenate([np.empty(0, np.int64), *parts])
+        lengths: Array = self._lengths[feature].copy()
+        return lengths
+
+    def shapes(self, feature: str, places: Places) -> Array:
+        values = self._values(feature, places)
+        rank = len(self.spec(feature).shape)
+        return np.array([np.shape(value) for value in values], np.int64).reshape(len(values), rank)
+
+    def runs(self, feature: str, places: Places) -> tuple[Array, Array]:
+        spec = self.spec(feature)
+        values = self._values(feature, places)
+        if spec.is_text and not spec.shape:
+            data = [value.encode() if spec.dtype == dtypes.STR else value for value in values]
+            return np.frombuffer(b"".join(data), np.uint8), np.fromiter(map(len, data), np.int64, len(data))
+        lengths = np.fromiter((len(value) if spec.shape else 1 for value in values), np.int64, len(values))
+        rest = () if spec.has_shape_feature else self._known(spec)[1:]
+        flat = [np.asarray(value, spec.numpy_dtype).reshape(-1, *rest) for value in values]
+        return np.concatenate([np.empty((0, *rest), spec.numpy_dtype), *flat]), lengths
+
+    def texts(self, feature: str, places: Places) -> Array:
+        made = np.empty(len(places), object)
+        made[:] = self._values(feature, places)
+        return made

@@ -13,14 +13,15 @@ import numpy as np
 
 from beam_pipes.cache import messages
 from beam_pipes.cache.codec import BytesCodec, ExampleCodec, ProtoCodec, RecordCodec, RecordKind
-from beam_pipes.cache.columns import ColumnReader, PadTo, padded_shape
+from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
+from beam_pipes.cache.decoding import MessageDecoder, message_decoder
 from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest, SplitManifest
 from beam_pipes.cache.publish import read_manifest, snapshot_directory
 from beam_pipes.cache.shard_files import Places, ShardFiles
-from beam_pipes.cache.spec import ExampleSpec
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
@@ -120,6 +121,7 @@ class Split:
         *,
         storage: Storage | None = None,
         store: ShardStore | None = None,
+        decode: MessageDecoder | None = None,
     ) -> None:
         self._root = root
         self._directory = directory
@@ -136,6 +138,7 @@ class Split:
             self._copies = LocalCopies(self._store, directory, key, manifest.name, name, self._shards)
         self._files = ShardFiles(directory, manifest.name, name, self._shards, self._codec, self._copies)
         self._takedowns = takedowns
+        self._decode = decode
 
     def __len__(self) -> int:
         return self._files.num_records
@@ -145,20 +148,51 @@ class Split:
 
         Raises `ExampleIndexError` outside the split, `CorruptRecordError` where its bytes have changed.
         """
-        return self._codec.decode(self.record_bytes(index))
+        return self._decoded_record(self.record_bytes(index))
 
     def __iter__(self) -> Iterator[Any]:
         """All records, decoded, in stored order; read as a stream."""
         if len(self.removed_rows):
             return (self[index] for index in range(len(self)))
-        return map(self._codec.decode, self._files.payloads())
+        return map(self._decoded_record, self._files.payloads())
 
     def __repr__(self) -> str:
         return f"<Split {self.name!r} of {self._root!r}: {len(self)} records in {self.num_shards} shards>"
 
     def __reduce__(self) -> Any:
         place = None if self._store is None else self._store.place
-        return reopen_split, (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place)
+        known = (self._root, self._manifest.snapshot, self.manifest_id, self.name, self._proto, place, self._decode)
+        return reopen_split, known
+
+    def _decoded_record(self, payload: bytes) -> Any:
+        return self._codec.decode(payload) if self._decode is None else self._decode.decode(payload, self._codec.decode)
+
+    def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
+        """This split with its messages read as examples: what `Loader(…, decode=…)` loads, for `pack` and `Mixture`.
+
+            melodies = Cache.open("melodies")["training_melodies"]  # SequenceExamples
+            split = melodies.decoded({"inputs": FeatureSpec("float32", shape=(None, 38)), …})
+            split[0]  →  {"inputs": array of shape (steps, 38), …}
+
+        `decode`: feature name → `FeatureSpec` for Examples, and for the feature lists of SequenceExamples;
+        `SequenceFeatures` where there is a context too; `MessageFeatures` for anything else. Example and
+        SequenceExample are parsed without TensorFlow, whichever library's class was written. Records are parsed when
+        they are read; nothing is stored.
+
+        Raises `SpecError` where the records are examples already, or other messages than `decode` reads.
+        """
+        if self.kind == "example" or self._decode is not None:
+            raise SpecError(
+                f"split {self.name!r} of {self._root!r} holds examples, which need no decode. Leave it out; "
+                "features=[…] chooses some."
+            )
+        where = f"split {self.name!r} of {self._root!r}"
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._decode = message_decoder(decode).of_records(self.kind, self._shards.proto, where=where)
+        for cached in ("_columns", "_names"):
+            made.__dict__.pop(cached, None)
+        return made
 
     @property
     def path(self) -> str:
@@ -177,8 +211,8 @@ class Split:
 
     @property
     def spec(self) -> ExampleSpec:
-        """The features. Raises `CacheError` where records are not examples."""
-        return self._examples().spec
+        """The features. Raises `CacheError` where records are not examples, nor `decoded` to be."""
+        return self._examples().spec if self._decode is None else self._decode.spec
 
     @property
     def proto(self) -> Any:
@@ -426,8 +460,8 @@ class Split:
         if not isinstance(self._codec, ExampleCodec):
             raise CacheError(
                 f"split {self.name!r} of {self._root!r} holds records of kind {self.kind!r}, which have no features. "
-                "Use "
-                "split[i], iteration or record_bytes."
+                "Say how to read some: Loader(…, decode=…) or split.decoded(…); or use split[i], iteration or "
+                "record_bytes."
             )
         return self._codec
 
@@ -437,6 +471,8 @@ class Split:
 
     @functools.cached_property
     def _columns(self) -> ColumnReader:
+        if self._decode is not None:
+            return DecodedColumns(self._files, self._decode, self._codec.decode)
         return ColumnReader(self._files, self._examples())
 
 
@@ -449,7 +485,13 @@ def _reopened(path: str, snapshot: str, place: tuple[str, int] | None) -> tuple[
 
 
 def reopen_split(
-    path: str, snapshot: str, manifest_id: str, split: str, proto: Any, place: tuple[str, int] | None = None
+    path: str,
+    snapshot: str,
+    manifest_id: str,
+    split: str,
+    proto: Any,
+    place: tuple[str, int] | None = None,
+    decode: MessageDecoder | None = None,
 ) -> Split:
     """What unpickling a `Split` calls; `place` is the directory of its copies and its bound, where it has one.
 
@@ -468,4 +510,5 @@ def reopen_split(
             found=manifest.id,
         )
     takedowns = RemovedRows(path, snapshot)
-    return Split(path, snapshot_directory(path, snapshot), manifest, split, proto, takedowns, store=store)
+    directory = snapshot_directory(path, snapshot)
+    return Split(path, directory, manifest, split, proto, takedowns, store=store, decode=decode)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
+from beam_pipes.cache.decoding import MessageDecoder
+from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, PadValue, stack_batches
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
@@ -50,6 +52,9 @@ class Loader:
         `pack(cache["train"], …)`, or `Mixture([(source, rate), …])`.
       batch_size: rows of a *global* batch, over all hosts; this host gets `host_batch_size` of them. The sequence of
         global batches does not depend on the number of hosts.
+      decode: how examples are made of records that are none, such as `{"labels": FeatureSpec("int64", shape=(None,))}`
+        for SequenceExamples; see `Split.decoded`. It changes neither order nor state. The longest row of a global batch
+        is found by parsing all of it: where several hosts share batches, give a `pad_to`, and each parses its own rows.
       seed: another seed, another order. 0 ≤ seed < 2^64.
       epochs: how many times to go through the rows; every epoch has its own order. None never ends.
       shuffle: True for a global shuffle, False for the stored order, `BlockShuffle(window=…)` for remote caches.
@@ -88,6 +93,7 @@ class Loader:
         source: RowSource | Mixture,
         *,
         batch_size: int,
+        decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None,
         seed: int = 0,
         epochs: int | None = 1,
         shuffle: Shuffle = True,
@@ -103,7 +109,7 @@ class Loader:
         workers: int = 0,
         prefetch: int = 2,
     ) -> None:
-        source = opened(source)  # a copy of the loader reads the same snapshot
+        source = opened(source, decode)  # a copy of the loader reads the same snapshot
         options = LoaderOptions(
             batch_size=batch_size,
             seed=seed,
