@@ -34,6 +34,11 @@ GRAPH = [
 ]
 TELEMETRY = ["prometheus-client>=0.21"]
 EXAMPLES = ["pretty_midi>=0.2.10"]
+# What it depends on, as it is pinned, needs Python 3.11.
+MUSIC = [
+    'audioop-lts>=0.2.2; python_version >= "3.13"',  # note-seq's pydub needs what Python 3.13 has dropped
+    'note-seq>=0.0.5; python_version >= "3.11"',
+]
 FLINK: list[str] = []
 DEV = [
     "array_record>=0.5",
@@ -86,6 +91,7 @@ EXTRAS = {
     "graph": GRAPH,
     "telemetry": TELEMETRY,
     "examples": EXAMPLES,
+    "music": MUSIC,
     "flink": [*BEAM, *CLI, *SOURCES, *FLINK],
 }
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})

@@ -22,6 +22,7 @@ EXTRA_OF_MODULE = {
     "jax": "jax",
     "jinja2": "cli",
     "malt": "graph",
+    "note_seq": "music",
     "ml_dtypes": "jax",
     "prometheus_client": "telemetry",
     "pyarrow": "sources",
