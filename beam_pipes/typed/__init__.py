@@ -35,12 +35,12 @@ from beam_pipes.typed.dag import Input as Input
 from beam_pipes.typed.dag import Output as Output
 from beam_pipes.typed.function_stage import FunctionStage as FunctionStage
 from beam_pipes.typed.function_stage import stage as stage
-from beam_pipes.typed.melodies import MelodyExtractor as MelodyExtractor
-from beam_pipes.typed.melodies import MonophonicMelodyExtractor as MonophonicMelodyExtractor
-from beam_pipes.typed.melodies import Quantizer as Quantizer
 from beam_pipes.typed.pipeline import Key as Key
 from beam_pipes.typed.pipeline import Pipeline as Pipeline
 from beam_pipes.typed.pipeline import make_sequence_example as make_sequence_example
+from beam_pipes.typed.random_partition import MelodyExtractor as MelodyExtractor
+from beam_pipes.typed.random_partition import MonophonicMelodyExtractor as MonophonicMelodyExtractor
+from beam_pipes.typed.random_partition import Quantizer as Quantizer
 from beam_pipes.typed.random_partition import RandomPartition as RandomPartition
 from beam_pipes.typed.run_serial import file_iterator as file_iterator
 from beam_pipes.typed.run_serial import load_pipeline as load_pipeline

@@ -1,4 +1,16 @@
-"""`RandomPartition`: each input goes to one of several outputs, at random but always to the same one."""
+"""The pipelines that Magenta calls common: `RandomPartition`, and melodies out of notes.
+
+`RandomPartition`: each input goes to one of several outputs, at random but always to the same one.
+
+`Quantizer` and `MonophonicMelodyExtractor`, over the NoteSequences of note-seq:
+
+    NoteSequence ──Quantizer──► NoteSequence on a grid of steps ──MonophonicMelodyExtractor──► Melody, Melody, …
+
+The music is note-seq's own (`sequences_lib`, `melodies_lib`), which is Magenta's library of notes: extra `music`,
+Python 3.11 and later. It is imported when the first of these stages is made.
+
+Source: Magenta, `pipelines_common`; in Magenta 2 `note_sequence_pipelines` and `melody_pipelines` too.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +20,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from beam_pipes.engine.graph import brief
-from beam_pipes.engine.statistics import Counter, plain_number
+from beam_pipes.engine.statistics import Counter, Histogram, plain_number
 from beam_pipes.errors import DeclarationError
+from beam_pipes.extras import require
 from beam_pipes.typed.pipeline import Pipeline
 
 
@@ -96,3 +111,161 @@ class RandomPartition(Pipeline):
             )
         text = key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogatepass")
         return self.name.encode() + b"\0" + text
+
+
+class Quantizer(Pipeline):
+    """Snaps the notes of a NoteSequence to a grid of time steps: a copy with `quantized_start_step` and so on.
+
+        Quantizer(steps_per_quarter=4)    # relative to the tempo: 16 steps in a bar of 4/4
+        Quantizer(steps_per_second=100)   # absolute
+
+        a note of 0.1 s to 0.5 s at 120 quarters a minute, steps_per_quarter=4  →  steps 1 to 4
+
+    Relative to the tempo, a sequence with several tempi or meters, or with a meter that is none (0/4, 3/5), gives
+    nothing; a counter says why: `sequences_discarded_because_multiple_tempos`, `…_multiple_time_signatures`,
+    `…_bad_time_signature`.
+
+    Raises `DeclarationError` unless exactly one of the two is given, and `MissingExtraError` without note-seq.
+    """
+
+    def __init__(
+        self, steps_per_quarter: int | None = None, steps_per_second: int | None = None, name: str | None = None
+    ) -> None:
+        if (steps_per_quarter is None) == (steps_per_second is None):
+            raise DeclarationError(
+                f"Quantizer: expected either steps_per_quarter or steps_per_second, got {steps_per_quarter} and "
+                f"{steps_per_second}. Pass steps_per_quarter=4 for melodies.",
+                stage=name or "Quantizer",
+            )
+        sequence = require("note_seq", purpose="Quantizer").NoteSequence
+        super().__init__(input_type=sequence, output_type=sequence, name=name)
+        self.steps_per_quarter = steps_per_quarter
+        self.steps_per_second = steps_per_second
+
+    def transform(self, input_object: Any) -> list[Any]:
+        sequences = require("note_seq.sequences_lib", purpose="Quantizer")
+        if self.steps_per_quarter is None:
+            return [sequences.quantize_note_sequence_absolute(input_object, self.steps_per_second)]
+        try:
+            return [sequences.quantize_note_sequence(input_object, self.steps_per_quarter)]
+        except sequences.MultipleTimeSignatureError:
+            reason = "multiple_time_signatures"
+        except sequences.MultipleTempoError:
+            reason = "multiple_tempos"
+        except sequences.BadTimeSignatureError:
+            reason = "bad_time_signature"
+        self._set_stats([Counter(f"sequences_discarded_because_{reason}", 1)])
+        return self.drop(reason)  # type: ignore[no-any-return]
+
+
+class MonophonicMelodyExtractor(Pipeline):
+    """The melodies of a quantized NoteSequence, as `note_seq.Melody`: of each instrument, one after the other.
+
+        MonophonicMelodyExtractor(min_bars=7, min_unique_pitches=5, gap_bars=1.0, ignore_polyphonic_notes=False)
+
+        notes C4 on steps 0 to 2 and D4 on steps 2 to 4  →  Melody of the events [60, -2, 62, -2]
+
+    Args:
+        min_bars: shorter melodies are left out. 7, as in the reference.
+        max_steps: longer ones are cut off there; None keeps them whole. 512, which is 32 bars of 16 steps.
+        min_unique_pitches: melodies of fewer pitches, octaves being the same, are left out.
+        gap_bars: so many bars of silence end a melody, and the next note begins another one.
+        ignore_polyphonic_notes: where notes begin together the highest is taken; else the rest of the instrument is
+            left out.
+        filter_drums: leaves out notes of drums.
+
+    Statistics: counters `polyphonic_tracks_discarded`, `melodies_discarded_too_short`,
+    `melodies_discarded_too_few_pitches`, `melodies_discarded_too_long` (always 0, as in the reference) and
+    `melodies_truncated`, the histogram `melody_lengths_in_bars`; and `non_integer_steps_per_bar` for a sequence whose
+    bars are no whole number of steps, which gives nothing.
+
+    Raises `MissingExtraError` without note-seq.
+    """
+
+    def __init__(
+        self,
+        min_bars: float = 7,
+        max_steps: int | None = 512,
+        min_unique_pitches: int = 5,
+        gap_bars: float = 1.0,
+        ignore_polyphonic_notes: bool = False,
+        filter_drums: bool = True,
+        name: str | None = None,
+    ) -> None:
+        note_seq = require("note_seq", purpose=type(self).__name__)
+        super().__init__(input_type=note_seq.NoteSequence, output_type=note_seq.Melody, name=name)
+        self.min_bars = min_bars
+        self.max_steps = max_steps
+        self.min_unique_pitches = min_unique_pitches
+        self.gap_bars = gap_bars
+        self.ignore_polyphonic_notes = ignore_polyphonic_notes
+        self.filter_drums = filter_drums
+
+    def transform(self, input_object: Any) -> list[Any]:
+        counters = {name: Counter(name) for name in _COUNTERS}
+        near = self.min_bars
+        lengths = Histogram("melody_lengths_in_bars", [*_BARS, near // 2, near, near + 1, near - 1])
+        events = require("note_seq.events_lib", purpose=type(self).__name__)
+        try:
+            melodies = self._melodies(input_object, counters, lengths)
+        except events.NonIntegerStepsPerBarError:
+            self._set_stats([Counter("non_integer_steps_per_bar", 1)])
+            return self.drop("non_integer_steps_per_bar")  # type: ignore[no-any-return]
+        self._set_stats([*counters.values(), lengths])
+        return melodies
+
+    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[Any]:
+        note_seq = require("note_seq", purpose=type(self).__name__)
+        steps_per_bar = int(note_seq.sequences_lib.steps_per_bar_in_quantized_sequence(sequence))
+        kept = []
+        for instrument in sorted({note.instrument for note in sequence.notes}):
+            start = 0
+            while True:
+                melody = note_seq.Melody()
+                try:
+                    melody.from_quantized_sequence(
+                        sequence,
+                        instrument=instrument,
+                        search_start_step=start,
+                        gap_bars=self.gap_bars,
+                        ignore_polyphonic_notes=self.ignore_polyphonic_notes,
+                        filter_drums=self.filter_drums,
+                    )
+                except note_seq.PolyphonicMelodyError:
+                    counters["polyphonic_tracks_discarded"].increment()
+                    break
+                if not len(melody):
+                    break
+                start = math.ceil(melody.end_step / steps_per_bar) * steps_per_bar  # the next bar
+                reason = self._flaw(melody, counters)
+                if reason is not None:
+                    counters[reason].increment()
+                    continue
+                lengths.increment(len(melody) // melody.steps_per_bar)
+                kept.append(melody)
+        return kept
+
+    def _flaw(self, melody: Any, counters: dict[str, Counter]) -> str | None:
+        """The counter of why a melody is left out; cuts off one that is too long."""
+        if len(melody) < melody.steps_per_bar * self.min_bars:
+            return "melodies_discarded_too_short"
+        if self.max_steps is not None and len(melody) > self.max_steps:
+            melody.set_length(self.max_steps)
+            counters["melodies_truncated"].increment()
+        if np.count_nonzero(melody.get_note_histogram()) < self.min_unique_pitches:
+            return "melodies_discarded_too_few_pitches"
+        return None
+
+
+class MelodyExtractor(MonophonicMelodyExtractor):
+    """`MonophonicMelodyExtractor` under the name that it has in Magenta 2, which is also that of its statistics."""
+
+
+_COUNTERS = (
+    "polyphonic_tracks_discarded",
+    "melodies_discarded_too_short",
+    "melodies_discarded_too_few_pitches",
+    "melodies_discarded_too_long",
+    "melodies_truncated",
+)
+_BARS = (0, 1, 10, 20, 30, 40, 50, 100, 200, 500)

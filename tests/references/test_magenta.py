@@ -28,8 +28,8 @@ PAGE = HERE.parent.parent / "docs" / "migrate-from-magenta.md"
 
 # Name → how it is different, and why.
 DIFFERENT = {
-    "DAGPipeline": '`join="zip"` too; independent pipelines run in the order of the dict, and what a call of one set '
-    "is forgotten before its next",
+    "DAGPipeline": "`get_stats` gives statistics merged by name; independent pipelines run in the order of the dict; "
+    "`join='zip'` too",
     "Histogram": "NaN is counted apart; copies are deep; an empty one prints no line end. `buckets` and `counters` are "
     "Magenta's: lower bounds, -inf first",
     "Input": "`DagInput` in Magenta 2; the document's name",
