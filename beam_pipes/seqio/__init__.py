@@ -50,7 +50,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
                 "AllMetricsFuture Evaluator ModelFnCallable ModelOutputType PredictFnCallable ScoreFnCallable "
                 "evaluate_mixture get_valid_eval_tasks"
             ),
-            "evaluation.eval_tasks": (
+            "evaluation.eval_data": (
                 "AllMetricsType AllOutputAuxValuesType AllOutputScoresType AllOutputTokensType MetricsAndOutputsType "
                 "ModelFnReturnType PredictFnReturnType ScoreFnReturnType TaskMetricsType"
             ),
