@@ -9,17 +9,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from beam_pipes.errors import SourceError
+from beam_pipes.sources.byte_stream import slice_bytes as slice_bytes
 from beam_pipes.sources.csv import CSV as CSV
 from beam_pipes.sources.csv import TSV as TSV
 from beam_pipes.sources.digests import DigestCache as DigestCache
 from beam_pipes.sources.file_source import FileContent as FileContent
 from beam_pipes.sources.file_source import Files as Files
+from beam_pipes.sources.file_source import FileSource as FileSource
 from beam_pipes.sources.json_lines import JSONLines as JSONLines
 from beam_pipes.sources.lines import TextLines as TextLines
 from beam_pipes.sources.memory import Memory as Memory
 from beam_pipes.sources.parquet import Parquet as Parquet
 from beam_pipes.sources.record_batch import BadRecord as BadRecord
+from beam_pipes.sources.record_batch import Batcher as Batcher
 from beam_pipes.sources.record_batch import RecordBatch as RecordBatch
+from beam_pipes.sources.record_batch import StoredPiece as StoredPiece
 from beam_pipes.sources.repaired import RepairedSource as RepairedSource
 from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
