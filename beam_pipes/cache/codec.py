@@ -22,7 +22,7 @@ from beam_pipes.cache.layout import (
 )
 from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
 from beam_pipes.cache.wire import FILLER
-from beam_pipes.errors import CorruptRecordError, SpecError
+from beam_pipes.errors import CacheError, CorruptRecordError, SpecError
 
 RecordKind = Literal["example", "proto", "bytes"]
 IndexRow = tuple[int, ...]  # what the index keeps of a record beside offset, size and ordinal
@@ -316,6 +316,33 @@ class ProtoCodec:
         return None
 
 
+class UnknownProtoCodec:
+    """Protos whose class is not known here: their bytes can be read, not their fields."""
+
+    kind: RecordKind = "proto"
+    index_columns: tuple[str, ...] = ()
+
+    def __init__(self, full_name: str, where: str) -> None:
+        self._full_name = full_name
+        self._where = where
+
+    def encode(self, value: Any) -> bytes:
+        return bytes(value)
+
+    def encode_indexed(self, value: Any) -> tuple[bytes, tuple[int, ...]]:
+        return bytes(value), ()
+
+    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> None:
+        return None
+
+    def decode(self, payload: bytes) -> Any:
+        raise CacheError(
+            f"{self._where}: the records are {self._full_name}, and no such message class is loaded. Import its "
+            "module, or pass the class: Cache.open(path, proto=TheClass). record_bytes(i) works without.",
+            proto=self._full_name,
+        )
+
+
 class BytesCodec:
     """Records that are plain bytes; of an object that offers `SerializeToString`, what that gives."""
 
@@ -355,3 +382,29 @@ def codec_for(
         f"spec={spec!r} and "
         f"proto={proto!r}"
     )
+
+
+def codec_of_records(
+    kind: str, *, spec: ExampleSpec | None, full_name: str | None, proto: Any, where: str
+) -> RecordCodec:
+    """The codec that reads the records of a split: examples of `spec`, bytes, or messages of the class `full_name`.
+
+    `proto` is the class that the caller gave, or None for the loaded one. Raises `CacheError` where it is another.
+    """
+    if kind == "example":
+        assert spec is not None
+        return ExampleCodec(spec)
+    if kind == "bytes":
+        return BytesCodec()
+    assert full_name is not None
+    if proto is None:
+        proto = messages.find_message_class(full_name)
+        return UnknownProtoCodec(full_name, where) if proto is None else ProtoCodec(proto)
+    found = proto.DESCRIPTOR.full_name
+    if found != full_name:
+        raise CacheError(
+            f"{where}: the records are {full_name}, got proto={found}. Pass the class they were written with.",
+            expected=full_name,
+            found=found,
+        )
+    return ProtoCodec(proto)

@@ -7,6 +7,7 @@ of NumPy, and a worker that writes records, or a loader that reads ours, needs n
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -140,3 +141,19 @@ def _classes(names: tuple[str, ...], module: str) -> dict[str, Any]:
         classes[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
         classes[name].__module__ = module
     return classes
+
+
+def find_message_class(full_name: str) -> Any:
+    """The loaded message class of this full name, such as "beam_pipes.SequenceExample", or None."""
+    package, _, name = full_name.rpartition(".")
+    ours = (
+        getattr(sys.modules[__name__], name, None) if package == _PACKAGE else None
+    )  # classes are made when asked for
+    if ours is not None:
+        return ours
+    from google.protobuf import descriptor_pool, message_factory
+
+    try:
+        return message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(full_name))
+    except KeyError:
+        return None

@@ -1,7 +1,4 @@
-"""The codec of a split that is read: finds the message class of protos by name.
-
-`Split`: random access to the records of one split of a cache.
-"""
+"""`Split`: random access to the records of one split of a cache. `FilteredSplit`: to those that meet a condition."""
 
 from __future__ import annotations
 
@@ -11,84 +8,29 @@ from typing import Any, Literal
 
 import numpy as np
 
-from beam_pipes.cache import messages
-from beam_pipes.cache.codec import BytesCodec, ExampleCodec, ProtoCodec, RecordCodec, RecordKind
+from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
 from beam_pipes.cache.decoding import MessageDecoder, message_decoder
+from beam_pipes.cache.filtered import (
+    Condition,
+    digest_of_rows,
+    packed_rows,
+    portions,
+    positions_of,
+    rows_where,
+    unpacked_rows,
+)
 from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
-from beam_pipes.cache.manifest import Manifest, SplitManifest
+from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import read_manifest, snapshot_directory
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
-from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
-
-
-class UnknownProtoCodec:
-    """Protos whose class is not known here: their bytes can be read, not their fields."""
-
-    kind: RecordKind = "proto"
-    index_columns: tuple[str, ...] = ()
-
-    def __init__(self, full_name: str, where: str) -> None:
-        self._full_name = full_name
-        self._where = where
-
-    def encode(self, value: Any) -> bytes:
-        return bytes(value)
-
-    def encode_indexed(self, value: Any) -> tuple[bytes, tuple[int, ...]]:
-        return bytes(value), ()
-
-    def layout_of(self, payload_bytes: int, row: Sequence[int]) -> None:
-        return None
-
-    def decode(self, payload: bytes) -> Any:
-        raise CacheError(
-            f"{self._where}: the records are {self._full_name}, and no such message class is loaded. Import its "
-            "module, or "
-            "pass the class: Cache.open(path, proto=TheClass). record_bytes(i) works without.",
-            proto=self._full_name,
-        )
-
-
-def find_message_class(full_name: str) -> Any:
-    """The loaded message class of this full name, such as "beam_pipes.SequenceExample", or None."""
-    package, _, name = full_name.rpartition(".")
-    if package == "beam_pipes" and hasattr(messages, name):
-        return getattr(messages, name)
-    from google.protobuf import descriptor_pool, message_factory
-
-    try:
-        return message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(full_name))
-    except KeyError:
-        return None
-
-
-def codec_of_split(split: SplitManifest, proto: Any, *, where: str) -> RecordCodec:
-    """The codec that reads a split; `proto` is the class the caller gave, or None."""
-    if split.kind == "example":
-        assert split.spec is not None
-        return ExampleCodec(split.spec)
-    if split.kind == "bytes":
-        return BytesCodec()
-    assert split.proto is not None
-    if proto is None:
-        proto = find_message_class(split.proto)
-        return UnknownProtoCodec(split.proto, where) if proto is None else ProtoCodec(proto)
-    found = proto.DESCRIPTOR.full_name
-    if found != split.proto:
-        raise CacheError(
-            f"{where}: the records are {split.proto}, got proto={found}. Pass the class they were written with.",
-            expected=split.proto,
-            found=found,
-        )
-    return ProtoCodec(proto)
-
+from beam_pipes.errors import CacheError, ExampleIndexError, RecordRemovedError, SpecError, StaleCacheError
 
 Array = np.ndarray[Any, Any]
 
@@ -129,7 +71,13 @@ class Split:
         self._proto = proto
         self.name = name
         self._shards = manifest.splits[name]
-        self._codec: RecordCodec = codec_of_split(self._shards, proto, where=f"{root}, split {name!r}")
+        self._codec: RecordCodec = codec_of_records(
+            self._shards.kind,
+            spec=self._shards.spec,
+            full_name=self._shards.proto,
+            proto=proto,
+            where=f"{root}, split {name!r}",
+        )
         self._storage = storage_for(root) if storage is None else storage
         self._store = store_for(directory, storage=self._storage) if store is None else store
         self._copies: LocalCopies | None = None
@@ -193,6 +141,26 @@ class Split:
         for cached in ("_columns", "_names"):
             made.__dict__.pop(cached, None)
         return made
+
+    def where(self, condition: str) -> FilteredSplit:
+        """The records that meet a condition on their features, as a split of its own; nothing is copied.
+
+            split.where("score > 0.8 and lang in ('en', 'de') and len(tokens) >= 16")
+            split.where("`text/lang` == 'en' and not duplicate")    # a name that is not Python's; a feature of bool
+
+        A condition compares scalar features, and `len(…)` of others, with numbers and texts: `==`, `!=`, `<`, `<=`,
+        `>`, `>=`, `in`, `not in`, chained as in Python, joined by `and`, `or`, `not`. It is parsed and checked here
+        and never run as Python. Only the columns that it names are read, once.
+
+        The result goes wherever a split goes: `Loader`, `pack`, `Mixture`. A state that was saved over it is refused
+        over other records. Records that are taken down are judged by what is stored of them.
+
+        Raises `SpecError` for anything else than such a condition, and for features that the split does not have.
+        """
+        spec = self.spec
+        parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
+        rows = rows_where(parsed, self._columns, portions(len(self), self._files.place))
+        return FilteredSplit(self, rows, condition)
 
     @property
     def path(self) -> str:
@@ -474,6 +442,121 @@ class Split:
         if self._decode is not None:
             return DecodedColumns(self._files, self._decode, self._codec.decode)
         return ColumnReader(self._files, self._examples())
+
+
+class FilteredSplit(Split):
+    """What `Split.where` gives: chosen records of a split, numbered from 0 on, in stored order.
+
+    Everything takes and gives numbers among the chosen ones. A stand-in for one that is taken down is chosen, too.
+    """
+
+    def __init__(self, split: Split, rows: Array, condition: str) -> None:
+        self.__dict__.update(split.__dict__)
+        self._split = split
+        self._rows = rows
+        self.condition = condition
+
+    def where(self, condition: str) -> FilteredSplit:
+        parsed = Condition(condition, self.spec)
+        rows = rows_where(parsed, self._columns, portions(self._rows, self._files.place))
+        return FilteredSplit(self._split, rows, f"({self.condition}) and ({condition})")
+
+    def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
+        return FilteredSplit(self._split.decoded(decode), self._rows, self.condition)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self._split!r} where {self.condition}>"
+
+    def __reduce__(self) -> Any:
+        return _filtered, (self._split, packed_rows(self._rows, len(self._split)), self.condition)
+
+    @property
+    def manifest_id(self) -> str:
+        """The id of the manifest, and a digest of which records are chosen."""
+        return f"{self._split.manifest_id}?{self._digest}"
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return digest_of_rows(self._rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """The share of these records in the size of all shards, by their number."""
+        return self._split.num_bytes * len(self) // max(1, len(self._split))
+
+    @property
+    def shard_sizes(self) -> Array:
+        ends = np.searchsorted(self._rows, np.append(self._files.begins, self._files.num_records))
+        sizes: Array = np.diff(ends)
+        return sizes
+
+    @property
+    def source_ordinals(self) -> Array:
+        ordinals: Array = self._split.source_ordinals[self._rows]
+        return ordinals
+
+    def shard_of(self, index: int) -> int:
+        return self._split.shard_of(self._one(index))
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        return self._split.place_of(self._one(index))
+
+    def offset_of(self, index: int) -> int:
+        return self._split.offset_of(self._one(index))
+
+    def record_bytes(self, index: int) -> bytes:
+        return self._files.payload(int(self._rows[self.stand_ins([index])[0]]))
+
+    @property
+    def removed_rows(self) -> Array:
+        return positions_of(self._rows, self._split.removed_rows)
+
+    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
+        wanted = self._checked(indices)
+        removed = self.removed_rows
+        return self._stand_ins(wanted, removed) if len(removed) else wanted
+
+    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
+        return self._split.record_ids(self._rows[self._checked(indices)])
+
+    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
+        return positions_of(self._rows, self._split.rows_of(source_shard, ordinals))
+
+    def _place(self, indices: Sequence[int] | Array) -> Places:
+        return self._files.place(self._rows[self.stand_ins(indices)])
+
+    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
+        return super().lengths(feature)[self._rows] if indices is None else super().lengths(feature, indices)
+
+    def views(self, shard: int) -> dict[str, Array]:
+        raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
+
+    def _one(self, index: int) -> int:
+        return int(self._rows[self._checked([index])[0]])
+
+    def _checked(self, indices: Sequence[int] | Array) -> Array:
+        """`indices` counted from the start; raises `ExampleIndexError` outside these records."""
+        wanted = np.asarray(indices)
+        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+            raise ExampleIndexError(f"{self!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
+        wanted = wanted.astype(np.int64)
+        outside = (wanted < -len(self)) | (wanted >= len(self))
+        if outside.any():
+            index = int(wanted[np.argmax(outside)])
+            raise ExampleIndexError(f"{self!r}: there is no record {index}", split=self.name, index=index)
+        checked: Array = np.where(wanted < 0, wanted + len(self), wanted)
+        return checked
+
+
+def _filtered(split: Split, packed: bytes, condition: str) -> FilteredSplit:
+    """What unpickling a `FilteredSplit` calls."""
+    return FilteredSplit(split, unpacked_rows(packed, len(split)), condition)
 
 
 @functools.lru_cache(maxsize=8)

@@ -96,6 +96,12 @@ def _shuffle(label: str) -> Shuffle:
 def _source(
     path: str | os.PathLike[str], split: Any, manifest: Any, plan: str | os.PathLike[str] | None, named: Any
 ) -> Any:
+    if "?" in str(manifest):
+        raise LoaderError(
+            f"this state was saved over a part of the split {str(split)!r}, and a state does not hold the condition: "
+            "make the loader as the run does, from split.where(…), and restore the state into it: "
+            "loader.restore(state)."
+        )
     found = _open_snapshot(path, str(manifest))[str(split)]
     if "plan" not in named:
         return found

@@ -29,6 +29,9 @@ def inspect_command(
     split: Annotated[str | None, typer.Option(help="one split [all; of a task the first]")] = None,
     count: Annotated[int, typer.Option("-n", "--num-examples", min=0, help="examples of each split")] = 3,
     start: Annotated[int, typer.Option(min=0, help="index of the first example")] = 0,
+    where: Annotated[
+        str | None, typer.Option("--where", help='only examples that meet a condition, such as "score > 0.8"')
+    ] = None,
     task: Annotated[str | None, typer.Option("--task", help="a registered task instead of a cache")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
     sequence_length: Annotated[
@@ -43,12 +46,16 @@ def inspect_command(
 
     Example: beam-pipes inspect .demo/python_source --split eval -n 1
 
+    Example: beam-pipes inspect .demo/python_source --where "len(tokens) > 200"
+
     Example: beam-pipes inspect --task wmt_de_en --module-import my.tasks --html wmt.html
     """
     if (path is None) == (task is None):
         raise DeclarationError("name what to inspect: either the directory of a cache, or --task NAME.")
     if path is None:
         assert task is not None
+        if where is not None:
+            raise DeclarationError("--where chooses examples of a cache: name its directory instead of --task NAME.")
         show_task(
             task,
             modules=module_import or (),
@@ -59,7 +66,7 @@ def inspect_command(
             html=html,
         )
         return
-    of_tasks = {"--sequence-length": sequence_length, "--html": html, "--converter": converter}
+    of_tasks: dict[str, str | None] = {"--sequence-length": sequence_length, "--html": html, "--converter": converter}
     if given := [name for name, value in of_tasks.items() if value not in (None, "auto")]:
         raise DeclarationError(
             f"{', '.join(given)} belong to --task NAME, and {path!r} is a cache, whose examples are shown as they are. "
@@ -70,8 +77,8 @@ def inspect_command(
         for entry in cache.manifest.assets:
             console.print(f"{entry.file}: {entry.bytes:,} bytes", markup=False)
     for name in cache.splits if split is None else [split]:
-        examples = cache[name]
-        console.print(f"{name}: {len(examples):,} records")
+        examples = cache[name] if where is None else cache[name].where(where)
+        console.print(f"{name}: {len(examples):,} records{'' if where is None else f' where {where}'}")
         for index in itertools.islice(range(start, len(examples)), count):
             console.print(f"  [{index}]", markup=False)
             value = examples[index]

@@ -67,6 +67,12 @@ def test_build_plan_stats_inspect_verify_and_status_of_one_cache(text_input: Pat
     inspected = beam_pipes("inspect", cache, "--split", "eval", "-n", "1").stdout
     assert inspected.startswith("eval: ")
     assert "lengths: int32[" in inspected
+    chosen = beam_pipes("inspect", cache, "--split", "words", "-n", "50", "--where", "2 < length <= 4").stdout
+    assert re.match(r"words: [1-9][0-9,]* records where 2 < length <= 4\n", chosen)
+    assert set(re.findall(r"length: (\d+)", chosen)) <= {"3", "4"}
+    refused = beam_pipes("inspect", "--task", "a_task", "--where", "n > 3", check=False)
+    assert refused.returncode != 0
+    assert "--where chooses examples of a cache: name its directory" in refused.stderr
 
     assert "no problem" in beam_pipes("verify", cache).stdout
     assert "is published (" in beam_pipes("status", cache).stdout

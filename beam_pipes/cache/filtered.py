@@ -1,0 +1,322 @@
+"""The records of a split that meet a condition on their stored features, without another build.
+
+    split.where("score > 0.8 and lang == 'en'")   ← a condition, read as Python and never run as Python
+          │  parsed: which features it compares, and with what
+          ▼
+    columns of these features, a million records at once  →  one truth a record
+          │
+          ▼
+    FilteredSplit: the numbers of the records that are left, ascending, over the same files
+
+What is left is a function of the snapshot and the condition alone. Records that are taken down are judged by what is
+stored of them, so that a takedown changes no row number and no loader's state; their stand-ins are drawn from the
+records that are left, so that what a filter keeps out never comes back through it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
+from beam_pipes.errors import SpecError
+
+if TYPE_CHECKING:
+    from beam_pipes.cache.columns import ColumnReader
+    from beam_pipes.cache.shard_files import Places
+
+Array = np.ndarray[Any, Any]
+
+#: Records whose columns are held at once: 8 MB for a feature of 8 bytes.
+RECORDS_AT_ONCE = 1 << 20
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+# A text in quotes, or the name of a feature in backticks.
+_QUOTED = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|`([^`]*)`""")
+_PLACEHOLDER = "_in_backticks_"
+
+_ALLOWED = (
+    "A condition compares scalar features and len(feature) with numbers and texts (==, !=, <, <=, >, >=, in, not in), "
+    "joined by and, or, not; names that are not Python's stand in backticks. Compute anything else in a stage"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """One feature of all records, or its length: a number, a text, or a truth."""
+
+    feature: str
+    kind: str  # "number", "text" or "truth"
+    length: bool = False
+
+
+class _Texts:
+    """The texts of many records, as their bytes one after the other: most are never made into objects of Python."""
+
+    def __init__(self, values: Array, lengths: Array, objects: Callable[[], Array]) -> None:
+        self._values = values
+        self._lengths = lengths
+        self._starts: Array = np.cumsum(lengths) - lengths
+        self.objects = objects
+
+    def equal(self, text: bytes) -> Array:
+        """(n,) bool: which of them are this one. Byte by byte, of ever fewer records."""
+        left = np.flatnonzero(self._lengths == len(text))
+        for at, byte in enumerate(text):
+            left = left[self._values[self._starts[left] + at] == byte]
+        found = np.zeros(len(self._lengths), bool)
+        found[left] = True
+        return found
+
+
+# Column → its values; gives one truth a record.
+_Made = Mapping[_Column, Any]
+_Test = Callable[[_Made], Array]
+
+
+class Condition:
+    """A condition on the features of a spec, parsed and checked.
+
+        Condition("len(tokens) > 2 and lang in ('en', 'de')", spec).columns  →  len(tokens), lang
+
+    Raises `SpecError` for what is no condition, for features that the spec does not have or that are no scalars, and
+    where a number is compared with a text.
+    """
+
+    def __init__(self, text: str, spec: ExampleSpec) -> None:
+        if not isinstance(text, str):
+            raise SpecError(f'where: expected a condition such as "score > 0.8", got {type(text).__name__}.')
+        self.text = text
+        self._spec = spec
+        self._names: list[str] = []
+        self.columns: set[_Column] = set()
+
+        def placeholder(found: re.Match[str]) -> str:
+            if found[2] is None:
+                return found[0]
+            self._names.append(found[2])
+            return f"{_PLACEHOLDER}{len(self._names) - 1}"
+
+        try:
+            tree = ast.parse(_QUOTED.sub(placeholder, text).strip(), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise SpecError(f"where({text!r}): this is no condition ({error}). {_ALLOWED}.") from error
+        self._test = self._truth(tree.body)
+
+    def of(self, columns: ColumnReader, places: Places) -> Array:
+        """(n,) bool: which of these records meet it."""
+        made = {column: _values(column, columns, places) for column in self.columns}
+        truth: Array = np.broadcast_to(np.asarray(self._test(made), bool), (len(places),))
+        return truth
+
+    def _refuse(self, node: ast.AST, why: str) -> SpecError:
+        return SpecError(f"where({self.text!r}): {ast.unparse(node)}: {why}. {_ALLOWED}.")
+
+    def _truth(self, node: ast.expr) -> _Test:
+        if isinstance(node, ast.BoolOp):
+            tests = [self._truth(value) for value in node.values]
+            joined = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            return lambda made: functools.reduce(joined, (test(made) for test in tests))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            negated = self._truth(node.operand)
+            return lambda made: np.logical_not(negated(made))
+        if isinstance(node, ast.Compare):
+            return self._comparison(node)
+        operand = self._operand(node)
+        if isinstance(operand, _Column) and operand.kind == "truth":
+            return lambda made: made[operand]
+        raise self._refuse(node, "is neither a comparison nor a feature of dtype bool")
+
+    def _comparison(self, node: ast.Compare) -> _Test:
+        tests: list[_Test] = []
+        left = self._operand(node.left)
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            if isinstance(op, (ast.In, ast.NotIn)):
+                tests.append(self._membership(node, left, right_node, negated=isinstance(op, ast.NotIn)))
+                left = right_node
+                continue
+            if isinstance(left, ast.expr):
+                raise self._refuse(node, "goes on behind in (…)")
+            right = self._operand(right_node)
+            if type(op) not in _COMPARISONS:
+                raise self._refuse(node, "compares by identity")
+            tests.append(self._compared(node, _COMPARISONS[type(op)], left, right))
+            left = right
+        return lambda made: functools.reduce(np.logical_and, (test(made) for test in tests))
+
+    def _compared(self, node: ast.Compare, compare: Callable[[Any, Any], Any], left: Any, right: Any) -> _Test:
+        left, right = self._alike(node, left, right), self._alike(node, right, left)
+        if not isinstance(left, _Column) and not isinstance(right, _Column):
+            raise self._refuse(node, "compares no feature")
+        if compare in (operator.eq, operator.ne) and not (isinstance(left, _Column) and isinstance(right, _Column)):
+            column, value = (left, right) if isinstance(left, _Column) else (right, left)
+            equals = compare is operator.eq
+            return lambda made: _equal(made[column], value) == equals
+        return lambda made: compare(_comparable(made, left), _comparable(made, right))
+
+    def _membership(self, node: ast.Compare, left: Any, right: ast.expr, *, negated: bool) -> _Test:
+        if not isinstance(left, _Column) or not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+            raise self._refuse(node, "in asks whether a feature is one of a list of values, such as ('en', 'de')")
+        values = []
+        for item in right.elts:
+            value = self._operand(item)
+            if isinstance(value, _Column):
+                raise self._refuse(item, "is a feature, and a list holds values")
+            values.append(self._alike(node, value, left))
+
+        def test(made: _Made) -> Array:
+            tests = [_equal(made[left], value) for value in values]
+            found: Array = functools.reduce(np.logical_or, tests, np.zeros(1, bool))
+            return ~found if negated else found
+
+        return test
+
+    def _alike(self, node: ast.AST, operand: Any, other: Any) -> Any:
+        """`operand`, as what it is compared with wants it: a text for a feature of bytes becomes bytes."""
+        kinds = [_kind(one) for one in (operand, other)]
+        if "text" in kinds and kinds[0] != kinds[1]:
+            raise self._refuse(node, "compares a text with a number")
+        if isinstance(other, _Column) and other.kind == "text" and not isinstance(operand, _Column):
+            wants_bytes = self._spec[other.feature].dtype == "bytes"
+            if wants_bytes and isinstance(operand, str):
+                return operand.encode()
+            if not wants_bytes and isinstance(operand, bytes):
+                raise self._refuse(node, f"compares the feature {other.feature!r}, a str, with bytes")
+        return operand
+
+    def _operand(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, str, bytes)):
+            return node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            value = self._operand(node.operand)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return -value if isinstance(node.op, ast.USub) else value
+        if isinstance(node, ast.Name):
+            return self._column(node, length=False)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+            if len(node.args) == 1 and not node.keywords and isinstance(node.args[0], ast.Name):
+                return self._column(node.args[0], length=True)
+        raise self._refuse(node, "is no feature, length, number or text")
+
+    def _column(self, node: ast.Name, *, length: bool) -> _Column:
+        name = node.id
+        if name.startswith(_PLACEHOLDER):
+            name = self._names[int(name.removeprefix(_PLACEHOLDER))]
+        if name not in self._spec:
+            raise SpecError(
+                f"where({self.text!r}): there is no feature {name!r}. The features are: {', '.join(self._spec)}.",
+                feature=name,
+            )
+        spec = self._spec[name]
+        if length:
+            if not spec.shape and not spec.is_text:
+                raise SpecError(
+                    f"where({self.text!r}): the feature {name!r} is a scalar, and has no len(). Compare it as it is.",
+                    feature=name,
+                )
+            column = _Column(name, "number", length=True)
+        else:
+            if spec.shape:
+                raise SpecError(
+                    f"where({self.text!r}): the feature {name!r} has the shape {spec.shape}, and a condition compares "
+                    f"one value a record. Use len({name}), or store what you need of it as a scalar feature.",
+                    feature=name,
+                )
+            column = _Column(name, _kind_of(spec))
+        self.columns.add(column)
+        return column
+
+
+def _kind_of(spec: FeatureSpec) -> str:
+    return "text" if spec.is_text else "truth" if spec.dtype == "bool" else "number"
+
+
+def _kind(operand: Any) -> str:
+    """The kind that a comparison sees, in which a truth is a number."""
+    if isinstance(operand, _Column):
+        return "text" if operand.kind == "text" else "number"
+    return "text" if isinstance(operand, (str, bytes)) else "number"
+
+
+def _equal(values: Any, value: Any) -> Array:
+    if isinstance(values, _Texts):
+        return values.equal(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
+    return np.asarray(values == value, bool)
+
+
+def _comparable(made: _Made, operand: Any) -> Any:
+    if not isinstance(operand, _Column):
+        return operand
+    values = made[operand]
+    return values.objects() if isinstance(values, _Texts) else values
+
+
+def _values(column: _Column, columns: ColumnReader, places: Places) -> Any:
+    if column.length:
+        return columns.lengths(column.feature, places)
+    if column.kind == "text":
+        data, lengths = columns.runs(column.feature, places)
+        return _Texts(data, lengths, lambda: columns.texts(column.feature, places))
+    values = columns.stacked(column.feature, places)
+    assert values is not None  # a scalar that is no text
+    return values
+
+
+def rows_where(condition: Condition, columns: ColumnReader, places: Iterator[Places]) -> Array:
+    """(k,) int64, ascending: the records among `places` that meet a condition."""
+    found = [np.empty(0, np.int64)]
+    for some in places:
+        found.append(some.indices[condition.of(columns, some)])
+    rows: Array = np.concatenate(found)
+    return rows
+
+
+def portions(records: Array | int, place: Callable[[Array], Places]) -> Iterator[Places]:
+    """The places of all of `records` (numbers, or how many from 0 on), `RECORDS_AT_ONCE` at a time."""
+    total = records if isinstance(records, int) else len(records)
+    for begin in range(0, total, RECORDS_AT_ONCE):
+        end = min(begin + RECORDS_AT_ONCE, total)
+        yield place(np.arange(begin, end) if isinstance(records, int) else records[begin:end])
+
+
+def digest_of_rows(rows: Array) -> str:
+    """Names a choice of rows: 12 hexadecimal digits of the sha256 of their numbers as little-endian int64."""
+    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:12]
+
+
+def packed_rows(rows: Array, total: int) -> bytes:
+    """`rows` out of `total` as one bit a record: what is pickled. `([0, 2], 3)` → `b"\\xa0"`."""
+    mask = np.zeros(total, bool)
+    mask[rows] = True
+    return np.packbits(mask).tobytes()
+
+
+def unpacked_rows(data: bytes, total: int) -> Array:
+    """The inverse of `packed_rows`."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), count=total))
+
+
+def positions_of(rows: Array, records: Sequence[int] | Array) -> Array:
+    """(k,) int64, ascending: the positions in `rows` (ascending) of those `records` that are among them."""
+    wanted = np.asarray(records, np.int64)
+    at = np.searchsorted(rows, wanted)
+    inside = at < len(rows)
+    at, wanted = at[inside], wanted[inside]
+    found: Array = at[rows[at] == wanted]
+    return found
