@@ -16,7 +16,9 @@ minutes; on what it waits should not take a debugger to find out.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -86,6 +88,27 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C inside the block is answered behind it; blocks may be nested.
+
+    Python runs its handler in the main thread whichever thread a signal reaches, so a mask of that thread alone would
+    not hold it back where a library has threads. Nothing is done in other threads: no `KeyboardInterrupt` is raised
+    there. Nor where the handler is not Python's, which could not be put back.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
 T = TypeVar("T")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -127,8 +150,9 @@ class OrderedPrefetcher(Generic[Task, Result]):
         self._describe = describe
         self._finalizer = weakref.finalize(self, shared.stop)
         _open_prefetchers.add(self)
-        for thread in self._threads:
-            thread.start()
+        with interrupts_held_back():  # an interrupted start() would leave a thread that waits for its starter
+            for thread in self._threads:
+                thread.start()
 
     def __iter__(self) -> OrderedPrefetcher[Task, Result]:
         return self
@@ -136,23 +160,18 @@ class OrderedPrefetcher(Generic[Task, Result]):
     def __next__(self) -> Result:
         shared = self._shared
         waiting: Waiting | None = None
-        with shared.changed:
-            while shared.delivered not in shared.results:
-                if shared.stopped:
-                    raise StopIteration
-                if shared.exhausted_at is not None and shared.delivered >= shared.exhausted_at:
-                    raise StopIteration
-                if not any(thread.is_alive() for thread in self._threads):
-                    raise LoaderError(
-                        "the prefetching threads are gone without having ended or failed; was this process forked "
-                        "while it was prefetching? Make the iterator in the process that uses it."
-                    )
-                waiting = waiting or Waiting(self._who_is_late)
-                if not shared.changed.wait(LOOK_SECS):
-                    waiting.look()
-            result, error = shared.results.pop(shared.delivered)
-            shared.delivered += 1
-            shared.changed.notify_all()
+        while (delivered := shared.deliver()) is None:
+            if shared.ended:
+                raise StopIteration
+            if not any(thread.is_alive() for thread in self._threads):
+                raise LoaderError(
+                    "the prefetching threads are gone without having ended or failed; was this process forked "
+                    "while it was prefetching? Make the iterator in the process that uses it."
+                )
+            waiting = waiting or Waiting(self._who_is_late)
+            if not shared.news.acquire(timeout=LOOK_SECS):
+                waiting.look()
+        result, error = delivered
         if isinstance(error, StopIteration):
             self.close()
             raise RuntimeError("what was prefetched raised StopIteration, which would look like its end") from error
@@ -187,14 +206,22 @@ class OrderedPrefetcher(Generic[Task, Result]):
 
 
 class _Shared(Generic[Task, Result]):
-    """What the threads and the consumer share. `pulling` is held while a task is taken, `changed` only for moments."""
+    """What the threads and the consumer share. `pulling` is held while a task is taken, `lock` only for moments.
+
+    The consumer is often the main thread, where Ctrl-C may raise inside any function written in Python. So it enters
+    `lock`, which is C, and never `changed`: interrupted inside `Condition.__enter__` it would keep the lock, and the
+    threads would never end; interrupted inside `Condition.wait` it would release a lock that it does not hold. It
+    waits for `news`, a lock that is free while something may have changed.
+    """
 
     def __init__(self, function: Callable[[Task], Result], tasks: Iterator[Task], depth: int) -> None:
         self.function = function
         self.tasks = tasks
         self.depth = depth
         self.pulling = threading.Lock()
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.news = threading.Lock()
         self.results: dict[int, tuple[Result | None, BaseException | None]] = {}
         self.at_work: dict[int, Task] = {}
         self.taken = 0
@@ -202,10 +229,38 @@ class _Shared(Generic[Task, Result]):
         self.exhausted_at: int | None = None
         self.stopped = False
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be delivered."""
+        return self.stopped or (self.exhausted_at is not None and self.delivered >= self.exhausted_at)
+
+    def deliver(self) -> tuple[Result | None, BaseException | None] | None:
+        """The next result, or None where it is not there yet: `news` will be free again when something has changed."""
+        with self.lock:
+            number = self.delivered
+            if number not in self.results:
+                if self.ended:
+                    self._announce()  # for others who wait
+                else:
+                    self.news.acquire(blocking=False)
+                return None
+            self.delivered = number + 1  # first: an interrupt may lose a result, and the next is still due
+            delivered = self.results.pop(number)
+            if self.delivered in self.results:
+                self._announce()
+            self.changed.notify_all()
+            return delivered
+
+    def _announce(self) -> None:
+        """Wakes the consumer; `lock` is held."""
+        if self.news.locked():
+            self.news.release()
+
     def stop(self) -> None:
-        with self.changed:
+        with self.lock:
             self.stopped = True
             self.results.clear()
+            self._announce()
             self.changed.notify_all()
 
     def take(self) -> tuple[int, Task] | None:
@@ -247,6 +302,7 @@ class _Shared(Generic[Task, Result]):
                 self.exhausted_at = self.taken + 1
             elif self.exhausted_at is None:
                 self.exhausted_at = self.taken
+            self._announce()
             self.changed.notify_all()
 
     def put(self, number: int, result: Result | None, error: BaseException | None) -> None:
@@ -257,6 +313,7 @@ class _Shared(Generic[Task, Result]):
             self.results[number] = (result, error)
             if error is not None:
                 self.exhausted_at = min(number + 1, self.exhausted_at or number + 1)
+            self._announce()
             self.changed.notify_all()
 
 

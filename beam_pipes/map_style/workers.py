@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import ExampleError, LoaderWorkerError
-from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting
+from beam_pipes.loader.prefetch import LOOK_SECS, OrderedPrefetcher, Waiting, interrupts_held_back
 from beam_pipes.map_style.dataset import MapStyle, reading_epoch
 
 
@@ -77,27 +77,6 @@ def _load(dataset: MapStyle, index: int) -> Any:
         return dataset[index]
     except Exception as error:
         raise ExampleError(f"loading example {index} failed: {type(error).__name__}: {error}", index=index) from error
-
-
-@contextlib.contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C inside the block is answered behind it; blocks may be nested.
-
-    Python runs its handler in the main thread whichever thread a signal reaches, so a mask of that thread alone would
-    not hold it back where a library has threads. Nothing is done in other threads: no `KeyboardInterrupt` is raised
-    there. Nor where the handler is not Python's, which could not be put back.
-    """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
-        yield
-        return
-    held: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if held:
-            signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,3 +181,47 @@ def test_closing_a_loader_whose_thread_is_busy_names_the_examples(
     batches.close()  # type: ignore[attr-defined]
 
     assert "a thread of the loader that was closed is still at one of the examples [2]." in capfd.readouterr().err
+
+
+def interrupt_at(event: int) -> tuple[bool, str]:
+    """Interrupts the consumer of a pass at its n-th step in `threading`; returns whether it did, and the ending."""
+    left = event
+
+    def trace(frame: FrameType, kind: str, _: object) -> Callable[..., Any] | None:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("threading.py"):
+            return trace
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    def slowly(task: int) -> int:
+        time.sleep(0.001)
+        return task
+
+    results = OrderedPrefetcher(slowly, iter(range(3)), workers=2, depth=2)
+    try:
+        sys.settrace(trace)
+        try:
+            for _ in results:
+                pass
+        finally:
+            sys.settrace(None)
+    except BaseException as error:
+        ended = type(error).__name__
+    else:
+        ended = "the end"
+    results.close(most_secs=5.0)
+    assert not any(thread.is_alive() for thread in results._threads), f"threads are left after event {event}"
+    return left <= 0, ended
+
+
+def test_ctrl_c_inside_any_lock_of_a_prefetcher_ends_in_itself_and_leaves_no_thread() -> None:
+    events, endings = 0, set()
+    while (one := interrupt_at(events + 1))[0]:
+        events += 1
+        endings.add(one[1])
+
+    assert events > 20
+    assert endings == {"KeyboardInterrupt"}
