@@ -272,7 +272,7 @@ def test_a_signal_leaves_nothing_that_blocks_the_next_build(
     _, errors = process.communicate(timeout=60)
 
     assert process.returncode == code
-    assert f"{words}. Run the same command again to go on" in errors
+    assert f"{words}. Run the same command again to resume" in errors
     assert "Traceback" not in errors
     assert not list(cache.rglob(".tmp-*"))
     assert not (cache / ".build.lock").exists()
