@@ -16,9 +16,10 @@ KINDS = {str: "text", int: "integer", float: "number", Path: "path"}
 
 HEAD = """# The command line
 
-Made by `python -m reference_pages` from the commands themselves; not to be edited. `beam-pipes COMMAND --help` says the
-same. What stands after `--` goes to Beam. Exit codes: 0; 1 where an error says what went wrong, or a check found
-something; 2 for options that do not exist; 130 after Ctrl-C, 143 after SIGTERM.
+Look up every command, its arguments and its options here, or run `beam-pipes COMMAND --help`. Options after `--` are
+passed to Beam. `python -m reference_pages` generates this page from the commands; do not edit it by hand.
+
+Exit codes: 0 on success; 1 on an error or a failed check; 2 for unknown options; 130 after Ctrl-C; 143 after SIGTERM.
 
 """
 

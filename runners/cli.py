@@ -70,5 +70,5 @@ def run(app: Callable[..., Any], arguments: list[str], beam_args: list[str]) -> 
     if code == INTERRUPTED:
         how = "terminated" if _terminated.is_set() else "interrupted"
         code = TERMINATED if _terminated.is_set() else INTERRUPTED
-        print(f"beam-pipes: {how}. Run the same command again to go on from the finished shards.", file=sys.stderr)
+        print(f"beam-pipes: {how}. Run the same command again to resume from the finished shards.", file=sys.stderr)
     sys.exit(code)

@@ -13,9 +13,9 @@ from typer.core import TyperCommand, TyperGroup
 
 # Command → the first paragraph of its help, so that the list of commands can be shown without importing any.
 SUMMARIES = {
-    "build": "Build a cache, or go on where an interrupted build stopped. Options after -- go to Beam.",
-    "tokens": "From texts to a cache of token ids, ready to be packed into rows. Options after -- go to Beam.",
-    "plan": "Check a declaration, or tasks, and print what a build would do and cost; builds nothing.",
+    "build": "Build a cache, or resume an interrupted build. Options after -- go to Beam.",
+    "tokens": "Build a cache of token ids from text, ready for packing. Options after -- go to Beam.",
+    "plan": "Check a declaration or tasks and print what a build would do and cost, without building.",
     "chaos": "Try a declaration on a sample of its input in every way that must change nothing; exits "
     "with 1 where one does.",
     "doctor": "Check that workers get all that a declaration imports: in a virtual environment that "
@@ -24,33 +24,33 @@ SUMMARIES = {
     "loading costs most.",
     "inspect": "Show the examples of a cache, decoded; or those of a task, raw, behind each of its steps, "
     "converted and decoded.",
-    "stats": "Show what happened to every record, and the statistics of all stages.",
-    "verify": "Check every byte of a cache against its checksums; exits with 1 and names every problem.",
+    "stats": "Show how many records each stage read, wrote and dropped, and the statistics of all stages.",
+    "verify": "Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.",
     "report": "Write one self-contained page about a cache: graph, counts, statistics, lengths, "
     "examples, timing, changes.",
     "diff": "Show what differs between two snapshots: declaration, schema, splits, counts of stages, "
     "drift of the data.",
-    "export": "Write a cache in the format of another system.",
-    "status": "Say, from the files alone, what is published and what a build is doing or has left unfinished.",
-    "gc": "Remove old and unfinished snapshots, and what dead builds have left; never while a build is writing there.",
-    "dead": "List dead letters: how many by stage and error, and the first few with record, place and traceback.",
+    "export": "Export a cache to another system's format.",
+    "status": "Show, from the files alone, what is published and the progress of running or unfinished builds.",
+    "gc": "Remove old and unfinished snapshots and leftovers of dead builds; never while a build is writing.",
+    "dead": "Count dead letters by stage and error, and show the first few with record, location and traceback.",
     "replay-dead": "Run the dead letters of a cache again, and publish what a build of the repaired "
     "declaration would give.",
-    "why": "Say what became of a source record: written where, dropped by which stage and why, or a dead letter.",
-    "duplicates": "Show which records were found to be duplicates, and of which records that stay.",
+    "why": "Show whether a source record was written (and where), dropped (and why) or became a dead letter.",
+    "duplicates": "Show which records were removed as duplicates, and which record each one duplicates.",
     "trace": "Run one source record through a declaration and show what each stage takes, gives, drops, "
     "counts and raises.",
-    "who": "List the source records of a training step, from the cache's index and the loader's state alone.",
-    "when": "List the training steps at which a source record is delivered: the inverse of `who`.",
+    "who": "List the source records of a training step, using only the cache's index and the loader's state.",
+    "when": "List the training steps that deliver a source record: the inverse of `who`.",
     "takedown": "Hide source records from every reader at once, without a build. Their bytes stay on disk: "
     "see docs/takedown.md.",
-    "export-dali-index": "Write the index of every shard as DALI reads it, so that its reader opens the cache.",
+    "export-dali-index": "Write a DALI index for every shard, so that DALI's reader can open the cache.",
 }
 
 
 # Of options that several commands have.
-TASKS_HELP = "regular expression: the registered tasks whose whole names match (may be repeated)"
-MODULES_HELP = "module that registers tasks (may be repeated)"
+TASKS_HELP = "regular expression that must match a registered task's whole name (repeatable)"
+MODULES_HELP = "module that registers tasks (repeatable)"
 
 # Command → the chapter that holds it, where that has another name.
 _CHAPTERS = {

@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 @with_building
 def build_command(
     context: typer.Context,
-    to: Annotated[str, typer.Option("--to", help="directory of the cache, or of the caches of tasks")],
+    to: Annotated[str, typer.Option("--to", help="cache directory, or the parent directory of task caches")],
     building: Building,
     declaration: Annotated[str | None, typer.Argument(help="package.module:name of a Declaration")] = None,
     tasks: Annotated[list[str] | None, typer.Option("--tasks", help=TASKS_HELP)] = None,
-    excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to leave out")] = None,
+    excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to exclude")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
     ignore_other_caches: Annotated[
-        bool, typer.Option("--ignore-other-caches", help="cache tasks that are cached elsewhere too")
+        bool, typer.Option("--ignore-other-caches", help="also build tasks that are cached elsewhere")
     ] = False,
-    base_seed: Annotated[int, typer.Option("--base-seed", help="seed of what tasks draw before the cut")] = 0,
+    base_seed: Annotated[int, typer.Option("--base-seed", help="seed for random draws before the cut")] = 0,
     seqio_files: Annotated[
-        bool, typer.Option(help="caches of tasks that SeqIO reads too; without, smaller and faster to load")
+        bool, typer.Option(help="write caches that SeqIO can read too; without it, smaller and faster to load")
     ] = True,
     min_shards: Annotated[
-        int, typer.Option(help="at least this many files of SeqIO a split, of equal size: its hosts share files")
+        int, typer.Option(help="minimum number of SeqIO files per split, of equal size; SeqIO's hosts share files")
     ] = 1,
-    max_shards: Annotated[int | None, typer.Option(help="at most this many files of SeqIO a split [as built]")] = None,
+    max_shards: Annotated[int | None, typer.Option(help="maximum number of SeqIO files per split [as built]")] = None,
     enable_char_counts: Annotated[
-        bool, typer.Option("--enable-char-counts", help="decode examples to count characters where no text is kept")
+        bool, typer.Option("--enable-char-counts", help="decode examples to count characters when the text is not kept")
     ] = False,
 ) -> None:
-    """Build a cache, or go on where an interrupted build stopped. Options after -- go to Beam.
+    """Build a cache, or resume an interrupted build. Options after -- go to Beam.
 
-    With --tasks: the caches of all registered tasks that match.
+    With --tasks: build the caches of all matching registered tasks.
 
     Example: beam-pipes build examples.python_source:declaration --to .demo/python_source
 
@@ -147,12 +147,12 @@ def _show_account(account: Account) -> None:
 
 def chaos_command(
     declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
-    max_records: Annotated[int, typer.Option(help="about so many records are tried")] = 256,
-    beam: Annotated[bool, typer.Option("--beam", help="retry bundles on Beam's BundleBasedDirectRunner too")] = False,
-    timeout_secs: Annotated[float, typer.Option(help="how long each process may take")] = 120.0,
+    max_records: Annotated[int, typer.Option(help="approximate number of records to sample")] = 256,
+    beam: Annotated[bool, typer.Option("--beam", help="also retry bundles on Beam's BundleBasedDirectRunner")] = False,
+    timeout_secs: Annotated[float, typer.Option(help="time limit of each process")] = 120.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Try a declaration on a sample of its input in every way that must change nothing; exits with 1 where one does.
+    """Check that shards, retries and workers do not change a declaration's output; exit with 1 if they do.
 
     Example: beam-pipes chaos examples.python_source:declaration
     """

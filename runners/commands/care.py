@@ -19,8 +19,8 @@ from beam_pipes.export import FORMATS, export
 from beam_pipes.runners.commands.stats import console
 
 
-def verify_command(path: Annotated[str, typer.Argument(help="directory of a cache")]) -> None:
-    """Check every byte of a cache against its checksums; exits with 1 and names every problem.
+def verify_command(path: Annotated[str, typer.Argument(help="cache directory")]) -> None:
+    """Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.
 
     Example: beam-pipes verify .demo/python_source
     """
@@ -42,12 +42,14 @@ def verify_command(path: Annotated[str, typer.Argument(help="directory of a cach
 
 
 def gc_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    keep: Annotated[int, typer.Option("--keep", help="most recent snapshots to keep besides the published one")] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed, remove nothing")] = False,
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    keep: Annotated[
+        int, typer.Option("--keep", help="number of recent snapshots to keep besides the published one")
+    ] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be removed without removing it")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Remove old and unfinished snapshots, and what dead builds have left; never while a build is writing there.
+    """Remove old and unfinished snapshots and leftovers of dead builds; never while a build is writing.
 
     Example: beam-pipes gc .demo/python_source --keep 0
     """
@@ -66,10 +68,12 @@ def gc_command(
 
 def doctor_command(
     declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
-    setup_file: Annotated[str | None, typer.Option(help="the setup.py whose package workers install")] = None,
-    extra_package: Annotated[list[str] | None, typer.Option(help="sdist or wheel that workers install too")] = None,
+    setup_file: Annotated[str | None, typer.Option(help="setup.py of the package that workers install")] = None,
+    extra_package: Annotated[
+        list[str] | None, typer.Option(help="additional sdist or wheel that workers install")
+    ] = None,
 ) -> None:
-    """Check that workers get all that a declaration imports: in a virtual environment that holds what they would.
+    """Check, in a fresh virtual environment, that workers can import everything a declaration needs.
 
     Example: beam-pipes doctor my_package.job:declaration --setup-file setup.py --extra-package beam_pipes.tar.gz
     """
@@ -88,11 +92,11 @@ def doctor_command(
 
 
 def export_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    to: Annotated[str, typer.Option("--to", help="directory to write; it must not be there yet")],
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    to: Annotated[str, typer.Option("--to", help="output directory; must not exist yet")],
     format: Annotated[str, typer.Option("--format", help=f"one of: {', '.join(sorted(FORMATS))}")],
 ) -> None:
-    """Write a cache in the format of another system.
+    """Export a cache to another system's format.
 
     Example: beam-pipes export .demo/python_source --format parquet --to python_source-parquet
     """
@@ -100,10 +104,10 @@ def export_command(
 
 
 def export_dali_index_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    to: Annotated[str, typer.Option("--to", help="directory for the index files")],
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    to: Annotated[str, typer.Option("--to", help="directory to write the index files to")],
 ) -> None:
-    """Write the index of every shard as DALI reads it, so that its reader opens the cache.
+    """Write a DALI index for every shard, so that DALI's reader can open the cache.
 
     Example: beam-pipes export-dali-index .demo/python_source --to .demo/dali
     """
@@ -114,17 +118,17 @@ def export_dali_index_command(
 
 
 def report_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache, or of caches")],
-    to: Annotated[str | None, typer.Option("--to", help="file to write [report.html beside the snapshot]")] = None,
+    path: Annotated[str, typer.Argument(help="cache directory, or a directory of caches")],
+    to: Annotated[str | None, typer.Option("--to", help="output file [report.html next to the snapshot]")] = None,
     against: Annotated[str | None, typer.Option(help="snapshot to compare with [the previous one]")] = None,
     declaration: Annotated[
         str | None,
-        typer.Option(help="package.module:name: show source records beside the examples; reads the input, runs stages"),
+        typer.Option(help="package.module:name; show source records next to examples (reads the input, runs stages)"),
     ] = None,
 ) -> None:
-    """Write one self-contained page about a cache: graph, counts, statistics, lengths, examples, timing, changes.
+    """Write a self-contained HTML report: graph, counts, statistics, lengths, examples, timing, changes.
 
-    For a directory of caches: the page of each, and one that leads to them.
+    For a directory of caches: write a page for each, and an index page that links to them.
 
     Example: beam-pipes report .demo/python_source --to report.html
     """

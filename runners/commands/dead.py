@@ -25,16 +25,16 @@ SHOWN = 200
 
 
 def dead_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    stage: Annotated[str | None, typer.Option(help="those of one stage only [all]")] = None,
-    error: Annotated[str | None, typer.Option(help="those of one type of error only [all]")] = None,
-    count: Annotated[int, typer.Option("-n", help="dead letters to show in full")] = 3,
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    stage: Annotated[str | None, typer.Option(help="only dead letters of this stage [all]")] = None,
+    error: Annotated[str | None, typer.Option(help="only dead letters with this error type [all]")] = None,
+    count: Annotated[int, typer.Option("-n", help="number of dead letters to show in full")] = 3,
     export: Annotated[
-        str | None, typer.Option("--export", help="write them to a file, to be edited and replayed with --repairs")
+        str | None, typer.Option("--export", help="write dead letters to a file to edit and replay with --repairs")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the counts as JSON")] = False,
 ) -> None:
-    """List dead letters: how many by stage and error, and the first few with record, place and traceback.
+    """Count dead letters by stage and error, and show the first few with record, location and traceback.
 
     Example: beam-pipes dead .demo/python_source --stage ParseModule -n 1
     """
@@ -113,21 +113,22 @@ def _lines(letter: DeadLetter) -> Iterator[str]:
 
 
 def replay_dead_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    declaration: Annotated[str, typer.Argument(help="package.module:name of its Declaration, as it is now")],
-    to: Annotated[str | None, typer.Option("--to", help="directory for the result [the same]")] = None,
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    declaration: Annotated[str, typer.Argument(help="package.module:name of its current Declaration")],
+    to: Annotated[str | None, typer.Option("--to", help="directory to write the result to [the same cache]")] = None,
     repairs: Annotated[
-        str | None, typer.Option("--repairs", help="file of repaired records, exported by beam-pipes dead --export")
+        str | None,
+        typer.Option("--repairs", help="file of repaired records, first exported with beam-pipes dead --export"),
     ] = None,
     accept_code_change: Annotated[
         bool,
         typer.Option(
-            "--accept-code-change", help="the stages that changed give the same as before for all other records"
+            "--accept-code-change", help="confirm that changed stages give unchanged output for all other records"
         ),
     ] = False,
-    workers: Annotated[int | None, typer.Option(help="worker processes [all cores]")] = None,
+    workers: Annotated[int | None, typer.Option(help="number of worker processes [all cores]")] = None,
 ) -> None:
-    """Run the dead letters of a cache again, and publish what a build of the repaired declaration would give.
+    """Rerun a cache's dead letters and publish the result that a build of the repaired declaration would give.
 
     Example: beam-pipes replay-dead .demo/python_source examples.python_source:declaration --accept-code-change
     """
@@ -156,12 +157,14 @@ def replay_dead_command(
 
 
 def duplicates_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    path: Annotated[str, typer.Argument(help="cache directory")],
     name: Annotated[str | None, typer.Option(help="one analyzer [all]")] = None,
-    count: Annotated[int, typer.Option("-n", "--num-records", min=0, help="removed records to show of each")] = 3,
-    tsv: Annotated[str | None, typer.Option(help="write all removed records of the analyzer to this table")] = None,
+    count: Annotated[
+        int, typer.Option("-n", "--num-records", min=0, help="number of removed records to show for each analyzer")
+    ] = 3,
+    tsv: Annotated[str | None, typer.Option(help="write all removed records to this TSV file; needs --name")] = None,
 ) -> None:
-    """Show which records were found to be duplicates, and of which records that stay.
+    """Show which records were removed as duplicates, and which record each one duplicates.
 
     Example: beam-pipes duplicates caches/books --name near --tsv near.tsv
     """

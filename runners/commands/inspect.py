@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 def inspect_command(
-    path: Annotated[str | None, typer.Argument(help="directory of a cache")] = None,
-    split: Annotated[str | None, typer.Option(help="one split [all; of a task the first]")] = None,
-    count: Annotated[int, typer.Option("-n", "--num-examples", min=0, help="examples of each split")] = 3,
+    path: Annotated[str | None, typer.Argument(help="cache directory")] = None,
+    split: Annotated[str | None, typer.Option(help="split to show [all; for a task, the first]")] = None,
+    count: Annotated[int, typer.Option("-n", "--num-examples", min=0, help="number of examples per split")] = 3,
     start: Annotated[int, typer.Option(min=0, help="index of the first example")] = 0,
     where: Annotated[
-        str | None, typer.Option("--where", help='only examples that meet a condition, such as "score > 0.8"')
+        str | None, typer.Option("--where", help='show only examples that meet this condition, such as "score > 0.8"')
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="a registered task instead of a cache")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="show a registered task instead of a cache")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
     sequence_length: Annotated[
-        str | None, typer.Option(help="longest lengths, inputs=512,targets=128 [the longest shown]")
+        str | None, typer.Option(help="maximum lengths, such as inputs=512,targets=128 [the longest shown]")
     ] = None,
     converter: Annotated[
-        str, typer.Option(help="feature converter by name, or none [by the task's features]")
+        str, typer.Option(help="name of a feature converter, or none [chosen from the task's features]")
     ] = "auto",
-    html: Annotated[str | None, typer.Option(help="write one self-contained page to this file")] = None,
+    html: Annotated[str | None, typer.Option(help="write a self-contained HTML page to this file")] = None,
 ) -> None:
-    """Show the examples of a cache, decoded; or those of a task, raw, behind each of its steps, converted and decoded.
+    """Show a cache's decoded examples, or a task's examples: raw, after each step, converted and decoded.
 
     Example: beam-pipes inspect .demo/python_source --split eval -n 1
 

@@ -31,17 +31,20 @@ from beam_pipes.loader.steps import Last as LastRows
 from beam_pipes.runners.commands.stats import console
 from beam_pipes.telemetry import diagnose_loader
 
-Paths = Annotated[list[str], typer.Argument(help="directory of the cache; several for a mixture, in its order")]
-State = Annotated[Path | None, typer.Option("--state", help="file with the state of the loader, as JSON")]
-BatchSize = Annotated[int, typer.Option("--batch-size", help="rows of a global batch")]
-HostCount = Annotated[int, typer.Option("--host-count", help="hosts that share a global batch")]
-Last = Annotated[str, typer.Option("--last", help="what the run does with the last rows: drop, pad, partial")]
-Plan = Annotated[list[Path] | None, typer.Option("--plan", help="file of a packing plan; one for each source")]
+Paths = Annotated[list[str], typer.Argument(help="cache directory; for a mixture, several in the mixture's order")]
+State = Annotated[Path | None, typer.Option("--state", help="JSON file with the loader's state")]
+BatchSize = Annotated[int, typer.Option("--batch-size", help="number of rows in a global batch")]
+HostCount = Annotated[int, typer.Option("--host-count", help="number of hosts that share a global batch")]
+Last = Annotated[str, typer.Option("--last", help="how to handle the last, incomplete batch: drop, pad, partial")]
+Plan = Annotated[list[Path] | None, typer.Option("--plan", help="packing plan file; one per source")]
 SplitName = Annotated[str | None, typer.Option("--split", help="split of each cache [the only one] (without --state)")]
 Seed = Annotated[int, typer.Option("--seed", help="seed of the order (without --state)")]
 ShuffleName = Annotated[str, typer.Option("--shuffle", help="global, stored or blocks/<window> (without --state)")]
 Rate = Annotated[list[float] | None, typer.Option("--rate", help="rate of each source of a mixture (without --state)")]
-Exhausted = Annotated[str, typer.Option("--exhausted", help="repeat, stop or drop, of a mixture (without --state)")]
+Exhausted = Annotated[
+    str,
+    typer.Option("--exhausted", help="when a source of a mixture is exhausted: repeat, stop or drop (without --state)"),
+]
 
 
 def make_loader(
@@ -107,7 +110,7 @@ def _split_of(cache: Cache, split: str | None) -> Split:
 
 def who_command(
     paths: Paths,
-    step: Annotated[int, typer.Option("--step", help="number of the training step, from 0")],
+    step: Annotated[int, typer.Option("--step", help="training step, from 0")],
     batch_size: BatchSize,
     state: State = None,
     host_count: HostCount = 1,
@@ -120,7 +123,7 @@ def who_command(
     exhausted: Exhausted = "repeat",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """List the source records of a training step, from the cache's index and the loader's state alone.
+    """List the source records of a training step, using only the cache's index and the loader's state.
 
     Example: beam-pipes who .demo/python_source --split train --step 100 --batch-size 32 --seed 1
     """
@@ -170,10 +173,10 @@ def when_command(
     batch_size: BatchSize,
     epochs: Annotated[
         int,
-        typer.Option("--epochs", min=1, help="how many epochs to look at, from the first; not of an endless mixture"),
+        typer.Option("--epochs", min=1, help="number of epochs to search, from the first; not for an endless mixture"),
     ] = 1,
     last_step: Annotated[
-        int | None, typer.Option("--last-step", min=0, help="up to which step to look; an endless mixture needs it")
+        int | None, typer.Option("--last-step", min=0, help="last step to search; required for an endless mixture")
     ] = None,
     state: State = None,
     host_count: HostCount = 1,
@@ -186,7 +189,7 @@ def when_command(
     exhausted: Exhausted = "repeat",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """List the training steps at which a source record is delivered: the inverse of `who`.
+    """List the training steps that deliver a source record: the inverse of `who`.
 
     Example: beam-pipes when abc.py@0 .demo/python_source --split train --batch-size 32 --seed 1 --epochs 3
     """
@@ -240,13 +243,17 @@ def doctor_loader_command(
     paths: Paths,
     batch_size: BatchSize = 32,
     step_ms: Annotated[
-        float | None, typer.Option("--step-ms", help="what a training step takes, without input")
+        float | None, typer.Option("--step-ms", help="duration of a training step without input, in milliseconds")
     ] = None,
     to: Annotated[str | None, typer.Option("--to", help=f"convert batches: {', '.join(FRAMEWORKS)}")] = None,
-    prefetch: Annotated[int, typer.Option("--prefetch", help="with --to: batches kept ready on the device")] = 0,
-    workers: Annotated[int, typer.Option("--workers", help="threads that make batches ahead")] = 0,
-    transform: Annotated[str | None, typer.Option("--transform", help="package.module:function of a batch")] = None,
-    batches: Annotated[int, typer.Option("--batches", help="batches to measure")] = 20,
+    prefetch: Annotated[
+        int, typer.Option("--prefetch", help="with --to: number of batches to prefetch to the device")
+    ] = 0,
+    workers: Annotated[int, typer.Option("--workers", help="number of threads that prepare batches ahead")] = 0,
+    transform: Annotated[
+        str | None, typer.Option("--transform", help="package.module:function applied to each batch")
+    ] = None,
+    batches: Annotated[int, typer.Option("--batches", help="number of batches to measure")] = 20,
     last: Last = "drop",
     plan: Plan = None,
     split: SplitName = None,
@@ -256,7 +263,7 @@ def doctor_loader_command(
     exhausted: Exhausted = "repeat",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Say in one line whether training from a cache would be input-bound, and which stage of loading costs most.
+    """Report whether training from a cache would be input-bound, and which loading stage costs most.
 
     Example: beam-pipes doctor-loader .demo/python_source --split train --batch-size 32 --step-ms 20
     """

@@ -28,30 +28,32 @@ if TYPE_CHECKING:  # most commands that can take tasks are given none, and begin
 
 RUNNERS = ("local", "direct", "dataflow", "portable", "prism", "flink")
 
-JobEndpoint = Annotated[str | None, typer.Option(help="HOST:PORT of a job server that runs [portable, flink]")]
+JobEndpoint = Annotated[str | None, typer.Option(help="HOST:PORT of a running job server [portable, flink]")]
 EnvironmentType = Annotated[
-    str | None, typer.Option(help=f"where its workers come from: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
+    str | None, typer.Option(help=f"how workers are started: {', '.join(ENVIRONMENT_TYPES)} [LOOPBACK]")
 ]
 EnvironmentConfig = Annotated[
-    str | None, typer.Option(help="HOST:PORT of the pool (EXTERNAL), image (DOCKER) or JSON (PROCESS)")
+    str | None, typer.Option(help="worker pool HOST:PORT (EXTERNAL), image (DOCKER) or JSON (PROCESS)")
 ]
-Parallelism = Annotated[int | None, typer.Option(help="worker processes of each machine; for Flink, slots")]
+Parallelism = Annotated[int | None, typer.Option(help="worker processes per machine; on Flink, task slots")]
 SharedFiles = Annotated[
-    bool, typer.Option("--shared-files", help="workers elsewhere see this machine's files under the same paths")
+    bool, typer.Option("--shared-files", help="remote workers see this machine's files at the same paths")
 ]
-PrismLocation = Annotated[str | None, typer.Option(help="the program prism [found beside Python or on PATH]")]
+PrismLocation = Annotated[str | None, typer.Option(help="path of the prism binary [next to Python, or on PATH]")]
 FlinkJobServerJar = Annotated[
-    str | None, typer.Option(help="Beam's job server for Flink, to be started: a jar, or a directory of jars")
+    str | None, typer.Option(help="Beam's Flink job server to start: a jar, or a directory of jars")
 ]
-FlinkMaster = Annotated[str | None, typer.Option(help="HOST:PORT of the cluster [the job server's own]")]
+FlinkMaster = Annotated[str | None, typer.Option(help="HOST:PORT of the Flink cluster [the job server's own]")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Building:
     """What every command that builds takes. A field is an option: its name, its help and its default."""
 
-    runner: Annotated[str, typer.Option(help=f"who runs it: {', '.join(RUNNERS)}")] = "local"
-    workers: Annotated[int | None, typer.Option(help="worker processes of the local runner [all cores]")] = None
+    runner: Annotated[str, typer.Option(help=f"runner: {', '.join(RUNNERS)}")] = "local"
+    workers: Annotated[int | None, typer.Option(help="number of worker processes, local runner only [all cores]")] = (
+        None
+    )
     job_endpoint: JobEndpoint = None
     environment_type: EnvironmentType = None
     environment_config: EnvironmentConfig = None
@@ -61,23 +63,23 @@ class Building:
     flink_master: FlinkMaster = None
     flink_job_server_jar: FlinkJobServerJar = None
     accept_code_change: Annotated[
-        bool, typer.Option("--accept-code-change", help="build although a stage's code changed and its version did not")
+        bool, typer.Option("--accept-code-change", help="build even if a stage's code changed but its version did not")
     ] = False
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="build everything anew; what is there stays until that is done")
+        bool, typer.Option("--overwrite", help="rebuild everything; keep the present snapshot until done")
     ] = False
-    report: Annotated[
-        bool | None, typer.Option(help="write report.html beside the snapshot's manifest [for local caches]")
-    ] = None
+    report: Annotated[bool | None, typer.Option(help="write report.html next to the manifest [for local caches]")] = (
+        None
+    )
     progress: Annotated[
         str | None,
-        typer.Option(help=f"how progress is shown: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
+        typer.Option(help=f"progress display: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
     ] = None
     plan: Annotated[
-        str | None, typer.Option(help="a plan from `beam-pipes plan --save`: refuse to build anything else")
+        str | None, typer.Option(help="plan saved by `beam-pipes plan --save`; refuse to build anything else")
     ] = None
     keep: Annotated[
-        int, typer.Option("--keep", min=0, help="old snapshots to keep besides the published one; others are removed")
+        int, typer.Option("--keep", min=0, help="number of old snapshots to keep besides the published one")
     ] = DEFAULT_KEEP
 
     def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:

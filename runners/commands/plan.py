@@ -43,12 +43,16 @@ from beam_pipes.runners.preflight import preflight
 
 def plan_command(
     context: typer.Context,
-    to: Annotated[str, typer.Option("--to", help="directory of the cache, or of the caches of tasks")],
+    to: Annotated[str, typer.Option("--to", help="cache directory, or the parent directory of task caches")],
     declaration: Annotated[str | None, typer.Argument(help="package.module:name of a Declaration")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="say HIT or MISS, and why, per stage and shard")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object for each task")] = False,
-    runner: Annotated[str, typer.Option(help=f"who is to run it: {', '.join(RUNNERS)}")] = "local",
-    workers: Annotated[int | None, typer.Option(help="worker processes of the local runner [all cores]")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="show HIT or MISS, and the reason, per stage and shard")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object per task")] = False,
+    runner: Annotated[str, typer.Option(help=f"runner to plan for: {', '.join(RUNNERS)}")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(help="number of worker processes, local runner only [all cores]")
+    ] = None,
     job_endpoint: JobEndpoint = None,
     environment_type: EnvironmentType = None,
     environment_config: EnvironmentConfig = None,
@@ -58,24 +62,25 @@ def plan_command(
     flink_master: FlinkMaster = None,
     flink_job_server_jar: FlinkJobServerJar = None,
     forecast: Annotated[
-        bool, typer.Option(help="run a sample of the input through the stages: records, bytes, time to expect")
+        bool, typer.Option(help="run a sample of the input to forecast records, bytes and time")
     ] = True,
     sample_secs: Annotated[
-        float, typer.Option("--sample-secs", help="seconds that the sample may take, about; longer: narrower intervals")
+        float,
+        typer.Option("--sample-secs", help="approximate duration of the sample run; longer gives narrower intervals"),
     ] = DEFAULT_SAMPLE_SECS,
     accept_code_change: Annotated[
-        bool, typer.Option("--accept-code-change", help="do not stop where a stage's code changed and its version not")
+        bool, typer.Option("--accept-code-change", help="plan even if a stage's code changed but its version did not")
     ] = False,
-    save: Annotated[str | None, typer.Option("--save", help="write the plan to this file, for build --plan")] = None,
+    save: Annotated[str | None, typer.Option("--save", help="write the plan to this file for build --plan")] = None,
     tasks: Annotated[list[str] | None, typer.Option("--tasks", help=TASKS_HELP)] = None,
-    excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to leave out")] = None,
+    excluded_tasks: Annotated[list[str] | None, typer.Option("--excluded-tasks", help="tasks to exclude")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
-    base_seed: Annotated[int, typer.Option("--base-seed", help="seed of what tasks draw before the cut")] = 0,
-    seqio_files: Annotated[bool, typer.Option(help="caches of tasks that SeqIO reads too")] = True,
+    base_seed: Annotated[int, typer.Option("--base-seed", help="seed for random draws before the cut")] = 0,
+    seqio_files: Annotated[bool, typer.Option(help="write task caches that SeqIO can read too")] = True,
 ) -> None:
-    """Check a declaration, or tasks, and print what a build would do and cost; builds nothing.
+    """Check a declaration or tasks and print what a build would do and cost, without building.
 
-    What can be checked without input comes first, and all of its faults are told at once.
+    Checks that need no input run first, and report all of their errors together.
 
     Example: beam-pipes plan examples.python_source:declaration --to .demo/python_source
     """

@@ -21,41 +21,47 @@ from beam_pipes.runners.commands.stats import console
 @with_building
 def tokens_command(
     context: typer.Context,
-    data: Annotated[list[str], typer.Argument(help="files, directories, globs: text, JSON lines, Parquet, CSV")],
+    data: Annotated[list[str], typer.Argument(help="files, directories or globs of text, JSON Lines, Parquet or CSV")],
     tokenizer: Annotated[
         str, typer.Option(help="tokenizer.json, SentencePiece .model or .spm, tiktoken:NAME, tiktoken:PATH, bytes")
     ],
     building: Building,
-    to: Annotated[str | None, typer.Option("--to", help="directory of the cache")] = None,
-    name: Annotated[str, typer.Option(help="of the declaration and the cache's files")] = "tokens",
+    to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None,
+    name: Annotated[str, typer.Option(help="name of the declaration and of the cache's files")] = "tokens",
     data_format: Annotated[
-        str | None, typer.Option("--format", help=f"of the data: {', '.join(FORMATS)} [by suffix]")
+        str | None, typer.Option("--format", help=f"data format: {', '.join(FORMATS)} [by suffix]")
     ] = None,
-    text_field: Annotated[str, typer.Option(help="field of a row that is its text")] = "text",
+    text_field: Annotated[str, typer.Option(help="field that contains the text")] = "text",
     keep_field: Annotated[
-        list[str] | None, typer.Option(help="NAME or NAME:DTYPE: store this field too [as text] (may be repeated)")
+        list[str] | None, typer.Option(help="NAME or NAME:DTYPE: also store this field [as text] (repeatable)")
     ] = None,
-    eos: Annotated[bool, typer.Option(help="end texts with the id of the end")] = True,
-    bos: Annotated[bool, typer.Option(help="begin texts with the id of the beginning")] = False,
-    eos_token: Annotated[str | None, typer.Option(help="the token that ends a text [from the tokenizer]")] = None,
-    bos_token: Annotated[str | None, typer.Option(help="the token that begins a text [from the tokenizer]")] = None,
+    eos: Annotated[bool, typer.Option(help="append the end-of-text id")] = True,
+    bos: Annotated[bool, typer.Option(help="prepend the beginning-of-text id")] = False,
+    eos_token: Annotated[str | None, typer.Option(help="end-of-text token [from the tokenizer]")] = None,
+    bos_token: Annotated[str | None, typer.Option(help="beginning-of-text token [from the tokenizer]")] = None,
     min_tokens: Annotated[int | None, typer.Option(help="drop texts with fewer tokens")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="drop texts with more tokens")] = None,
     dedup: Annotated[
-        str | None, typer.Option(help=f"drop all but the first of texts that are alike: {', '.join(DEDUP)}")
+        str | None, typer.Option(help=f"keep only the first of duplicate texts: {', '.join(DEDUP)}")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="shares of the texts: train=0.99,eval=0.01 [all in train]")] = None,
-    by: Annotated[str | None, typer.Option(help="field: what is the same in it stays in one split; stored too")] = None,
-    seed: Annotated[int, typer.Option(help="of the splits")] = 0,
-    on_error: Annotated[str, typer.Option(help=f"a record that fails: {', '.join(BUILD_POLICIES)}")] = "fail",
-    pack_length: Annotated[int, typer.Option(min=1, help="tokens of a row, for the forecast of packing")] = 2048,
+    split: Annotated[
+        str | None, typer.Option(help="split fractions, such as train=0.99,eval=0.01 [all in train]")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="keep texts with equal values of this field in one split; also store it")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="seed for assigning splits")] = 0,
+    on_error: Annotated[
+        str, typer.Option(help=f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")
+    ] = "fail",
+    pack_length: Annotated[int, typer.Option(min=1, help="row length in tokens for the packing forecast")] = 2048,
     print_python: Annotated[
-        bool, typer.Option("--print-python", help="print the module that this command stands for; builds nothing")
+        bool, typer.Option("--print-python", help="print the equivalent Python module without building")
     ] = False,
 ) -> None:
-    """From texts to a cache of token ids, ready to be packed into rows. Options after -- go to Beam.
+    """Build a cache of token ids from text, ready for packing. Options after -- go to Beam.
 
-    Formats go by suffix (.txt, .jsonl, .parquet, .csv, .tsv; .gz, .bz2 or .zst behind). Again: "up to date".
+    The suffix selects the format (.txt, .jsonl, .parquet, .csv, .tsv; optionally then .gz, .bz2 or .zst).
 
     Example: beam-pipes tokens corpus/*.jsonl.zst --tokenizer tokenizer.json --split train=0.99,eval=0.01 --to cache
 

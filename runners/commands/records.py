@@ -36,10 +36,10 @@ def trace_command(
     declaration: Annotated[str, typer.Argument(help="package.module:name of a Declaration")],
     cache: Annotated[
         str | None,
-        typer.Option("--cache", help="the declaration's cache: results of its analyzers, digests of its input"),
+        typer.Option("--cache", help="the declaration's cache, for analyzer results and input digests"),
     ] = None,
 ) -> None:
-    """Run one source record through a declaration and show what each stage takes, gives, drops, counts and raises.
+    """Run one source record through a declaration; show each stage's input, output, drops, counts and errors.
 
     Example: beam-pipes trace abc.py@0 examples.python_source:declaration
     """
@@ -88,13 +88,13 @@ def _values(columns: Any) -> str:
 
 def why_command(
     record: Annotated[str, typer.Argument(help="id of a source record, such as books/emma.txt@1024")],
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    path: Annotated[str, typer.Argument(help="cache directory")],
     declaration: Annotated[
-        str | None, typer.Argument(help="package.module:name of a Declaration, to run the record through it again")
+        str | None, typer.Argument(help="package.module:name of a Declaration to rerun the record through")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Say what became of a source record: written where, dropped by which stage and why, or a dead letter.
+    """Show whether a source record was written (and where), dropped (and why) or became a dead letter.
 
     Example: beam-pipes why abc.py@0 .demo/python_source
     """
@@ -142,23 +142,23 @@ _BY_POSITION = (
 
 
 def takedown_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    path: Annotated[str, typer.Argument(help="cache directory")],
     ids: Annotated[
-        Path | None, typer.Argument(help="file with one id a line: file@position, or a file for all of its records")
+        Path | None, typer.Argument(help="file with one id per line: file@position, or a file name for all its records")
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="why, for the audit record")] = "",
-    by: Annotated[str | None, typer.Option("--by", help="who, for the audit record [the user's name]")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="reason to store in the audit record")] = "",
+    by: Annotated[str | None, typer.Option("--by", help="name to store in the audit record [the user's name]")] = None,
     next_build: Annotated[
-        bool, typer.Option("--next", help="the ids name records of the input as it is now, for the next build")
+        bool, typer.Option("--next", help="ids refer to the current input; apply them in the next build")
     ] = False,
     listing: Annotated[
-        bool, typer.Option("--list", help="list the takedowns and what each hides now; change nothing")
+        bool, typer.Option("--list", help="list takedowns and what each hides now, without changes")
     ] = False,
-    undo: Annotated[int | None, typer.Option("--undo", help="number of a takedown to take back")] = None,
+    undo: Annotated[int | None, typer.Option("--undo", help="number of the takedown to undo")] = None,
     gone: Annotated[
-        int | None, typer.Option("--gone", help="number of a takedown whose records may be missing from the input")
+        int | None, typer.Option("--gone", help="number of the takedown whose records may be missing from the input")
     ] = None,
-    resolve: Annotated[bool, typer.Option("--resolve", help="look up the rows of all snapshots again")] = False,
+    resolve: Annotated[bool, typer.Option("--resolve", help="recompute the hidden rows of all snapshots")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Hide source records from every reader at once, without a build. Their bytes stay on disk: see docs/takedown.md.

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def stats_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
+    path: Annotated[str, typer.Argument(help="cache directory")],
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Show what happened to every record, and the statistics of all stages.
+    """Show how many records each stage read, wrote and dropped, and the statistics of all stages.
 
     Example: beam-pipes stats .demo/python_source
     """
@@ -55,12 +55,14 @@ def stats_command(
 
 
 def status_command(
-    path: Annotated[str, typer.Argument(help="directory of a cache")],
-    watch: Annotated[bool, typer.Option("--watch", help="show it anew until nobody builds any more")] = False,
-    every_secs: Annotated[float, typer.Option("--every-secs", min=0.1, help="with --watch: how often to look")] = 2.0,
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    watch: Annotated[bool, typer.Option("--watch", help="refresh until no build is running")] = False,
+    every_secs: Annotated[
+        float, typer.Option("--every-secs", min=0.1, help="with --watch: seconds between refreshes")
+    ] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Say, from the files alone, what is published and what a build is doing or has left unfinished.
+    """Show, from the files alone, what is published and the progress of running or unfinished builds.
 
     Example: beam-pipes status .demo/python_source
     """
@@ -123,14 +125,14 @@ def statistics_text(statistics: Iterable[Statistic]) -> str:
 
 
 def diff_command(
-    before: Annotated[str, typer.Argument(help="directory of a cache, or of one of its snapshots")],
-    after: Annotated[str, typer.Argument(help="the same, of the later one")],
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, with every quantity that was compared")] = False,
+    before: Annotated[str, typer.Argument(help="directory of a cache or of one of its snapshots")],
+    after: Annotated[str, typer.Argument(help="the later cache or snapshot to compare with it")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON with every compared quantity")] = False,
 ) -> None:
-    """Show what differs between two snapshots: declaration, schema, splits, counts of stages, drift of the data.
+    """Compare two snapshots: declaration, schema, splits, stage counts and data drift.
 
     Drift is the population stability index (PSI) of histograms and the Kolmogorov-Smirnov distance (KS) of lengths and
-    sampled values; what chance may explain is not shown.
+    sampled values; differences that chance may explain are not shown.
 
     Example: beam-pipes diff .demo/monday .demo/tuesday
     """

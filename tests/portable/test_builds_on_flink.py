@@ -127,7 +127,7 @@ def test_a_job_shows_while_it_runs_and_ctrl_c_cancels_it_on_the_cluster(
     assert 2 <= status.progress.shards_done < status.progress.shards == 20
     assert status.progress.account.units["Paced"].inputs == status.progress.shards_done * RECORDS_PER_FILE
     assert command.process.returncode == 130, told
-    assert "interrupted. Run the same command again to go on from the finished shards." in told
+    assert "interrupted. Run the same command again to resume from the finished shards." in told
     assert "could not be cancelled" not in told
     assert completions(cache) == done
     assert not (cache / "manifest.json").exists()

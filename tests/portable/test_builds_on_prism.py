@@ -224,7 +224,7 @@ def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: P
         told = command.end()
 
     assert command.process.returncode == 130, told
-    assert "interrupted. Run the same command again to go on from the finished shards." in told
+    assert "interrupted. Run the same command again to resume from the finished shards." in told
     assert "could not be cancelled" not in told
     assert states_of(prism, name) == ["CANCELLED"]
     done = completions(cache)

@@ -272,7 +272,7 @@ def test_a_signal_leaves_nothing_that_blocks_the_next_build(
     _, errors = process.communicate(timeout=60)
 
     assert process.returncode == code
-    assert f"{words}. Run the same command again to go on" in errors
+    assert f"{words}. Run the same command again to resume" in errors
     assert "Traceback" not in errors
     assert not list(cache.rglob(".tmp-*"))
     assert not (cache / ".build.lock").exists()
@@ -286,7 +286,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "beam_pipes.runners", "status", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
-    words = "beam-pipes: interrupted. Run the same command again to go on from the finished shards.\n"
+    words = "beam-pipes: interrupted. Run the same command again to resume from the finished shards.\n"
     assert (done.returncode, done.stderr) == (130, words)
 
 
@@ -300,7 +300,7 @@ def test_a_missing_option_shows_how_the_command_is_used(tmp_path: Path) -> None:
 
 def test_help_starts_with_what_a_command_does_and_shows_an_example() -> None:
     assert "Example: beam-pipes build examples.python_source:declaration" in beam_pipes("--help").stdout
-    assert "Build a cache, or go on where an interrupted build stopped." in beam_pipes("build", "--help").stdout
+    assert "Build a cache, or resume an interrupted build." in beam_pipes("build", "--help").stdout
 
 
 def test_what_follows_two_dashes_goes_to_beam() -> None:
