@@ -8,8 +8,77 @@ from numpy.typing import DTypeLike
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.types import DALIDataType, DALIInterpType
 from beam_pipes.transforms.fn import decoders as decoders
+from beam_pipes.transforms.fn import io as io
+from beam_pipes.transforms.fn import math as math
 from beam_pipes.transforms.fn import random as random
 from beam_pipes.transforms.fn import readers as readers
+from beam_pipes.transforms.fn import reductions as reductions
+from beam_pipes.transforms.fn import transforms as transforms
+
+def batch_permutation(
+    *,
+    allow_repetitions: bool = False,
+    no_fixed_points: bool = False,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+    seed: int | None = None,
+) -> DataNode:
+    """For each sample the number of one of the batch, for `permute_batch`: `batch_permutation()` → `2, 0, 1`.
+
+    Which it is depends on the records of the batch and the seed.
+
+    Args:
+        allow_repetitions: whether a sample may occur more than once (a bool). Default: False.
+        no_fixed_points: whether no sample gets its own number (a bool). Default: False.
+    Places: cpu. Draws random numbers.
+    """
+
+def bb_flip(
+    boxes: Any,
+    *,
+    ltrb: bool = False,
+    horizontal: int | DataNode = 1,
+    vertical: int | DataNode = 0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Mirrors boxes: `bb_flip([[0.1, 0.2, 0.3, 0.4]])` → `[[0.6, 0.2, 0.3, 0.4]]` (left, top, width, height).
+
+    Inputs: boxes.
+    Args:
+        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: False.
+        horizontal: mirrors left and right where it is not 0 (an int, or a data node). Default: 1.
+        vertical: mirrors top and bottom where it is not 0 (an int, or a data node). Default: 0.
+    Places: cpu.
+    """
+
+def bbox_paste(
+    boxes: Any,
+    *,
+    ratio: float | DataNode,
+    ltrb: bool = False,
+    paste_x: float | DataNode = 0.5,
+    paste_y: float | DataNode = 0.5,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Boxes where `paste` puts their image on a canvas `ratio` times as large: `bbox_paste([[0, 0, 1, 1]], ratio=2)` →
+    `[[0.25, 0.25, 0.5, 0.5]]`.
+
+    Inputs: boxes.
+    Args:
+        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: False.
+        ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
+        paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+    Places: cpu.
+    """
 
 def brightness_contrast(
     images: Any,
@@ -60,6 +129,21 @@ def cast(
     Places: cpu, gpu.
     """
 
+def cast_like(
+    data: Any,
+    dtype_like: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Converts samples to the dtype of another input, as `cast` does: `cast_like([1.5, 300], uint8)` → `[2, 255]`.
+
+    Inputs: data, dtype_like.
+    Places: cpu, gpu.
+    """
+
 def cat(
     *input: Any,
     axis: int = 0,
@@ -107,6 +191,76 @@ def color_twist(
         brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         contrast: 0 is uniform grey, 1 changes nothing (a number, or a data node). Default: 1.0.
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+def coord_flip(
+    data: Any,
+    *,
+    layout: str | None = None,
+    flip_x: int | DataNode = 1,
+    flip_y: int | DataNode = 0,
+    flip_z: int | DataNode = 0,
+    center_x: float | DataNode = 0.5,
+    center_y: float | DataNode = 0.5,
+    center_z: float | DataNode = 0.5,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Mirrors points at a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`.
+
+    Inputs: data.
+    Args:
+        layout: which coordinate is which: xy, or xyz for three, by default (a str). Default: None.
+        flip_x: mirrors x where it is not 0 (an int, or a data node). Default: 1.
+        flip_y: mirrors y where it is not 0 (an int, or a data node). Default: 0.
+        flip_z: mirrors z where it is not 0 (an int, or a data node). Default: 0.
+        center_x: where x is mirrored at (a number, or a data node). Default: 0.5.
+        center_y: where y is mirrored at (a number, or a data node). Default: 0.5.
+        center_z: where z is mirrored at (a number, or a data node). Default: 0.5.
+    Places: cpu.
+    """
+
+def coord_transform(
+    data: Any,
+    *,
+    M: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    T: float | Sequence[float] | DataNode | None = None,
+    MT: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    dtype: DALIDataType | DTypeLike = "float32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """`M @ x + T` for every point: (…, d) → (…, e).
+
+    `coord_transform([[1, 2]], M=(1, 0, 0, 2), T=(10, 20))` → `[[11, 24]]`; `MT` is both, as `transforms.*` give it.
+
+    Inputs: data.
+    Args:
+        M: a matrix row by row, or a number: a factor of all coordinates (numbers, or rows of them, or a data node).
+            Default: None.
+        T: what is added (a number or a list of numbers, or a data node). Default: None.
+        MT: matrix and what is added, as rows of d + 1 numbers (numbers, or rows of them, or a data node). Default:
+            None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
+    """
+
+def copy(
+    data: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """The samples once more: `copy([1, 2])` → `[1, 2]`.
+
+    Inputs: data.
     Places: cpu, gpu.
     """
 
@@ -203,6 +357,43 @@ def crop_mirror_normalize(
     Places: cpu, gpu.
     """
 
+def element_extract(
+    data: Any,
+    *,
+    element_map: int | Sequence[int],
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> Any:
+    """Elements along the first axis, an output each: `element_extract([[1, 2], [3, 4]], element_map=[1, 0])` → `[3, 4]`
+    and `[1, 2]`.
+
+    Inputs: data.
+    Args:
+        element_map: which elements are taken, counted from 0 (an int or a list of ints).
+    Places: cpu, gpu.
+    """
+
+def expand_dims(
+    data: Any,
+    *,
+    axes: int | Sequence[int],
+    new_axis_names: str = "",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Puts in axes of extent 1, which are `axes` of the output: `expand_dims([1, 2], axes=[0, 2])` → `[[[1], [2]]]`.
+
+    Inputs: data.
+    Args:
+        axes: where the new axes are in the output (an int or a list of ints).
+        new_axis_names: their names, where samples have a layout (a str). Default: ''.
+    Places: cpu, gpu.
+    """
+
 def external_source(
     source: Any = None,
     num_outputs: int | None = None,
@@ -274,6 +465,86 @@ def flip(
         horizontal: mirrors left and right (an int, or a data node). Default: 1.
         vertical: mirrors top and bottom (an int, or a data node). Default: 0.
     Places: cpu, gpu.
+    """
+
+def full(
+    fill_value: Any,
+    *,
+    shape: int | Sequence[int] | DataNode | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of `shape` that are `fill_value` everywhere: `full(7, shape=[2])` → `[7, 7]`; it may be an array of the
+    last extents: `full([1, 2], shape=[3, 2])`.
+
+    Inputs: fill_value.
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+    Places: cpu.
+    """
+
+def full_like(
+    data: Any,
+    fill_value: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of the shape and dtype of `data` that are `fill_value` everywhere: `full_like([[1], [2]], 7)` →
+    `[[7], [7]]`.
+
+    Inputs: data, fill_value.
+    Places: cpu.
+    """
+
+def get_property(
+    data: Any,
+    *,
+    key: str,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """What is known of samples beside their elements, as bytes: the record that they come from, or their layout.
+
+    `get_property(images, key="layout")` → the bytes of "HWC"
+
+    Inputs: data.
+    Args:
+        key: 'source_info', such as cats/1.jpg@0, or 'layout' (a str).
+    Places: cpu.
+    """
+
+def lookup_table(
+    data: Any,
+    *,
+    keys: int | Sequence[int] = ...,
+    values: float | Sequence[float] = ...,
+    default_value: float = 0.0,
+    dtype: DALIDataType | DTypeLike = "float32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Replaces each integer by the value of its key: `lookup_table([1, 3, 9], keys=[1, 3], values=[10, 30])` →
+    `[10, 30, 0]`.
+
+    Inputs: data.
+    Args:
+        keys: integers from 0 to 65535 (an int or a list of ints). Default: ().
+        values: what they are replaced by (a number or a list of numbers). Default: ().
+        default_value: what all other integers are replaced by (a number). Default: 0.0.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
     """
 
 def mel_filter_bank(
@@ -382,6 +653,43 @@ def one_hot(
     Places: cpu, gpu.
     """
 
+def ones(
+    *,
+    shape: int | Sequence[int] | DataNode | None = None,
+    layout: str | None = None,
+    dtype: DALIDataType | DTypeLike = "int32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of `shape` that are 1 everywhere: `ones(shape=[2])` → `[1, 1]`.
+
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+def ones_like(
+    data: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of the shape of `data` that are 1 everywhere: `ones_like([[5], [6]])` → `[[1], [1]]`.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
 def pack(
     sequences: Any,
     *,
@@ -473,6 +781,24 @@ def pad_batch(
     Places: cpu.
     """
 
+def permute_batch(
+    data: Any,
+    *,
+    indices: int | Sequence[int] | DataNode,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Sample i of the output is sample `indices[i]` of the batch: `permute_batch(images, indices=[2, 0, 1])`.
+
+    Inputs: data.
+    Args:
+        indices: a list with a number for each sample of the batch, or one number a sample (an int or a list of ints, or
+            a data node).
+    Places: cpu.
+    """
+
 def python_function(
     *input: Any,
     function: Callable[..., Any],
@@ -496,6 +822,62 @@ def python_function(
         num_outputs: how many arrays it returns (an int). Default: 1.
         batch_processing: whether it takes and gives lists of all samples of a batch (a bool). Default: False.
     Places: cpu.
+    """
+
+def random_bbox_crop(
+    boxes: Any,
+    labels: Any = None,
+    *,
+    thresholds: float | Sequence[float] = 0.0,
+    threshold_type: str = "iou",
+    all_boxes_above_threshold: bool = True,
+    aspect_ratio: float | Sequence[float] = ...,
+    scaling: float | Sequence[float] = ...,
+    crop_shape: int | Sequence[int] | DataNode | None = None,
+    input_shape: int | Sequence[int] | DataNode | None = None,
+    shape_layout: str = "WH",
+    bbox_layout: str | None = None,
+    ltrb: bool = True,
+    bbox_prune_threshold: float | None = None,
+    allow_no_crop: bool = True,
+    num_attempts: int = 1,
+    total_num_attempts: int = -1,
+    output_bbox_indices: bool = False,
+    quiet: bool = False,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+    seed: int | None = None,
+) -> Any:
+    """A random window of each image that keeps its boxes: anchor and shape, for `slice`, the boxes in it, their labels.
+
+    One of `thresholds` is drawn for each sample, or that nothing is cropped. Windows are drawn until each box (without
+    `all_boxes_above_threshold`, one of them) overlaps one by as much as that. Boxes whose middle lies outside are left
+    out, or with `bbox_prune_threshold` those of which a lesser part is left.
+
+    Inputs: boxes, labels.
+    Args:
+        thresholds: least overlaps, of which one is drawn (a number or a list of numbers). Default: 0.0.
+        threshold_type: 'iou', intersection by union, or 'overlap', by the box (a str). Default: 'iou'.
+        all_boxes_above_threshold: whether each box has to overlap, or one of them (a bool). Default: True.
+        aspect_ratio: least and largest width / height of the window (a number or a list of numbers). Default: (1.0,
+            1.0).
+        scaling: least and largest extent of the window, 0 to 1 (a number or a list of numbers). Default: (1.0, 1.0).
+        crop_shape: the size of the window in pixels, instead of a drawn one (an int or a list of ints, or a data node).
+            Default: None.
+        input_shape: the size of the image in pixels; goes with crop_shape (an int or a list of ints, or a data node).
+            Default: None.
+        shape_layout: which extents these two are (a str). Default: 'WH'.
+        bbox_layout: which numbers boxes are: xyXY or xyWH; by ltrb by default (a str). Default: None.
+        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: True.
+        bbox_prune_threshold: the least part of a box that is kept (a number). Default: None.
+        allow_no_crop: whether no crop is one of what is drawn; not with crop_shape (a bool). Default: True.
+        num_attempts: how many windows are tried with a threshold before another is drawn (an int). Default: 1.
+        total_num_attempts: after how many windows the whole image is taken; -1 is 10000 (an int). Default: -1.
+        output_bbox_indices: whether the numbers of the boxes that are kept are given (a bool). Default: False.
+        quiet: taken so that graphs move over; it changes nothing here (a bool). Default: False.
+    Places: cpu. Draws random numbers.
     """
 
 def random_resized_crop(
@@ -790,6 +1172,25 @@ def spectrogram(
     Places: cpu, gpu.
     """
 
+def squeeze(
+    data: Any,
+    *,
+    axes: int | Sequence[int] | None = None,
+    axis_names: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Takes out axes of extent 1: `squeeze([[[1, 2]]], axes=[0, 1])` → `[1, 2]`.
+
+    Inputs: data.
+    Args:
+        axes: the axes that go (an int or a list of ints). Default: None.
+        axis_names: the same by name (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
 def stack(
     *input: Any,
     axis: int = 0,
@@ -863,11 +1264,34 @@ def tokenize(
     Places: cpu.
     """
 
+def transpose(
+    data: Any,
+    *,
+    perm: int | Sequence[int] | None = None,
+    transpose_layout: bool = True,
+    output_layout: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Puts axes in another order: `perm[i]` is the axis of the input that becomes axis i; by default they are reversed.
+
+    `transpose([[1, 2, 3], [4, 5, 6]], perm=[1, 0])` → `[[1, 4], [2, 5], [3, 6]]`
+
+    Inputs: data.
+    Args:
+        perm: the order of the axes; reversed by default (an int or a list of ints). Default: None.
+        transpose_layout: whether names of axes move with them (a bool). Default: True.
+        output_layout: names of the axes of the output; it moves nothing (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
 def warp_affine(
     images: Any,
     matrix_input: Any = None,
     *,
-    matrix: float | Sequence[float] | DataNode | None = None,
+    matrix: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
     inverse_map: bool = True,
     size: float | Sequence[float] | DataNode | None = None,
     fill_value: float | None = None,
@@ -888,7 +1312,7 @@ def warp_affine(
 
     Inputs: images, matrix_input.
     Args:
-        matrix: the six numbers of the map, row by row (a number or a list of numbers, or a data node). Default: None.
+        matrix: the six numbers of the map, row by row (numbers, or rows of them, or a data node). Default: None.
         inverse_map: whether the matrix leads from the output to the input (a bool). Default: True.
         size: height and width of the output; those of the input by default (a number or a list of numbers, or a data
             node). Default: None.
@@ -898,4 +1322,41 @@ def warp_affine(
             <DALIInterpType.INTERP_LINEAR: 'linear'>.
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu.
+    """
+
+def zeros(
+    *,
+    shape: int | Sequence[int] | DataNode | None = None,
+    layout: str | None = None,
+    dtype: DALIDataType | DTypeLike = "int32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of `shape` that are 0 everywhere: `zeros(shape=[2])` → `[0, 0]`.
+
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+def zeros_like(
+    data: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of the shape of `data` that are 0 everywhere: `zeros_like([[1], [2]])` → `[[0], [0]]`.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
     """

@@ -78,3 +78,20 @@ def image(
         preallocate_height_hint: taken so that graphs move over; it changes nothing here (an int). Default: 0.
     Places: cpu, mixed.
     """
+
+def numpy(
+    data: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Decodes `.npy` files: `decoders.numpy(files)` → their arrays. Arrays of Python objects are refused.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the file by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """

@@ -10,44 +10,90 @@ import importlib
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.operator import Operator, nearest
 
-#: Name → where its class is. Sorted; a line an operator.
-OPERATORS: dict[str, str] = {
-    "brightness_contrast": "beam_pipes.transforms.operators.image.colours:BrightnessContrast",
-    "cast": "beam_pipes.transforms.operators.arrays:Cast",
-    "cat": "beam_pipes.transforms.operators.joining:Cat",
-    "color_twist": "beam_pipes.transforms.operators.image.colours:ColorTwist",
-    "crop": "beam_pipes.transforms.operators.image.crops:Crop",
-    "crop_mirror_normalize": "beam_pipes.transforms.operators.image.crops:CropMirrorNormalize",
-    "decoders.audio": "beam_pipes.transforms.operators.audio:Audio",
-    "decoders.image": "beam_pipes.transforms.operators.decoders:Image",
-    "external_source": "beam_pipes.transforms.operators.external_source:ExternalSource",
-    "flip": "beam_pipes.transforms.operators.image.crops:Flip",
-    "mel_filter_bank": "beam_pipes.transforms.operators.audio:MelFilterBank",
-    "normalize": "beam_pipes.transforms.operators.normalize:Normalize",
-    "one_hot": "beam_pipes.transforms.operators.joining:OneHot",
-    "pack": "beam_pipes.transforms.operators.text:Pack",
-    "pad": "beam_pipes.transforms.operators.joining:Pad",
-    "pad_batch": "beam_pipes.transforms.operators.text:PadBatch",
-    "python_function": "beam_pipes.transforms.operators.normalize:PythonFunction",
-    "random.choice": "beam_pipes.transforms.operators.random:Choice",
-    "random.coin_flip": "beam_pipes.transforms.operators.random:CoinFlip",
-    "random.normal": "beam_pipes.transforms.operators.random:Normal",
-    "random.uniform": "beam_pipes.transforms.operators.random:Uniform",
-    "random_resized_crop": "beam_pipes.transforms.operators.image.resize:RandomResizedCrop",
-    "readers.file": "beam_pipes.transforms.operators.readers.files:File",
-    "readers.numpy": "beam_pipes.transforms.operators.readers.files:Numpy",
-    "readers.tfrecord": "beam_pipes.transforms.operators.readers.tfrecord:TFRecord",
-    "reinterpret": "beam_pipes.transforms.operators.arrays:Reinterpret",
-    "reshape": "beam_pipes.transforms.operators.arrays:Reshape",
-    "resize": "beam_pipes.transforms.operators.image.resize:Resize",
-    "rotate": "beam_pipes.transforms.operators.image.warps:Rotate",
-    "slice": "beam_pipes.transforms.operators.slicing:Slice",
-    "spectrogram": "beam_pipes.transforms.operators.audio:Spectrogram",
-    "stack": "beam_pipes.transforms.operators.joining:Stack",
-    "to_decibels": "beam_pipes.transforms.operators.audio:ToDecibels",
-    "tokenize": "beam_pipes.transforms.operators.text:Tokenize",
-    "warp_affine": "beam_pipes.transforms.operators.image.warps:WarpAffine",
+_MATH = (
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil clamp cos cosh exp fabs floor fpow log log10 log2 max min "
+    "pow rsqrt sin sinh sqrt tan tanh"
+)
+
+# Name → chapter and class; a line an operator.
+_PLACES: dict[str, str] = {
+    "batch_permutation": "shapes:BatchPermutation",
+    "bb_flip": "coordinates:BbFlip",
+    "bbox_paste": "coordinates:BBoxPaste",
+    "brightness_contrast": "image.colours:BrightnessContrast",
+    "cast": "arrays:Cast",
+    "cast_like": "shapes:CastLike",
+    "cat": "joining:Cat",
+    "color_twist": "image.colours:ColorTwist",
+    "coord_flip": "coordinates:CoordFlip",
+    "coord_transform": "coordinates:CoordTransform",
+    "copy": "shapes:Copy",
+    "crop": "image.crops:Crop",
+    "crop_mirror_normalize": "image.crops:CropMirrorNormalize",
+    "decoders.audio": "audio:Audio",
+    "decoders.image": "decoders:Image",
+    "decoders.numpy": "shapes:Numpy",
+    "element_extract": "shapes:ElementExtract",
+    "expand_dims": "shapes:ExpandDims",
+    "external_source": "external_source:ExternalSource",
+    "flip": "image.crops:Flip",
+    "full": "shapes:Full",
+    "full_like": "shapes:FullLike",
+    "get_property": "shapes:GetProperty",
+    "io.file.read": "shapes:Read",
+    "lookup_table": "shapes:LookupTable",
+    "mel_filter_bank": "audio:MelFilterBank",
+    "normalize": "reductions:Normalize",
+    "one_hot": "joining:OneHot",
+    "ones": "shapes:Ones",
+    "ones_like": "shapes:OnesLike",
+    "pack": "text:Pack",
+    "pad": "joining:Pad",
+    "pad_batch": "text:PadBatch",
+    "permute_batch": "shapes:PermuteBatch",
+    "python_function": "external_source:PythonFunction",
+    "random.choice": "random:Choice",
+    "random.coin_flip": "random:CoinFlip",
+    "random.normal": "random:Normal",
+    "random.uniform": "random:Uniform",
+    "random_bbox_crop": "coordinates:RandomBBoxCrop",
+    "random_resized_crop": "image.resize:RandomResizedCrop",
+    "readers.file": "readers.files:File",
+    "readers.numpy": "readers.files:Numpy",
+    "readers.tfrecord": "readers.tfrecord:TFRecord",
+    "reductions.max": "reductions:Max",
+    "reductions.mean": "reductions:Mean",
+    "reductions.mean_square": "reductions:MeanSquare",
+    "reductions.min": "reductions:Min",
+    "reductions.rms": "reductions:RMS",
+    "reductions.std_dev": "reductions:StdDev",
+    "reductions.sum": "reductions:Sum",
+    "reductions.variance": "reductions:Variance",
+    "reinterpret": "arrays:Reinterpret",
+    "reshape": "arrays:Reshape",
+    "resize": "image.resize:Resize",
+    "rotate": "image.warps:Rotate",
+    "slice": "slicing:Slice",
+    "spectrogram": "audio:Spectrogram",
+    "squeeze": "shapes:Squeeze",
+    "stack": "joining:Stack",
+    "to_decibels": "audio:ToDecibels",
+    "tokenize": "text:Tokenize",
+    "transforms.combine": "coordinates:Combine",
+    "transforms.crop": "coordinates:Crop",
+    "transforms.rotation": "coordinates:Rotation",
+    "transforms.scale": "coordinates:Scale",
+    "transforms.shear": "coordinates:Shear",
+    "transforms.translation": "coordinates:Translation",
+    "transpose": "shapes:Transpose",
+    "warp_affine": "image.warps:WarpAffine",
+    "zeros": "shapes:Zeros",
+    "zeros_like": "shapes:ZerosLike",
+    **{f"math.{name}": f"arrays:{name.title()}" for name in _MATH.split()},
 }
+
+#: Name → where its class is, sorted.
+OPERATORS: dict[str, str] = {name: f"{__name__}.{place}" for name, place in sorted(_PLACES.items())}
 
 #: Names that `ops` also offers at its top, as older graphs call them.
 OPS_ALIASES: dict[str, str] = {
@@ -74,5 +120,11 @@ def operator_class(name: str) -> type[Operator]:
 
 
 def families() -> list[str]:
-    """The prefixes of names: `random`, `readers`, …"""
-    return sorted({name.rpartition(".")[0] for name in OPERATORS} - {""})
+    """The prefixes of names, those that hold only families among them: `io`, `io.file`, `random`, …"""
+    prefixes = [name.split(".")[:-1] for name in OPERATORS]
+    return sorted({".".join(parts[: at + 1]) for parts in prefixes for at in range(len(parts))})
+
+
+def families_of(family: str) -> list[str]:
+    """The families right below one, by their last names: `io` → `file`; those of the top for ""."""
+    return [name.rpartition(".")[2] for name in families() if name.rpartition(".")[0] == family]

@@ -8,8 +8,87 @@ from numpy.typing import DTypeLike
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.types import DALIDataType, DALIInterpType
 from beam_pipes.transforms.ops import decoders as decoders
+from beam_pipes.transforms.ops import io as io
+from beam_pipes.transforms.ops import math as math
 from beam_pipes.transforms.ops import random as random
 from beam_pipes.transforms.ops import readers as readers
+from beam_pipes.transforms.ops import reductions as reductions
+from beam_pipes.transforms.ops import transforms as transforms
+
+class BBoxPaste:
+    """Boxes where `paste` puts their image on a canvas `ratio` times as large: `bbox_paste([[0, 0, 1, 1]], ratio=2)` →
+    `[[0.25, 0.25, 0.5, 0.5]]`.
+
+    Inputs: boxes.
+    Args:
+        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: False.
+        ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
+        paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        ratio: float | DataNode = ...,
+        ltrb: bool = False,
+        paste_x: float | DataNode = 0.5,
+        paste_y: float | DataNode = 0.5,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, boxes: Any, **arguments: Any) -> DataNode: ...
+
+class BatchPermutation:
+    """For each sample the number of one of the batch, for `permute_batch`: `batch_permutation()` → `2, 0, 1`.
+
+    Which it is depends on the records of the batch and the seed.
+
+    Args:
+        allow_repetitions: whether a sample may occur more than once (a bool). Default: False.
+        no_fixed_points: whether no sample gets its own number (a bool). Default: False.
+    Places: cpu. Draws random numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_repetitions: bool = False,
+        no_fixed_points: bool = False,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+        seed: int | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> DataNode: ...
+
+class BbFlip:
+    """Mirrors boxes: `bb_flip([[0.1, 0.2, 0.3, 0.4]])` → `[[0.6, 0.2, 0.3, 0.4]]` (left, top, width, height).
+
+    Inputs: boxes.
+    Args:
+        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: False.
+        horizontal: mirrors left and right where it is not 0 (an int, or a data node). Default: 1.
+        vertical: mirrors top and bottom where it is not 0 (an int, or a data node). Default: 0.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        ltrb: bool = False,
+        horizontal: int | DataNode = 1,
+        vertical: int | DataNode = 0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, boxes: Any, **arguments: Any) -> DataNode: ...
 
 class BrightnessContrast:
     """`brightness_shift * range + brightness * (centre + contrast * (x - centre))`, of every element.
@@ -65,6 +144,23 @@ class Cast:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class CastLike:
+    """Converts samples to the dtype of another input, as `cast` does: `cast_like([1.5, 300], uint8)` → `[2, 255]`.
+
+    Inputs: data, dtype_like.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, dtype_like: Any, **arguments: Any) -> DataNode: ...
 
 class Cat:
     """Joins samples along an axis that they have.
@@ -122,6 +218,85 @@ class ColorTwist:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class CoordFlip:
+    """Mirrors points at a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`.
+
+    Inputs: data.
+    Args:
+        layout: which coordinate is which: xy, or xyz for three, by default (a str). Default: None.
+        flip_x: mirrors x where it is not 0 (an int, or a data node). Default: 1.
+        flip_y: mirrors y where it is not 0 (an int, or a data node). Default: 0.
+        flip_z: mirrors z where it is not 0 (an int, or a data node). Default: 0.
+        center_x: where x is mirrored at (a number, or a data node). Default: 0.5.
+        center_y: where y is mirrored at (a number, or a data node). Default: 0.5.
+        center_z: where z is mirrored at (a number, or a data node). Default: 0.5.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        layout: str | None = None,
+        flip_x: int | DataNode = 1,
+        flip_y: int | DataNode = 0,
+        flip_z: int | DataNode = 0,
+        center_x: float | DataNode = 0.5,
+        center_y: float | DataNode = 0.5,
+        center_z: float | DataNode = 0.5,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class CoordTransform:
+    """`M @ x + T` for every point: (…, d) → (…, e).
+
+    `coord_transform([[1, 2]], M=(1, 0, 0, 2), T=(10, 20))` → `[[11, 24]]`; `MT` is both, as `transforms.*` give it.
+
+    Inputs: data.
+    Args:
+        M: a matrix row by row, or a number: a factor of all coordinates (numbers, or rows of them, or a data node).
+            Default: None.
+        T: what is added (a number or a list of numbers, or a data node). Default: None.
+        MT: matrix and what is added, as rows of d + 1 numbers (numbers, or rows of them, or a data node). Default:
+            None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        M: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+        T: float | Sequence[float] | DataNode | None = None,
+        MT: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+        dtype: DALIDataType | DTypeLike = "float32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class Copy:
+    """The samples once more: `copy([1, 2])` → `[1, 2]`.
+
+    Inputs: data.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
 
 class Crop:
     """Cuts a window out of images (HWC, HW, or of any layout with H and W).
@@ -222,6 +397,49 @@ class CropMirrorNormalize:
     ) -> None: ...
     def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
 
+class ElementExtract:
+    """Elements along the first axis, an output each: `element_extract([[1, 2], [3, 4]], element_map=[1, 0])` → `[3, 4]`
+    and `[1, 2]`.
+
+    Inputs: data.
+    Args:
+        element_map: which elements are taken, counted from 0 (an int or a list of ints).
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        element_map: int | Sequence[int] = ...,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> Any: ...
+
+class ExpandDims:
+    """Puts in axes of extent 1, which are `axes` of the output: `expand_dims([1, 2], axes=[0, 2])` → `[[[1], [2]]]`.
+
+    Inputs: data.
+    Args:
+        axes: where the new axes are in the output (an int or a list of ints).
+        new_axis_names: their names, where samples have a layout (a str). Default: ''.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: int | Sequence[int] = ...,
+        new_axis_names: str = "",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
 class ExternalSource:
     """Samples that Python code gives.
 
@@ -301,6 +519,97 @@ class Flip:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Full:
+    """Samples of `shape` that are `fill_value` everywhere: `full(7, shape=[2])` → `[7, 7]`; it may be an array of the
+    last extents: `full([1, 2], shape=[3, 2])`.
+
+    Inputs: fill_value.
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: int | Sequence[int] | DataNode | None = None,
+        layout: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, fill_value: Any, **arguments: Any) -> DataNode: ...
+
+class FullLike:
+    """Samples of the shape and dtype of `data` that are `fill_value` everywhere: `full_like([[1], [2]], 7)` →
+    `[[7], [7]]`.
+
+    Inputs: data, fill_value.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, fill_value: Any, **arguments: Any) -> DataNode: ...
+
+class GetProperty:
+    """What is known of samples beside their elements, as bytes: the record that they come from, or their layout.
+
+    `get_property(images, key="layout")` → the bytes of "HWC"
+
+    Inputs: data.
+    Args:
+        key: 'source_info', such as cats/1.jpg@0, or 'layout' (a str).
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: str = ...,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class LookupTable:
+    """Replaces each integer by the value of its key: `lookup_table([1, 3, 9], keys=[1, 3], values=[10, 30])` →
+    `[10, 30, 0]`.
+
+    Inputs: data.
+    Args:
+        keys: integers from 0 to 65535 (an int or a list of ints). Default: ().
+        values: what they are replaced by (a number or a list of numbers). Default: ().
+        default_value: what all other integers are replaced by (a number). Default: 0.0.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: int | Sequence[int] = ...,
+        values: float | Sequence[float] = ...,
+        default_value: float = 0.0,
+        dtype: DALIDataType | DTypeLike = "float32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
 
 class MelFilterBank:
     """Sums of the frequencies of a spectrogram under triangular filters, equally wide in mels: (bins, …) → (nfilter,
@@ -417,6 +726,50 @@ class OneHot:
     ) -> None: ...
     def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
 
+class Ones:
+    """Samples of `shape` that are 1 everywhere: `ones(shape=[2])` → `[1, 1]`.
+
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: int | Sequence[int] | DataNode | None = None,
+        layout: str | None = None,
+        dtype: DALIDataType | DTypeLike = "int32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> DataNode: ...
+
+class OnesLike:
+    """Samples of the shape of `data` that are 1 everywhere: `ones_like([[5], [6]])` → `[[1], [1]]`.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
 class Pack:
     """Puts the sequences of a batch one behind the other into rows of `length`: tokens, segments, positions.
 
@@ -517,6 +870,27 @@ class PadBatch:
     ) -> None: ...
     def __call__(self, sequences: Any, **arguments: Any) -> list[DataNode]: ...
 
+class PermuteBatch:
+    """Sample i of the output is sample `indices[i]` of the batch: `permute_batch(images, indices=[2, 0, 1])`.
+
+    Inputs: data.
+    Args:
+        indices: a list with a number for each sample of the batch, or one number a sample (an int or a list of ints, or
+            a data node).
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        indices: int | Sequence[int] | DataNode = ...,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
 class PythonFunction:
     """Calls a Python function for every sample, or once for the batch (`batch_processing=True`: with lists of samples).
 
@@ -545,6 +919,64 @@ class PythonFunction:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, *input: Any, **arguments: Any) -> Any: ...
+
+class RandomBBoxCrop:
+    """A random window of each image that keeps its boxes: anchor and shape, for `slice`, the boxes in it, their labels.
+
+    One of `thresholds` is drawn for each sample, or that nothing is cropped. Windows are drawn until each box (without
+    `all_boxes_above_threshold`, one of them) overlaps one by as much as that. Boxes whose middle lies outside are left
+    out, or with `bbox_prune_threshold` those of which a lesser part is left.
+
+    Inputs: boxes, labels.
+    Args:
+        thresholds: least overlaps, of which one is drawn (a number or a list of numbers). Default: 0.0.
+        threshold_type: 'iou', intersection by union, or 'overlap', by the box (a str). Default: 'iou'.
+        all_boxes_above_threshold: whether each box has to overlap, or one of them (a bool). Default: True.
+        aspect_ratio: least and largest width / height of the window (a number or a list of numbers). Default: (1.0,
+            1.0).
+        scaling: least and largest extent of the window, 0 to 1 (a number or a list of numbers). Default: (1.0, 1.0).
+        crop_shape: the size of the window in pixels, instead of a drawn one (an int or a list of ints, or a data node).
+            Default: None.
+        input_shape: the size of the image in pixels; goes with crop_shape (an int or a list of ints, or a data node).
+            Default: None.
+        shape_layout: which extents these two are (a str). Default: 'WH'.
+        bbox_layout: which numbers boxes are: xyXY or xyWH; by ltrb by default (a str). Default: None.
+        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: True.
+        bbox_prune_threshold: the least part of a box that is kept (a number). Default: None.
+        allow_no_crop: whether no crop is one of what is drawn; not with crop_shape (a bool). Default: True.
+        num_attempts: how many windows are tried with a threshold before another is drawn (an int). Default: 1.
+        total_num_attempts: after how many windows the whole image is taken; -1 is 10000 (an int). Default: -1.
+        output_bbox_indices: whether the numbers of the boxes that are kept are given (a bool). Default: False.
+        quiet: taken so that graphs move over; it changes nothing here (a bool). Default: False.
+    Places: cpu. Draws random numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        thresholds: float | Sequence[float] = 0.0,
+        threshold_type: str = "iou",
+        all_boxes_above_threshold: bool = True,
+        aspect_ratio: float | Sequence[float] = ...,
+        scaling: float | Sequence[float] = ...,
+        crop_shape: int | Sequence[int] | DataNode | None = None,
+        input_shape: int | Sequence[int] | DataNode | None = None,
+        shape_layout: str = "WH",
+        bbox_layout: str | None = None,
+        ltrb: bool = True,
+        bbox_prune_threshold: float | None = None,
+        allow_no_crop: bool = True,
+        num_attempts: int = 1,
+        total_num_attempts: int = -1,
+        output_bbox_indices: bool = False,
+        quiet: bool = False,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+        seed: int | None = None,
+    ) -> None: ...
+    def __call__(self, boxes: Any, labels: Any = None, **arguments: Any) -> Any: ...
 
 class RandomResizedCrop:
     """Takes a window of random area and aspect ratio out of each image, and resizes it to `size`.
@@ -855,6 +1287,28 @@ class Spectrogram:
     ) -> None: ...
     def __call__(self, wave: Any, **arguments: Any) -> DataNode: ...
 
+class Squeeze:
+    """Takes out axes of extent 1: `squeeze([[[1, 2]]], axes=[0, 1])` → `[1, 2]`.
+
+    Inputs: data.
+    Args:
+        axes: the axes that go (an int or a list of ints). Default: None.
+        axis_names: the same by name (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: int | Sequence[int] | None = None,
+        axis_names: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
 class Stack:
     """Puts samples of one shape side by side along a new axis.
 
@@ -938,6 +1392,32 @@ class Tokenize:
     ) -> None: ...
     def __call__(self, text: Any, **arguments: Any) -> DataNode: ...
 
+class Transpose:
+    """Puts axes in another order: `perm[i]` is the axis of the input that becomes axis i; by default they are reversed.
+
+    `transpose([[1, 2, 3], [4, 5, 6]], perm=[1, 0])` → `[[1, 4], [2, 5], [3, 6]]`
+
+    Inputs: data.
+    Args:
+        perm: the order of the axes; reversed by default (an int or a list of ints). Default: None.
+        transpose_layout: whether names of axes move with them (a bool). Default: True.
+        output_layout: names of the axes of the output; it moves nothing (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        perm: int | Sequence[int] | None = None,
+        transpose_layout: bool = True,
+        output_layout: str | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
 class WarpAffine:
     """`output(x, y) = input(M11 x + M12 y + M13, M21 x + M22 y + M23)`, for `matrix=(M11, M12, M13, M21, M22, M23)`.
 
@@ -949,7 +1429,7 @@ class WarpAffine:
 
     Inputs: images, matrix_input.
     Args:
-        matrix: the six numbers of the map, row by row (a number or a list of numbers, or a data node). Default: None.
+        matrix: the six numbers of the map, row by row (numbers, or rows of them, or a data node). Default: None.
         inverse_map: whether the matrix leads from the output to the input (a bool). Default: True.
         size: height and width of the output; those of the input by default (a number or a list of numbers, or a data
             node). Default: None.
@@ -964,7 +1444,7 @@ class WarpAffine:
     def __init__(
         self,
         *,
-        matrix: float | Sequence[float] | DataNode | None = None,
+        matrix: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
         inverse_map: bool = True,
         size: float | Sequence[float] | DataNode | None = None,
         fill_value: float | None = None,
@@ -976,6 +1456,50 @@ class WarpAffine:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, images: Any, matrix_input: Any = None, **arguments: Any) -> DataNode: ...
+
+class Zeros:
+    """Samples of `shape` that are 0 everywhere: `zeros(shape=[2])` → `[0, 0]`.
+
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: int | Sequence[int] | DataNode | None = None,
+        layout: str | None = None,
+        dtype: DALIDataType | DTypeLike = "int32",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> DataNode: ...
+
+class ZerosLike:
+    """Samples of the shape of `data` that are 0 everywhere: `zeros_like([[1], [2]])` → `[[0], [0]]`.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
 
 AudioDecoder = decoders.Audio
 CoinFlip = random.CoinFlip

@@ -84,3 +84,23 @@ class Image:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class Numpy:
+    """Decodes `.npy` files: `decoders.numpy(files)` → their arrays. Arrays of Python objects are refused.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the file by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...

@@ -1,0 +1,250 @@
+"""`fn.normalize`: mean zero, deviation one; and `fn.reductions.*`: one number for each sample, or for what lies along
+some of its axes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.samples import Samples
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import TensorList
+from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, known_axes, positive_axes, saturated
+
+
+class Normalize(Operator):
+    """`scale * (x - mean) / stddev + shift`, in float32.
+
+    `normalize([[1, 2, 3], [4, 5, 9]], axes=[0])` → `[[-1, -1, -1], [1, 1, 1]]`
+
+    Mean and deviation are those of each sample over `axes` (all by default), or of the whole batch with `batch`, unless
+    they are given: as one number, or as one for each element along the axis that is not in `axes`. A given mean is what
+    the deviation is computed about. Where the deviation is zero the result is `shift`.
+    """
+
+    inputs = ("data",)
+    devices = ("cpu", "gpu")
+    axes = Constant("ints", default=None, doc="the axes that mean and deviation are taken over; all by default")
+    axis_names = Constant("str", default=None, doc="the same by name")
+    batch = Constant("bool", default=False, doc="whether they are taken over all samples of the batch together")
+    mean = Argument("floats", default=None, doc="the mean; computed by default")
+    stddev = Argument("floats", default=None, doc="the standard deviation; computed by default")
+    ddof = Constant("int", default=0, doc="the variance is divided by the number of elements less this")
+    epsilon = Constant("float", default=0.0, doc="added to the variance")
+    scale = Constant("float", default=1.0, doc="the deviation of the result")
+    shift = Constant("float", default=0.0, doc="the mean of the result")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the result; integers are rounded and held in range")
+
+    def check(self) -> None:
+        if self.axes is not None and self.axis_names is not None:
+            raise self.argument_error("give one of axes and axis_names.")
+        if self.ddof < 0 or self.epsilon < 0:
+            raise self.argument_error(f"ddof and epsilon should not be negative, got {self.ddof} and {self.epsilon}.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        self._known = known_axes(self, inputs[0], self.axes, self.axis_names)
+        return inputs[0].replace(dtype=self.dtype)
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        """The axes of a batch, in which samples stand along axis 0."""
+        return tuple(range(1, ndim)) if self._known is None else tuple(axis % (ndim - 1) + 1 for axis in self._known)
+
+    def _given(self, xp: Any, values: Any, ndim: int, axes: tuple[int, ...]) -> Any:
+        """(n, k) numbers, standing along the axis that is left."""
+        values = cast_to(xp, values, np.dtype("float32"))
+        shape = [values.shape[0]] + [1] * (ndim - 1)
+        if values.shape[1] > 1:
+            left = [axis for axis in range(1, ndim) if axis not in axes]
+            if len(left) != 1:
+                raise ValueError(f"mean and stddev should be one number where {len(left)} axes are not in axes")
+            shape[left[0]] = values.shape[1]
+        return xp.reshape(values, tuple(shape))
+
+    def _normalized(self, xp: Any, values: Any, mean: Any, variance: Any, stddev: Any) -> Any:
+        if stddev is None:
+            stddev = xp.sqrt(variance + self.epsilon)
+        factor = xp.where(stddev == 0, xp.zeros_like(stddev), self.scale / xp.where(stddev == 0, stddev + 1, stddev))
+        return saturated(xp, (values - mean) * factor + self.shift, self.dtype)
+
+    def run_arrays(self, xp: Any, data: Any, *, mean: Any, stddev: Any) -> Any:
+        values = data if dtype_of(data) == np.float64 else cast_to(xp, data, np.dtype("float32"))
+        axes = self._axes(data.ndim)
+        over = ((0,) if self.batch else ()) + axes
+        mean = xp.mean(values, axis=over, keepdims=True) if mean is None else self._given(xp, mean, data.ndim, axes)
+        variance = None
+        if stddev is None:
+            count = max(int(np.prod([data.shape[axis] for axis in over])) - self.ddof, 1)
+            variance = xp.sum((values - mean) ** 2, axis=over, keepdims=True) / count
+        else:
+            stddev = self._given(xp, stddev, data.ndim, axes)
+        return self._normalized(xp, values, mean, variance, stddev)
+
+    @property
+    def run_batch(self) -> Any:
+        return self._over_batch if self.mixes_samples else None
+
+    @property
+    def mixes_samples(self) -> bool:
+        return self.batch and any(self.constants.get(name, "a node") is None for name in ("mean", "stddev"))
+
+    def _over_batch(self, samples: Samples, data: TensorList, *, mean: Any, stddev: Any) -> Any:
+        if not len(data) or data.dense is not None:
+            return self.run_arrays(np, data.dense, mean=mean, stddev=stddev) if len(data) else TensorList([])
+        ndim = data[0].ndim + 1
+        axes = self._axes(ndim)
+        wide = [np.asarray(one, np.float32)[None] for one in data]
+        count = max(sum(int(np.prod([one.shape[axis] for axis in axes])) for one in wide), 1)
+        if mean is None:
+            middle = sum(one.sum(axis=axes, keepdims=True, dtype=np.float64) for one in wide) / count
+            middles = [middle] * len(wide)
+        else:
+            middles = [self._given(np, mean[i : i + 1], ndim, axes) for i in range(len(wide))]
+        variance, stddevs = None, [None] * len(wide)
+        if stddev is None:
+            squares = sum(
+                ((one - middle) ** 2).sum(axis=axes, keepdims=True) for one, middle in zip(wide, middles, strict=True)
+            )
+            variance = squares / max(count - self.ddof, 1)
+        else:
+            stddevs = [self._given(np, stddev[i : i + 1], ndim, axes) for i in range(len(wide))]
+        return TensorList(
+            [
+                self._normalized(np, one, np.asarray(middle, np.float32), variance, deviation)[0]
+                for one, middle, deviation in zip(wide, middles, stddevs, strict=True)
+            ]
+        )
+
+
+class Reduction(Operator):
+    """What is left of samples along axes that are summed up in one number."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
+    axes = Constant("ints", default=None, doc="the axes that are summed up; all by default")
+    axis_names = Constant("str", default=None, doc="the same by name")
+    keep_dims = Constant("bool", default=False, doc="whether these axes stay, with an extent of 1")
+    #: (samples, axes, …) → what they are summed up in, the axes kept.
+    function: Any = None
+
+    def check(self) -> None:
+        if self.axes is not None and self.axis_names is not None:
+            raise self.argument_error("give one of axes and axis_names.")
+
+    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
+        """The dtype of the result: that of the samples."""
+        return found
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        self._known = known_axes(self, spec, self.axes, self.axis_names)
+        dtype = None if spec.dtype is None else self.result_dtype(spec.dtype)
+        if spec.shape is None:
+            return TensorSpec(dtype)
+        gone = self._axes(len(spec.shape))
+        if self.keep_dims:
+            kept = tuple(1 if at in gone else size for at, size in enumerate(spec.shape))
+            return TensorSpec(dtype, kept, spec.layout)
+        left = [at for at in range(len(spec.shape)) if at not in gone]
+        layout = "".join(spec.layout[at] for at in left) if spec.layout else ""
+        return TensorSpec(dtype, tuple(spec.shape[at] for at in left), layout)
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        return tuple(range(ndim)) if self._known is None else positive_axes(self, self._known, ndim)
+
+    def run_arrays(self, xp: Any, data: Any, *mean: Any) -> Any:
+        axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
+        wide = data if dtype_of(data).kind in "iub" else data.astype(np.float64)
+        kept = [1 if at in axes else extent for at, extent in enumerate(data.shape)]
+        about = [np.broadcast_to(one.reshape(self._about(one, data, kept)), kept) for one in mean]
+        made = saturated(np, self.function(wide, axes, *about), self.result_dtype(dtype_of(data)))
+        return made if self.keep_dims else np.squeeze(made, axis=axes)
+
+    def _about(self, mean: Any, data: Any, kept: list[int]) -> Any:
+        """The shape under which a given mean stands beside samples: one number, or one for each that is left."""
+        if mean[0].size not in (1, math.prod(kept[1:])):
+            raise ValueError(f"mean should be one number or of shape {tuple(kept[1:])}, got shape {mean.shape[1:]}")
+        return [len(data)] + [1] * (data.ndim - 1) if mean[0].size == 1 else kept
+
+
+class Min(Reduction):
+    """The least value: `reductions.min([[3, 1], [2, 5]], axes=1)` → `[1, 2]`."""
+
+    def function(self, data: Any, axes: Any) -> Any:
+        return data.min(axis=axes, keepdims=True)
+
+
+class Max(Reduction):
+    """The greatest value: `reductions.max([[3, 1], [2, 5]], axes=1)` → `[3, 5]`."""
+
+    def function(self, data: Any, axes: Any) -> Any:
+        return data.max(axis=axes, keepdims=True)
+
+
+class Sum(Reduction):
+    """The sum: `reductions.sum([[3, 1], [2, 5]], axes=1)` → `[4, 7]`; of integers 64 bits wide, of floats float32."""
+
+    dtype = Constant("dtype", default=None, doc="the dtype of the result: int64, uint64 or float32 by default")
+
+    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
+        if self.dtype is not None:
+            return self.dtype  # type: ignore[no-any-return]
+        wide = {"i": "int64", "u": "uint64", "b": "uint64"}.get(found.kind, "float32")
+        return found if found == np.float64 else np.dtype(wide)
+
+    def function(self, data: Any, axes: Any) -> Any:
+        return data.sum(axis=axes, keepdims=True)
+
+
+class Mean(Reduction):
+    """The mean: `reductions.mean([[3, 1], [2, 5]], axes=1)` → `[2, 3.5]`, float32."""
+
+    dtype = Constant("dtype", default=None, doc="the dtype of the result; float32 by default, float64 for float64")
+
+    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
+        if self.dtype is not None:
+            return self.dtype  # type: ignore[no-any-return]
+        return found if found == np.float64 else np.dtype(np.float32)
+
+    def function(self, data: Any, axes: Any) -> Any:
+        return data.mean(axis=axes, keepdims=True, dtype=np.float64)
+
+
+class MeanSquare(Mean):
+    """The mean of the squares: `reductions.mean_square([3, 1])` → `5`, float32."""
+
+    def function(self, data: Any, axes: Any) -> Any:
+        return np.square(data, dtype=np.float64).mean(axis=axes, keepdims=True)
+
+
+class RMS(MeanSquare):
+    """The square root of the mean of the squares: `reductions.rms([3, 1])` → `2.236`, float32."""
+
+    def function(self, data: Any, axes: Any) -> Any:
+        return np.sqrt(super().function(data, axes))
+
+
+class Variance(Reduction):
+    """The mean square difference from `mean`: `reductions.variance([3, 1], reductions.mean([3, 1]))` → `1`, float32.
+
+    `mean` is one number, or what `reductions.mean` over the same axes gives.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("data", "mean")
+    ddof = Constant("int", default=0, doc="sums are divided by the number of elements less this")
+
+    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
+        return found if found == np.float64 else np.dtype(np.float32)
+
+    def function(self, data: Any, axes: Any, mean: Any) -> Any:
+        count = math.prod(data.shape[axis] for axis in axes) - self.ddof
+        return np.square(data - mean, dtype=np.float64).sum(axis=axes, keepdims=True) / max(count, 1)
+
+
+class StdDev(Variance):
+    """The root mean square difference from `mean`: `reductions.std_dev([3, 1], 2)` → `1`, float32."""
+
+    def function(self, data: Any, axes: Any, mean: Any) -> Any:
+        return np.sqrt(super().function(data, axes, mean))
