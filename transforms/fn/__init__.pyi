@@ -6,10 +6,11 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.types import DALIDataType, DALIInterpType
+from beam_pipes.graph.types import DALIDataType, DALIImageType, DALIInterpType
 from beam_pipes.transforms.fn import decoders as decoders
 from beam_pipes.transforms.fn import io as io
 from beam_pipes.transforms.fn import math as math
+from beam_pipes.transforms.fn import noise as noise
 from beam_pipes.transforms.fn import random as random
 from beam_pipes.transforms.fn import readers as readers
 from beam_pipes.transforms.fn import reductions as reductions
@@ -80,14 +81,35 @@ def bbox_paste(
     Places: cpu.
     """
 
+def brightness(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    brightness: float | DataNode = 1.0,
+    brightness_shift: float | DataNode = 0.0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """`brightness_shift * range + brightness * x`: `brightness([200, 100, 50], brightness=0.5)` → `[100, 50, 25]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+        brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
+    Places: cpu, gpu.
+    """
+
 def brightness_contrast(
     images: Any,
     *,
+    dtype: DALIDataType | DTypeLike | None = None,
     brightness: float | DataNode = 1.0,
     brightness_shift: float | DataNode = 0.0,
     contrast: float | DataNode = 1.0,
     contrast_center: float | DataNode | None = None,
-    dtype: DALIDataType | DTypeLike | None = None,
     device: str | None = None,
     name: str | None = None,
     preserve: bool = False,
@@ -102,11 +124,11 @@ def brightness_contrast(
 
     Inputs: images.
     Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
         brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
         contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
         contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
-        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu.
     """
 
@@ -164,14 +186,36 @@ def cat(
     Places: cpu, gpu.
     """
 
+def color_space_conversion(
+    images: Any,
+    *,
+    image_type: DALIImageType | str,
+    output_type: DALIImageType | str,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Images (uint8, channels last) in another colour space.
+
+    `color_space_conversion([[[200, 100, 50]]], image_type=types.RGB, output_type=types.GRAY)` → `[[[124]]]`
+
+    Inputs: images.
+    Args:
+        image_type: what the images are (one of types.RGB, types.BGR, types.GRAY, types.YCbCr, types.ANY_DATA).
+        output_type: what they become; YCbCr is that of BT.601, luma from 16 to 235 (one of types.RGB, types.BGR,
+            types.GRAY, types.YCbCr, types.ANY_DATA).
+    Places: cpu.
+    """
+
 def color_twist(
     images: Any,
     *,
+    dtype: DALIDataType | DTypeLike | None = None,
     hue: float | DataNode = 0.0,
     saturation: float | DataNode = 1.0,
     brightness: float | DataNode = 1.0,
     contrast: float | DataNode = 1.0,
-    dtype: DALIDataType | DTypeLike | None = None,
     device: str | None = None,
     name: str | None = None,
     preserve: bool = False,
@@ -181,16 +225,36 @@ def color_twist(
 
     `color_twist([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`
 
-    Colours are mapped linearly, through luma and chroma (YIQ) with the constants of DALI; contrast is about half the
-    range of the dtype.
+    Contrast is about half the range of the dtype.
 
     Inputs: images.
     Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
         hue: degrees (a number, or a data node). Default: 0.0.
         saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
         brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         contrast: 0 is uniform grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+    Places: cpu, gpu.
+    """
+
+def contrast(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    contrast: float | DataNode = 1.0,
+    contrast_center: float | DataNode | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """`centre + contrast * (x - centre)`: `contrast([200, 100, 50], contrast=0.5)` → `[164, 114, 89]`.
+
+    Inputs: images.
+    Args:
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
+        contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
     Places: cpu, gpu.
     """
 
@@ -375,6 +439,42 @@ def element_extract(
     Places: cpu, gpu.
     """
 
+def erase(
+    data: Any,
+    *,
+    anchor: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    shape: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    axis_names: str | None = None,
+    axes: int | Sequence[int] | None = None,
+    fill_value: float | Sequence[float] | DataNode = 0.0,
+    normalized: bool = False,
+    normalized_anchor: bool = False,
+    normalized_shape: bool = False,
+    centered_anchor: bool = False,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Fills boxes of samples: `erase([[1, 2, 3]], anchor=[1], shape=[2], axes=[1])` → `[[1, 0, 0]]`.
+
+    Numbers stand in the order of the axes, those of one box after those of another; all axes but channels by default.
+
+    Inputs: data.
+    Args:
+        anchor: where boxes begin; at 0 by default (numbers, or rows of them, or a data node). Default: None.
+        shape: how large they are (numbers, or rows of them, or a data node). Default: None.
+        axis_names: the axes that the numbers are for, by name: HW by default (a str). Default: None.
+        axes: the same by number (an int or a list of ints). Default: None.
+        fill_value: what is filled in: one value, or one a channel (a number or a list of numbers, or a data node).
+            Default: 0.0.
+        normalized: whether numbers are parts of the extents, not elements (a bool). Default: False.
+        normalized_anchor: the same for anchor alone (a bool). Default: False.
+        normalized_shape: the same for shape alone (a bool). Default: False.
+        centered_anchor: whether anchors are the middles of boxes (a bool). Default: False.
+    Places: cpu.
+    """
+
 def expand_dims(
     data: Any,
     *,
@@ -504,6 +604,31 @@ def full_like(
     Places: cpu.
     """
 
+def gaussian_blur(
+    images: Any,
+    *,
+    sigma: float | Sequence[float] | DataNode = 0.0,
+    window_size: int | Sequence[int] | DataNode = 0,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Blurs images with a Gaussian window; beyond the edge they are mirrored about their first and last pixels.
+
+    `gaussian_blur(images, sigma=1)`: by a window of 7 pixels, as it reaches three deviations, rounded up, to each side
+
+    Inputs: images.
+    Args:
+        sigma: the deviation in pixels, or (height, width); 0: as window_size says (a number or a list of numbers, or a
+            data node). Default: 0.0.
+        window_size: an odd number of pixels, or (height, width); 0: as sigma says (an int or a list of ints, or a data
+            node). Default: 0.
+        dtype: float32; the dtype of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
 def get_property(
     data: Any,
     *,
@@ -520,6 +645,93 @@ def get_property(
     Inputs: data.
     Args:
         key: 'source_info', such as cats/1.jpg@0, or 'layout' (a str).
+    Places: cpu.
+    """
+
+def grid_mask(
+    images: Any,
+    *,
+    tile: int | DataNode = 100,
+    ratio: float | DataNode = 0.5,
+    angle: float | DataNode = 0.0,
+    shift_x: float | DataNode = 0.0,
+    shift_y: float | DataNode = 0.0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Fills the squares of a grid with 0: `grid_mask([[1, 1, 1, 1]], tile=2, ratio=0.5)` → `[[0, 1, 0, 1]]`.
+
+    Inputs: images.
+    Args:
+        tile: pixels from one square to the next (an int, or a data node). Default: 100.
+        ratio: width of a square by that of a tile (a number, or a data node). Default: 0.5.
+        angle: radians by which the grid is turned (a number, or a data node). Default: 0.0.
+        shift_x: pixels by which it is moved to the right (a number, or a data node). Default: 0.0.
+        shift_y: pixels by which it is moved down (a number, or a data node). Default: 0.0.
+    Places: cpu.
+    """
+
+def hsv(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike = "uint8",
+    hue: float | DataNode = 0.0,
+    saturation: float | DataNode = 1.0,
+    value: float | DataNode = 1.0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Changes hue, saturation and value of RGB images: `hsv([[[200, 100, 50]]], value=0.5)` → `[[[100, 50, 25]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'uint8'.
+        hue: degrees (a number, or a data node). Default: 0.0.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        value: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+    Places: cpu, gpu.
+    """
+
+def hue(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    hue: float | DataNode = 0.0,
+    image_type: DALIImageType | str = ...,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Turns the hue of RGB images: `hue([[[200, 100, 50]]], hue=30)` → `[[[169, 127, 0]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        hue: degrees (a number, or a data node). Default: 0.0.
+        image_type: taken so that graphs move over: it is RGB (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+    Places: cpu, gpu.
+    """
+
+def jpeg_compression_distortion(
+    images: Any,
+    *,
+    quality: int | DataNode = 50,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """RGB images (uint8) as they are after JPEG has stored them: `jpeg_compression_distortion(images, quality=20)`.
+
+    Inputs: images.
+    Args:
+        quality: of JPEG, 1 to 100 (an int, or a data node). Default: 50.
     Places: cpu.
     """
 
@@ -778,6 +990,55 @@ def pad_batch(
         multiple_of: lengths are a multiple of it (an int). Default: 1.
         pad_value: what is padded with (a number). Default: 0.0.
         truncate: whether sequences longer than `length` are cut (a bool). Default: False.
+    Places: cpu.
+    """
+
+def paste(
+    images: Any,
+    *,
+    ratio: float | DataNode,
+    fill_value: int | Sequence[int],
+    paste_x: float | DataNode = 0.5,
+    paste_y: float | DataNode = 0.5,
+    min_canvas_size: float | DataNode = 0.0,
+    n_channels: int = 3,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Puts images (HWC) on a canvas `ratio` times as large: `paste(images, ratio=2, fill_value=0)`, 60×90 → 120×180.
+
+    Inputs: images.
+    Args:
+        ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
+        fill_value: what the canvas is: one value, or one a channel (an int or a list of ints).
+        paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        min_canvas_size: the least height and width of the canvas (a number, or a data node). Default: 0.0.
+        n_channels: taken so that graphs move over: it is that of the images (an int). Default: 3.
+    Places: cpu.
+    """
+
+def peek_image_shape(
+    data: Any,
+    *,
+    adjust_orientation: bool = True,
+    image_type: DALIImageType | str = ...,
+    dtype: DALIDataType | DTypeLike = "int64",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Height, width and channels that `decoders.image` gives, read from the head of the file: → `[375, 500, 3]`.
+
+    Inputs: data.
+    Args:
+        adjust_orientation: whether images are turned as their Exif data says (a bool). Default: True.
+        image_type: the colour space that is meant (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int64'.
     Places: cpu.
     """
 
@@ -1052,6 +1313,81 @@ def resize(
     Places: cpu, gpu.
     """
 
+def resize_crop_mirror(
+    images: Any,
+    *,
+    crop: float | Sequence[float] | DataNode | None = None,
+    crop_h: float | DataNode = 0.0,
+    crop_w: float | DataNode = 0.0,
+    crop_pos_x: float | DataNode = 0.5,
+    crop_pos_y: float | DataNode = 0.5,
+    rounding: str = "round",
+    out_of_bounds_policy: str = "error",
+    fill_values: float | Sequence[float] = 0.0,
+    size: float | Sequence[float] | DataNode | None = None,
+    resize_x: float | DataNode = 0.0,
+    resize_y: float | DataNode = 0.0,
+    resize_shorter: float | DataNode = 0.0,
+    resize_longer: float | DataNode = 0.0,
+    mode: str = "default",
+    max_size: float | Sequence[float] | None = None,
+    roi_start: float | Sequence[float] | DataNode | None = None,
+    roi_end: float | Sequence[float] | DataNode | None = None,
+    roi_relative: bool = False,
+    subpixel_scale: bool = True,
+    antialias: bool = True,
+    interp_type: DALIInterpType | str = ...,
+    min_filter: DALIInterpType | str | None = None,
+    mag_filter: DALIInterpType | str | None = None,
+    dtype: DALIDataType | DTypeLike | None = None,
+    mirror: int | DataNode = 0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Resizes images, cuts windows out of them and mirrors them left and right where `mirror` is not 0.
+
+    Inputs: images.
+    Args:
+        crop: height and width of the window, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        crop_h: the height of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_w: the width of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_pos_x: where it lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        crop_pos_y: where it lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        rounding: how a place between pixels is rounded: 'round' or 'truncate' (a str). Default: 'round'.
+        out_of_bounds_policy: where the window is larger than the image: 'error', 'pad' or 'trim_to_shape' (a str).
+            Default: 'error'.
+        fill_values: what is padded with: one value, or one a channel (a number or a list of numbers). Default: 0.0.
+        size: height and width in pixels, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        resize_x: the width in pixels (a number, or a data node). Default: 0.0.
+        resize_y: the height in pixels (a number, or a data node). Default: 0.0.
+        resize_shorter: the shorter side in pixels (a number, or a data node). Default: 0.0.
+        resize_longer: the longer side in pixels (a number, or a data node). Default: 0.0.
+        mode: 'default', 'stretch', 'not_larger' or 'not_smaller' (a str). Default: 'default'.
+        max_size: the output is not larger: one number, or height and width (a number or a list of numbers). Default:
+            None.
+        roi_start: where the region begins that is resized (height, width) (a number or a list of numbers, or a data
+            node). Default: None.
+        roi_end: where it ends; before its start: mirrored (a number or a list of numbers, or a data node). Default:
+            None.
+        roi_relative: whether the region is in parts of the image, not pixels (a bool). Default: False.
+        subpixel_scale: whether the scale is that of the size before it is rounded (a bool). Default: True.
+        antialias: whether filters are stretched where images shrink (a bool). Default: True.
+        interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
+        mirror: 1 mirrors left and right, 2 top and bottom, 3 both (an int, or a data node). Default: 0.
+    Places: cpu.
+    """
+
 def rotate(
     images: Any,
     *,
@@ -1083,6 +1419,28 @@ def rotate(
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
             <DALIInterpType.INTERP_LINEAR: 'linear'>.
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+def saturation(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    saturation: float | DataNode = 1.0,
+    image_type: DALIImageType | str = ...,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Changes the saturation of RGB images: `saturation([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        image_type: taken so that graphs move over: it is RGB (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
     Places: cpu, gpu.
     """
 

@@ -112,19 +112,25 @@ def value_range(dtype: np.dtype[Any]) -> float:
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
 
-class Cast(Operator):
+class Mapped(Operator):
+    """An operator whose output has the shape of its first input, and the dtype of `dtype` where it has one."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
+    dtype: Any = None
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0] if self.dtype is None else inputs[0].replace(dtype=self.dtype)
+
+
+class Cast(Mapped):
     """Converts samples to another dtype: fractions are rounded, and what does not fit is held at the dtype's bounds.
 
     `cast([-3, 0.5, 2.4, 300], dtype=types.UINT8)` → `[0, 1, 2, 255]`
     """
 
-    inputs = ("data",)
     devices = ("cpu", "gpu")
     version = "2"
     dtype = Constant("dtype", doc="the dtype to convert to")
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0].replace(dtype=self.dtype)
 
     def run_arrays(self, xp: Any, data: Any) -> Any:
         return saturated(xp, data, self.dtype)

@@ -6,10 +6,11 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.types import DALIDataType, DALIInterpType
+from beam_pipes.graph.types import DALIDataType, DALIImageType, DALIInterpType
 from beam_pipes.transforms.ops import decoders as decoders
 from beam_pipes.transforms.ops import io as io
 from beam_pipes.transforms.ops import math as math
+from beam_pipes.transforms.ops import noise as noise
 from beam_pipes.transforms.ops import random as random
 from beam_pipes.transforms.ops import readers as readers
 from beam_pipes.transforms.ops import reductions as reductions
@@ -90,6 +91,30 @@ class BbFlip:
     ) -> None: ...
     def __call__(self, boxes: Any, **arguments: Any) -> DataNode: ...
 
+class Brightness:
+    """`brightness_shift * range + brightness * x`: `brightness([200, 100, 50], brightness=0.5)` → `[100, 50, 25]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+        brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike | None = None,
+        brightness: float | DataNode = 1.0,
+        brightness_shift: float | DataNode = 0.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
 class BrightnessContrast:
     """`brightness_shift * range + brightness * (centre + contrast * (x - centre))`, of every element.
 
@@ -100,22 +125,22 @@ class BrightnessContrast:
 
     Inputs: images.
     Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
         brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
         contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
         contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
-        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu.
     """
 
     def __init__(
         self,
         *,
+        dtype: DALIDataType | DTypeLike | None = None,
         brightness: float | DataNode = 1.0,
         brightness_shift: float | DataNode = 0.0,
         contrast: float | DataNode = 1.0,
         contrast_center: float | DataNode | None = None,
-        dtype: DALIDataType | DTypeLike | None = None,
         device: str | None = None,
         name: str | None = None,
         preserve: bool = False,
@@ -186,32 +211,80 @@ class Cat:
     ) -> None: ...
     def __call__(self, *input: Any, **arguments: Any) -> DataNode: ...
 
+class ColorSpaceConversion:
+    """Images (uint8, channels last) in another colour space.
+
+    `color_space_conversion([[[200, 100, 50]]], image_type=types.RGB, output_type=types.GRAY)` → `[[[124]]]`
+
+    Inputs: images.
+    Args:
+        image_type: what the images are (one of types.RGB, types.BGR, types.GRAY, types.YCbCr, types.ANY_DATA).
+        output_type: what they become; YCbCr is that of BT.601, luma from 16 to 235 (one of types.RGB, types.BGR,
+            types.GRAY, types.YCbCr, types.ANY_DATA).
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        image_type: DALIImageType | str = ...,
+        output_type: DALIImageType | str = ...,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
 class ColorTwist:
     """Changes hue, saturation, brightness and contrast of RGB images (channels last).
 
     `color_twist([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`
 
-    Colours are mapped linearly, through luma and chroma (YIQ) with the constants of DALI; contrast is about half the
-    range of the dtype.
+    Contrast is about half the range of the dtype.
 
     Inputs: images.
     Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
         hue: degrees (a number, or a data node). Default: 0.0.
         saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
         brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         contrast: 0 is uniform grey, 1 changes nothing (a number, or a data node). Default: 1.0.
-        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu.
     """
 
     def __init__(
         self,
         *,
+        dtype: DALIDataType | DTypeLike | None = None,
         hue: float | DataNode = 0.0,
         saturation: float | DataNode = 1.0,
         brightness: float | DataNode = 1.0,
         contrast: float | DataNode = 1.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Contrast:
+    """`centre + contrast * (x - centre)`: `contrast([200, 100, 50], contrast=0.5)` → `[164, 114, 89]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
+        contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
         dtype: DALIDataType | DTypeLike | None = None,
+        contrast: float | DataNode = 1.0,
+        contrast_center: float | DataNode | None = None,
         device: str | None = None,
         name: str | None = None,
         preserve: bool = False,
@@ -418,6 +491,45 @@ class ElementExtract:
     ) -> None: ...
     def __call__(self, data: Any, **arguments: Any) -> Any: ...
 
+class Erase:
+    """Fills boxes of samples: `erase([[1, 2, 3]], anchor=[1], shape=[2], axes=[1])` → `[[1, 0, 0]]`.
+
+    Numbers stand in the order of the axes, those of one box after those of another; all axes but channels by default.
+
+    Inputs: data.
+    Args:
+        anchor: where boxes begin; at 0 by default (numbers, or rows of them, or a data node). Default: None.
+        shape: how large they are (numbers, or rows of them, or a data node). Default: None.
+        axis_names: the axes that the numbers are for, by name: HW by default (a str). Default: None.
+        axes: the same by number (an int or a list of ints). Default: None.
+        fill_value: what is filled in: one value, or one a channel (a number or a list of numbers, or a data node).
+            Default: 0.0.
+        normalized: whether numbers are parts of the extents, not elements (a bool). Default: False.
+        normalized_anchor: the same for anchor alone (a bool). Default: False.
+        normalized_shape: the same for shape alone (a bool). Default: False.
+        centered_anchor: whether anchors are the middles of boxes (a bool). Default: False.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        anchor: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+        shape: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+        axis_names: str | None = None,
+        axes: int | Sequence[int] | None = None,
+        fill_value: float | Sequence[float] | DataNode = 0.0,
+        normalized: bool = False,
+        normalized_anchor: bool = False,
+        normalized_shape: bool = False,
+        centered_anchor: bool = False,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
 class ExpandDims:
     """Puts in axes of extent 1, which are `axes` of the output: `expand_dims([1, 2], axes=[0, 2])` → `[[[1], [2]]]`.
 
@@ -562,6 +674,34 @@ class FullLike:
     ) -> None: ...
     def __call__(self, data: Any, fill_value: Any, **arguments: Any) -> DataNode: ...
 
+class GaussianBlur:
+    """Blurs images with a Gaussian window; beyond the edge they are mirrored about their first and last pixels.
+
+    `gaussian_blur(images, sigma=1)`: by a window of 7 pixels, as it reaches three deviations, rounded up, to each side
+
+    Inputs: images.
+    Args:
+        sigma: the deviation in pixels, or (height, width); 0: as window_size says (a number or a list of numbers, or a
+            data node). Default: 0.0.
+        window_size: an odd number of pixels, or (height, width); 0: as sigma says (an int or a list of ints, or a data
+            node). Default: 0.
+        dtype: float32; the dtype of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        sigma: float | Sequence[float] | DataNode = 0.0,
+        window_size: int | Sequence[int] | DataNode = 0,
+        dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
 class GetProperty:
     """What is known of samples beside their elements, as bytes: the record that they come from, or their layout.
 
@@ -583,6 +723,105 @@ class GetProperty:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
+
+class GridMask:
+    """Fills the squares of a grid with 0: `grid_mask([[1, 1, 1, 1]], tile=2, ratio=0.5)` → `[[0, 1, 0, 1]]`.
+
+    Inputs: images.
+    Args:
+        tile: pixels from one square to the next (an int, or a data node). Default: 100.
+        ratio: width of a square by that of a tile (a number, or a data node). Default: 0.5.
+        angle: radians by which the grid is turned (a number, or a data node). Default: 0.0.
+        shift_x: pixels by which it is moved to the right (a number, or a data node). Default: 0.0.
+        shift_y: pixels by which it is moved down (a number, or a data node). Default: 0.0.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        tile: int | DataNode = 100,
+        ratio: float | DataNode = 0.5,
+        angle: float | DataNode = 0.0,
+        shift_x: float | DataNode = 0.0,
+        shift_y: float | DataNode = 0.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Hsv:
+    """Changes hue, saturation and value of RGB images: `hsv([[[200, 100, 50]]], value=0.5)` → `[[[100, 50, 25]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'uint8'.
+        hue: degrees (a number, or a data node). Default: 0.0.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        value: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike = "uint8",
+        hue: float | DataNode = 0.0,
+        saturation: float | DataNode = 1.0,
+        value: float | DataNode = 1.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Hue:
+    """Turns the hue of RGB images: `hue([[[200, 100, 50]]], hue=30)` → `[[[169, 127, 0]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        hue: degrees (a number, or a data node). Default: 0.0.
+        image_type: taken so that graphs move over: it is RGB (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike | None = None,
+        hue: float | DataNode = 0.0,
+        image_type: DALIImageType | str = ...,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class JpegCompressionDistortion:
+    """RGB images (uint8) as they are after JPEG has stored them: `jpeg_compression_distortion(images, quality=20)`.
+
+    Inputs: images.
+    Args:
+        quality: of JPEG, 1 to 100 (an int, or a data node). Default: 50.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        quality: int | DataNode = 50,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
 
 class LookupTable:
     """Replaces each integer by the value of its key: `lookup_table([1, 3, 9], keys=[1, 3], values=[10, 30])` →
@@ -869,6 +1108,61 @@ class PadBatch:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, sequences: Any, **arguments: Any) -> list[DataNode]: ...
+
+class Paste:
+    """Puts images (HWC) on a canvas `ratio` times as large: `paste(images, ratio=2, fill_value=0)`, 60×90 → 120×180.
+
+    Inputs: images.
+    Args:
+        ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
+        fill_value: what the canvas is: one value, or one a channel (an int or a list of ints).
+        paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        min_canvas_size: the least height and width of the canvas (a number, or a data node). Default: 0.0.
+        n_channels: taken so that graphs move over: it is that of the images (an int). Default: 3.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        ratio: float | DataNode = ...,
+        fill_value: int | Sequence[int] = ...,
+        paste_x: float | DataNode = 0.5,
+        paste_y: float | DataNode = 0.5,
+        min_canvas_size: float | DataNode = 0.0,
+        n_channels: int = 3,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class PeekImageShape:
+    """Height, width and channels that `decoders.image` gives, read from the head of the file: → `[375, 500, 3]`.
+
+    Inputs: data.
+    Args:
+        adjust_orientation: whether images are turned as their Exif data says (a bool). Default: True.
+        image_type: the colour space that is meant (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int64'.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        adjust_orientation: bool = True,
+        image_type: DALIImageType | str = ...,
+        dtype: DALIDataType | DTypeLike = "int64",
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, data: Any, **arguments: Any) -> DataNode: ...
 
 class PermuteBatch:
     """Sample i of the output is sample `indices[i]` of the batch: `permute_batch(images, indices=[2, 0, 1])`.
@@ -1160,6 +1454,84 @@ class Resize:
     ) -> None: ...
     def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
 
+class ResizeCropMirror:
+    """Resizes images, cuts windows out of them and mirrors them left and right where `mirror` is not 0.
+
+    Inputs: images.
+    Args:
+        crop: height and width of the window, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        crop_h: the height of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_w: the width of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_pos_x: where it lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        crop_pos_y: where it lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        rounding: how a place between pixels is rounded: 'round' or 'truncate' (a str). Default: 'round'.
+        out_of_bounds_policy: where the window is larger than the image: 'error', 'pad' or 'trim_to_shape' (a str).
+            Default: 'error'.
+        fill_values: what is padded with: one value, or one a channel (a number or a list of numbers). Default: 0.0.
+        size: height and width in pixels, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        resize_x: the width in pixels (a number, or a data node). Default: 0.0.
+        resize_y: the height in pixels (a number, or a data node). Default: 0.0.
+        resize_shorter: the shorter side in pixels (a number, or a data node). Default: 0.0.
+        resize_longer: the longer side in pixels (a number, or a data node). Default: 0.0.
+        mode: 'default', 'stretch', 'not_larger' or 'not_smaller' (a str). Default: 'default'.
+        max_size: the output is not larger: one number, or height and width (a number or a list of numbers). Default:
+            None.
+        roi_start: where the region begins that is resized (height, width) (a number or a list of numbers, or a data
+            node). Default: None.
+        roi_end: where it ends; before its start: mirrored (a number or a list of numbers, or a data node). Default:
+            None.
+        roi_relative: whether the region is in parts of the image, not pixels (a bool). Default: False.
+        subpixel_scale: whether the scale is that of the size before it is rounded (a bool). Default: True.
+        antialias: whether filters are stretched where images shrink (a bool). Default: True.
+        interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
+        mirror: 1 mirrors left and right, 2 top and bottom, 3 both (an int, or a data node). Default: 0.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        crop: float | Sequence[float] | DataNode | None = None,
+        crop_h: float | DataNode = 0.0,
+        crop_w: float | DataNode = 0.0,
+        crop_pos_x: float | DataNode = 0.5,
+        crop_pos_y: float | DataNode = 0.5,
+        rounding: str = "round",
+        out_of_bounds_policy: str = "error",
+        fill_values: float | Sequence[float] = 0.0,
+        size: float | Sequence[float] | DataNode | None = None,
+        resize_x: float | DataNode = 0.0,
+        resize_y: float | DataNode = 0.0,
+        resize_shorter: float | DataNode = 0.0,
+        resize_longer: float | DataNode = 0.0,
+        mode: str = "default",
+        max_size: float | Sequence[float] | None = None,
+        roi_start: float | Sequence[float] | DataNode | None = None,
+        roi_end: float | Sequence[float] | DataNode | None = None,
+        roi_relative: bool = False,
+        subpixel_scale: bool = True,
+        antialias: bool = True,
+        interp_type: DALIInterpType | str = ...,
+        min_filter: DALIInterpType | str | None = None,
+        mag_filter: DALIInterpType | str | None = None,
+        dtype: DALIDataType | DTypeLike | None = None,
+        mirror: int | DataNode = 0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
 class Rotate:
     """Turns images counter-clockwise about their middle.
 
@@ -1190,6 +1562,31 @@ class Rotate:
         size: float | Sequence[float] | DataNode | None = None,
         interp_type: DALIInterpType | str = ...,
         dtype: DALIDataType | DTypeLike | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, images: Any, **arguments: Any) -> DataNode: ...
+
+class Saturation:
+    """Changes the saturation of RGB images: `saturation([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        image_type: taken so that graphs move over: it is RGB (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+    Places: cpu, gpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: DALIDataType | DTypeLike | None = None,
+        saturation: float | DataNode = 1.0,
+        image_type: DALIImageType | str = ...,
         device: str | None = None,
         name: str | None = None,
         preserve: bool = False,

@@ -1,19 +1,20 @@
-"""Images of another size: `resize`, and `random_resized_crop`, of a random part of each image."""
+"""Images of another size: `resize`, `resize_crop_mirror`, and `random_resized_crop`, of a random part of each image."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
+from beam_pipes.transforms.operators.image.crops import Cropping
 from beam_pipes.transforms.operators.image.resampling import (
     MODES,
     always_stretched,
@@ -39,7 +40,7 @@ class Resize(Operator):
     """
 
     inputs = ("images",)
-    devices = ("cpu", "gpu")
+    devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     rounds_by_place = True
     version = "2"
     size = Argument("floats", default=None, doc="height and width in pixels, or one number for both", static=True)
@@ -153,6 +154,29 @@ class Resize(Operator):
 _DRAWS_EACH = 4
 
 
+class ResizeCropMirror(Resize, Cropping):
+    """Resizes images, cuts windows out of them and mirrors them left and right where `mirror` is not 0."""
+
+    devices: ClassVar[tuple[Device, ...]] = ("cpu",)
+    mirror = Argument("int", default=0, doc="1 mirrors left and right, 2 top and bottom, 3 both")
+
+    def check(self) -> None:
+        super().check()
+        Cropping.check(self)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = super().infer(*inputs)
+        return with_size(spec, self._layout, *self.prepare(spec), self.dtype)
+
+    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+        mirror = given.pop("mirror")
+        window = {name: given.pop(name) for name in Cropping.arguments if name in given}
+        names = layout_of(self._layout, image.ndim)
+        cut = self.cut_one(super().run(sample, image, **given), names, window)
+        flipped = {"W": mirror & 1, "H": mirror & 2}
+        return cut[tuple(slice(None, None, -1 if flipped.get(name) else 1) for name in names)]
+
+
 class RandomResizedCrop(Operator):
     """Takes a window of random area and aspect ratio out of each image, and resizes it to `size`.
 
@@ -199,17 +223,8 @@ class RandomResizedCrop(Operator):
         return with_size(inputs[0], self._layout, height, width, self.dtype)
 
     def window(self, height: int, width: int, draws: Any) -> tuple[int, int, int, int]:
-        """(top, left, height, width) of the window in an image; `draws` (attempts, 4) uniform numbers in [0, 1)."""
-        (least_area, most_area), (least, most) = self.random_area, self.random_aspect_ratio
-        for area, ratio, top, left in draws:
-            wanted = height * width * (least_area + area * (most_area - least_area))
-            aspect = math.exp(math.log(least) + ratio * (math.log(most) - math.log(least)))
-            w, h = round(math.sqrt(wanted * aspect)), round(math.sqrt(wanted / aspect))
-            if 0 < w <= width and 0 < h <= height:
-                return int(top * (height - h + 1)), int(left * (width - w + 1)), h, w
-        aspect = min(max(width / height, least), most)
-        w, h = min(width, max(1, round(height * aspect))), min(height, max(1, round(width / aspect)))
-        return (height - h) // 2, (width - w) // 2, h, w
+        """(top, left, height, width) of the window in an image."""
+        return random_window(self, height, width, draws)
 
     def run(self, sample: Sample, image: Any) -> Any:
         names = layout_of(self._layout, image.ndim)
@@ -267,3 +282,17 @@ class RandomResizedCrop(Operator):
 def _stack(places: Sequence[Any], size: int) -> Any:
     """(n, size) int32."""
     return np.array(places, np.int32).reshape(-1, size)
+
+
+def random_window(operator: Any, height: int, width: int, draws: Any) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of the window in an image; `draws` (attempts, 4) uniform numbers in [0, 1)."""
+    (least_area, most_area), (least, most) = operator.random_area, operator.random_aspect_ratio
+    for area, ratio, top, left in draws:
+        wanted = height * width * (least_area + area * (most_area - least_area))
+        aspect = math.exp(math.log(least) + ratio * (math.log(most) - math.log(least)))
+        w, h = round(math.sqrt(wanted * aspect)), round(math.sqrt(wanted / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return int(top * (height - h + 1)), int(left * (width - w + 1)), h, w
+    aspect = min(max(width / height, least), most)
+    w, h = min(width, max(1, round(height * aspect))), min(height, max(1, round(width / aspect)))
+    return (height - h) // 2, (width - w) // 2, h, w
