@@ -409,7 +409,84 @@ IMAGES = {
     ),
 }
 
-CASES: Mapping[str, Case] = {**ARRAYS, **COORDINATES, **IMAGES}
+WAVES = [_draw(16, 300, dtype="float32") / 4, _draw(17, 120, dtype="float32") / 4]
+QUIET = [
+    np.concatenate([np.zeros(50), np.sin(np.arange(100) / 3) * 8000, np.zeros(80)]).astype(np.int16),
+    np.concatenate([np.zeros(5), np.linspace(1, 9000, 60)]).astype(np.int16),
+]
+BINS = [_draw(18, 6, 4, dtype="float32"), _draw(19, 9, 2, dtype="float32")]
+
+SOUND = {
+    "preemphasis_filter": Case(
+        lambda m, x, y: (
+            m.fn.preemphasis_filter(x),
+            m.fn.preemphasis_filter(x, border="zero", preemph_coeff=0.5),
+            m.fn.preemphasis_filter(y, border="reflect", preemph_coeff=0.5),
+            m.fn.preemphasis_filter(y, dtype=m.types.INT16),
+        ),
+        [WAVES, QUIET],
+        **CLOSE,
+    ),
+    "nonsilent_region": Case(
+        lambda m, x, y: [
+            made
+            for options in (
+                {"window_length": 10},
+                {"window_length": 10, "cutoff_db": -20.0},
+                {"window_length": 1, "cutoff_db": -10.0, "reference_power": 1e6},
+                {},
+            )
+            for made in m.fn.nonsilent_region(x, **options)
+        ],
+        [QUIET, WAVES],
+    ),
+    "power_spectrum": Case(
+        lambda m, x, y: (
+            m.fn.power_spectrum(x),
+            m.fn.power_spectrum(x, nfft=512, power=1),
+            m.fn.power_spectrum(y, axis=0, nfft=8),
+        ),
+        [WAVES, BINS],
+        rtol=1e-4,
+        atol=1e-5,
+    ),
+    "mfcc": Case(
+        lambda m, x: [
+            m.fn.mfcc(x, **options)
+            for options in (
+                {"n_mfcc": 4},
+                {},
+                {"n_mfcc": 4, "normalize": True},
+                {"n_mfcc": 4, "lifter": 3.0},
+                {"n_mfcc": 4, "dct_type": 1},
+                {"n_mfcc": 4, "dct_type": 3},
+                {"n_mfcc": 4, "dct_type": 3, "normalize": True},
+                {"n_mfcc": 4, "dct_type": 4, "normalize": True},
+                {"n_mfcc": 2, "axis": 1},
+            )
+        ],
+        [BINS],
+        atol=1e-5,
+    ),
+    "audio_resample": Case(
+        lambda m, x, y: (
+            m.fn.audio_resample(x, scale=1.5),
+            m.fn.audio_resample(x, in_rate=44100, out_rate=16000),
+            m.fn.audio_resample(x, out_length=77, quality=0),
+            m.fn.audio_resample(x, scale=2.1, quality=100),
+            m.fn.audio_resample(m.fn.stack(x, x * 0.5, axis=1), scale=0.55),
+        ),
+        [WAVES, QUIET],
+        atol=5e-4,
+    ),
+    "audio_resample.ints": Case(
+        lambda m, x, y: (m.fn.audio_resample(y, scale=1.3), m.fn.audio_resample(x, scale=0.8, dtype=m.types.INT16)),
+        [WAVES, QUIET],
+        atol=1,
+    ),
+}
+
+CASES: Mapping[str, Case] = {**ARRAYS, **COORDINATES, **IMAGES, **SOUND}
 
 
 def outputs_of(case: Case, modules: Any, pipeline: Any) -> list[list[Any]]:

@@ -16,6 +16,36 @@ from beam_pipes.transforms.fn import readers as readers
 from beam_pipes.transforms.fn import reductions as reductions
 from beam_pipes.transforms.fn import transforms as transforms
 
+def audio_resample(
+    data: Any,
+    *,
+    in_rate: float | DataNode | None = None,
+    out_rate: float | DataNode | None = None,
+    scale: float | DataNode | None = None,
+    out_length: int | DataNode | None = None,
+    quality: float = 50.0,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Waves, (samples,) or (samples, channels), at another rate: `audio_resample(wave, in_rate=44100, out_rate=16000)`.
+
+    By a sinc under a Hann window, as DALI does: what lies above half of a lower rate is not filtered out beforehand.
+
+    Inputs: data.
+    Args:
+        in_rate: the rate of the wave (a number, or a data node). Default: None.
+        out_rate: the rate that it gets, in the same unit (a number, or a data node). Default: None.
+        scale: how many samples there are for each one, instead of two rates (a number, or a data node). Default: None.
+        out_length: how many samples there are, instead of rates or a scale (an int, or a data node). Default: None.
+        quality: 0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64 (a number). Default: 50.0.
+        dtype: the dtype of the output, in its full range; the input's by default (a dtype such as types.FLOAT).
+            Default: None.
+    Places: cpu.
+    """
+
 def batch_permutation(
     *,
     allow_repetitions: bool = False,
@@ -791,6 +821,59 @@ def mel_filter_bank(
     Places: cpu, gpu.
     """
 
+def mfcc(
+    spectrogram: Any,
+    *,
+    n_mfcc: int = 20,
+    dct_type: int = 2,
+    normalize: bool = False,
+    lifter: float = 0.0,
+    axis: int = 0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Cepstral coefficients of a spectrogram in decibels: its cosine transform, (bins, …) → (n_mfcc, …) float32.
+
+    `mfcc(fn.to_decibels(fn.mel_filter_bank(spectrogram)), n_mfcc=13)`
+
+    Inputs: spectrogram.
+    Args:
+        n_mfcc: how many coefficients, at most as many as there are bins (an int). Default: 20.
+        dct_type: 1 to 4: which cosine transform (an int). Default: 2.
+        normalize: whether its basis is orthonormal; not for type 1 (a bool). Default: False.
+        lifter: coefficient i is multiplied by 1 + lifter / 2 sin(π (i + 1) / lifter); 0: by 1 (a number). Default: 0.0.
+        axis: where the bins are (an int). Default: 0.
+    Places: cpu.
+    """
+
+def nonsilent_region(
+    wave: Any,
+    *,
+    cutoff_db: float | DataNode = -60.0,
+    window_length: int | DataNode = 2048,
+    reference_power: float | DataNode = 0.0,
+    reset_interval: int = 8192,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> list[DataNode]:
+    """Where sound begins and how long it lasts, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
+
+    Windows whose mean square is `cutoff_db` below the reference are silent. Nothing but silence is `0, 0`.
+
+    Inputs: wave.
+    Args:
+        cutoff_db: what is less, in dB, is silent (a number, or a data node). Default: -60.0.
+        window_length: samples of a window, at most those of the wave (an int, or a data node). Default: 2048.
+        reference_power: the mean square that is 0 dB; 0: the highest of the wave (a number, or a data node). Default:
+            0.0.
+        reset_interval: taken so that graphs move over; it changes nothing here (an int). Default: 8192.
+    Places: cpu.
+    """
+
 def normalize(
     data: Any,
     *,
@@ -1057,6 +1140,49 @@ def permute_batch(
     Args:
         indices: a list with a number for each sample of the batch, or one number a sample (an int or a list of ints, or
             a data node).
+    Places: cpu.
+    """
+
+def power_spectrum(
+    data: Any,
+    *,
+    axis: int = -1,
+    nfft: int | None = None,
+    power: int = 2,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Power, or magnitude, of the spectrum along an axis: `power_spectrum([1, 1, 1, 1])` → `[16, 0, 0]`, float32.
+
+    Inputs: data.
+    Args:
+        axis: along which axis (an int). Default: -1.
+        nfft: points of the transform; the extent of the axis by default (an int). Default: None.
+        power: 2 for the power, 1 for the magnitude (an int). Default: 2.
+    Places: cpu.
+    """
+
+def preemphasis_filter(
+    data: Any,
+    *,
+    preemph_coeff: float | DataNode = 0.97,
+    border: str = "clamp",
+    dtype: DALIDataType | DTypeLike = "float32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Takes off each sample a part of the one before: `preemphasis_filter([1, 2, 4], preemph_coeff=0.5)` →
+    `[0.5, 1.5, 3]`.
+
+    Inputs: data.
+    Args:
+        preemph_coeff: which part (a number, or a data node). Default: 0.97.
+        border: what is before the first: itself, 'clamp', 'zero', or the second, 'reflect' (a str). Default: 'clamp'.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
     Places: cpu.
     """
 

@@ -17,6 +17,7 @@ _MATH = (
 
 # Name → chapter and class; a line an operator.
 _PLACES: dict[str, str] = {
+    "audio_resample": "audio:AudioResample",
     "batch_permutation": "shapes:BatchPermutation",
     "bb_flip": "coordinates:BbFlip",
     "bbox_paste": "coordinates:BBoxPaste",
@@ -55,9 +56,11 @@ _PLACES: dict[str, str] = {
     "jpeg_compression_distortion": "image.effects:JpegCompressionDistortion",
     "lookup_table": "shapes:LookupTable",
     "mel_filter_bank": "audio:MelFilterBank",
+    "mfcc": "audio:MFCC",
     "noise.gaussian": "image.effects:Gaussian",
     "noise.salt_and_pepper": "image.effects:SaltAndPepper",
     "noise.shot": "image.effects:Shot",
+    "nonsilent_region": "audio:NonsilentRegion",
     "normalize": "reductions:Normalize",
     "one_hot": "joining:OneHot",
     "ones": "shapes:Ones",
@@ -68,6 +71,8 @@ _PLACES: dict[str, str] = {
     "paste": "image.effects:Paste",
     "peek_image_shape": "decoders:PeekImageShape",
     "permute_batch": "shapes:PermuteBatch",
+    "power_spectrum": "audio:PowerSpectrum",
+    "preemphasis_filter": "audio:PreemphasisFilter",
     "python_function": "external_source:PythonFunction",
     "random.choice": "random:Choice",
     "random.coin_flip": "random:CoinFlip",
