@@ -11,6 +11,9 @@ import dataclasses
 import io
 import json
 import sys
+import tarfile
+import tempfile
+import wave
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +28,9 @@ NAMES = REFERENCES / "dali_files"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """`call(m, *nodes)` with m.fn, m.types, m.math; `columns` are lists of samples, `atol` and `rtol` the tolerance.
+    """`call(m, *nodes)` with m.fn, m.types, m.math and m.files, a directory; `columns` are lists of samples.
 
-    `share` is the part of elements that may lie further apart, up to `most`.
+    `atol` and `rtol` are the tolerance; `share` is the part of elements that may lie further apart, up to `most`.
     """
 
     call: Callable[..., Any]
@@ -37,6 +40,7 @@ class Case:
     rtol: float = 0.0
     share: float = 0.0
     most: float = 0.0
+    size: int = 0
 
 
 def _draw(seed: int, *shape: int, dtype: str = "uint8") -> Any:
@@ -486,7 +490,113 @@ SOUND = {
     ),
 }
 
-CASES: Mapping[str, Case] = {**ARRAYS, **COORDINATES, **IMAGES, **SOUND}
+
+def write_files(root: Path) -> None:
+    """What the readers of the cases read: an archive, images with annotations, waves with a manifest."""
+    with tarfile.open(root / "a.tar", "w") as archive:
+        for name, content in (
+            *(("0.jpg", b"abc"), ("0.cls", b"1"), (".hidden.jpg", b"z"), ("1.png", b"xyzw"), ("1.cls", b"22")),
+            *(("dir/2.cls", b"333"), ("dir/2.a.jpg", b"q"), ("3.JPG", b"up")),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    for name in "abc":
+        (root / f"{name}.jpg").write_bytes(name.encode())
+    boxes = [
+        (5, 7, [10, 5, 20, 10], 0),
+        (20, 3, [1, 2, 3, 0.05], 0),
+        (5, 3, [0, 0, 50, 50], 1),
+        (20, 3, [1, 2, 3, 4], 0),
+    ]
+    told = {
+        "images": [
+            {"id": 5, "width": 100, "height": 50, "file_name": "b.jpg"},
+            {"id": 20, "width": 10, "height": 20, "file_name": "a.jpg"},
+            {"id": 9, "width": 10, "height": 20, "file_name": "c.jpg"},
+        ],
+        "categories": [{"id": 7, "name": "x"}, {"id": 3, "name": "y"}],
+        "annotations": [
+            {"id": at, "image_id": image, "category_id": category, "bbox": box, "iscrowd": crowd, "area": 1}
+            | {"segmentation": [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12, 13, 14]][: 1 + at % 2]}
+            for at, (image, category, box, crowd) in enumerate(boxes)
+        ],
+    }
+    (root / "boxes.json").write_text(json.dumps(told))
+    lines = []
+    for name, channels, rate in (("x", 1, 8000), ("y", 2, 16000)):
+        with wave.open(str(root / f"{name}.wav"), "wb") as file:
+            file.setnchannels(channels)
+            file.setsampwidth(2)
+            file.setframerate(rate)
+            file.writeframes((np.sin(np.arange(400 * channels) / 5) * 9000).astype("<i2").tobytes())
+        lines.append({"audio_filepath": str(root / f"{name}.wav"), "duration": 400 / rate, "text": f"{name} wörd"})
+    lines[1] |= {"offset": 0.0005, "duration": 0.01}
+    (root / "speech.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+READERS = {
+    "readers.webdataset": Case(
+        lambda m: (
+            *m.fn.readers.webdataset(paths=f"{m.files}/a.tar", ext=["jpg;png", "cls"]),
+            *m.fn.readers.webdataset(paths=f"{m.files}/a.tar", ext=["jpg", "cls"], case_sensitive_extensions=False),
+            *m.fn.readers.webdataset(
+                paths=f"{m.files}/a.tar", ext=["a.jpg", "cls"], dtypes=[m.types.UINT8, m.types.INT8]
+            ),
+        ),
+        size=4,
+    ),
+    "readers.webdataset.skip": Case(
+        lambda m: m.fn.readers.webdataset(
+            paths=f"{m.files}/a.tar", ext=["jpg;png", "cls"], missing_component_behavior="skip"
+        ),
+        size=2,
+    ),
+    "readers.coco": Case(
+        lambda m: m.fn.readers.coco(file_root=m.files, annotations_file=f"{m.files}/boxes.json"), size=3
+    ),
+    "readers.coco.options": Case(
+        lambda m: (
+            *m.fn.readers.coco(
+                file_root=m.files,
+                annotations_file=f"{m.files}/boxes.json",
+                **{"ratio": True, "ltrb": True, "skip_empty": True, "avoid_class_remapping": True},
+                **{"image_ids": True, "include_iscrowd": False, "polygon_masks": True},
+            ),
+            *m.fn.readers.coco(
+                file_root=m.files,
+                annotations_file=f"{m.files}/boxes.json",
+                images=["c.jpg", "b.jpg"],
+                size_threshold=20.0,
+            ),
+        ),
+        size=2,
+        atol=1e-7,
+    ),
+    "readers.nemo_asr": Case(
+        lambda m: (
+            *m.fn.readers.nemo_asr(manifest_filepaths=f"{m.files}/speech.json"),
+            *m.fn.readers.nemo_asr(
+                manifest_filepaths=f"{m.files}/speech.json",
+                **{"read_idxs": True, "read_sample_rate": False, "dtype": m.types.INT16, "max_duration": 1.0},
+            ),
+        ),
+        size=2,
+        atol=1e-6,
+        share=0.5,
+        most=1,
+    ),
+    "readers.nemo_asr.channels": Case(
+        lambda m: m.fn.readers.nemo_asr(
+            manifest_filepaths=f"{m.files}/speech.json", downmix=False, min_duration=0.02, read_text=False
+        ),
+        size=1,
+        atol=1e-6,
+    ),
+    "io.file.read": Case(lambda m: m.fn.io.file.read(np.frombuffer(f"{m.files}/a.jpg".encode(), np.uint8)), size=1),
+}
+
+CASES: Mapping[str, Case] = {**ARRAYS, **COORDINATES, **IMAGES, **SOUND, **READERS}
 
 
 def outputs_of(case: Case, modules: Any, pipeline: Any) -> list[list[Any]]:
@@ -507,8 +617,8 @@ def _forever(column: Any) -> Callable[[], Any]:
 
 
 def batch_size(case: Case) -> int:
-    """Samples of a case: those of its first column."""
-    return len(case.columns[0]) if case.columns else 1
+    """Samples of a case: those of its first column, where it does not say."""
+    return case.size or len(case.columns[0])
 
 
 def write_answers(answers: Mapping[str, Any]) -> None:
@@ -540,7 +650,9 @@ def main() -> None:
     from nvidia import dali
     from nvidia.dali import fn, math, ops, types
 
-    modules = namespace.SimpleNamespace(fn=fn, math=math, types=types)
+    files = tempfile.TemporaryDirectory()
+    write_files(Path(files.name))
+    modules = namespace.SimpleNamespace(fn=fn, math=math, types=types, files=files.name)
     answers = {}
     for name, case in CASES.items():
         if sys.argv[1:] and not any(one in name for one in sys.argv[1:]):

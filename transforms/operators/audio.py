@@ -253,6 +253,10 @@ class Audio(Operator):
             raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
         if not len(wave):
             raise ValueError(f"the sound file of {data.size} bytes holds no sample")
+        return self.finished(wave, rate, sample_rate)
+
+    def finished(self, wave: Any, rate: float, sample_rate: float) -> tuple[Any, Any]:
+        """A decoded wave, (samples, channels) float32, as the arguments say, and its rate."""
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32)
         if sample_rate < 0:
