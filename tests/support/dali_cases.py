@@ -670,9 +670,10 @@ def main() -> None:
     for schema in sorted(ops.cpu_ops()):
         known = dali.backend.GetSchema(schema)
         if not schema.startswith("_") and not known.IsDeprecated() and not known.IsDocHidden():
-            found[_name(schema)] = schema
-    written = {"version": dali.__version__, "operators": sorted(found)}
-    OPERATORS.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+            names = [one for one in known.GetArgumentNames() if not known.IsDeprecatedArg(one)]
+            found[_name(schema)] = sorted(set(names) - {"bytes_per_sample_hint", "device", "preserve", "seed"})
+    written = {"version": dali.__version__, "operators": found}
+    OPERATORS.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _name(schema: str) -> str:
