@@ -627,8 +627,7 @@ def full_like(
     preserve: bool = False,
     on_error: str | None = None,
 ) -> DataNode:
-    """Samples of the shape and dtype of `data` that are `fill_value` everywhere: `full_like([[1], [2]], 7)` →
-    `[[7], [7]]`.
+    """Samples of the shape and dtype of `data` that are `fill_value`: `full_like([[1], [2]], 7)` → `[[7], [7]]`.
 
     Inputs: data, fill_value.
     Places: cpu.

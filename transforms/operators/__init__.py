@@ -10,117 +10,66 @@ import importlib
 from beam_pipes.errors import GraphError
 from beam_pipes.graph.operator import Operator, nearest
 
-_MATH = (
-    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil clamp cos cosh exp fabs floor fpow log log10 log2 max min "
-    "pow rsqrt sin sinh sqrt tan tanh"
-)
-
-# Name → chapter and class; a line an operator.
-_PLACES: dict[str, str] = {
-    "audio_resample": "audio:AudioResample",
-    "batch_permutation": "shapes:BatchPermutation",
-    "bb_flip": "coordinates:BbFlip",
-    "bbox_paste": "coordinates:BBoxPaste",
-    "brightness": "image.colours:Brightness",
-    "brightness_contrast": "image.colours:BrightnessContrast",
-    "cast": "arrays:Cast",
-    "cast_like": "shapes:CastLike",
-    "cat": "joining:Cat",
-    "color_space_conversion": "image.colours:ColorSpaceConversion",
-    "color_twist": "image.colours:ColorTwist",
-    "contrast": "image.colours:Contrast",
-    "coord_flip": "coordinates:CoordFlip",
-    "coord_transform": "coordinates:CoordTransform",
-    "copy": "shapes:Copy",
-    "crop": "image.crops:Crop",
-    "crop_mirror_normalize": "image.crops:CropMirrorNormalize",
-    "decoders.audio": "audio:Audio",
-    "decoders.image": "decoders:Image",
-    "decoders.image_crop": "decoders:ImageCrop",
-    "decoders.image_random_crop": "decoders:ImageRandomCrop",
-    "decoders.image_slice": "decoders:ImageSlice",
-    "decoders.numpy": "shapes:Numpy",
-    "element_extract": "shapes:ElementExtract",
-    "erase": "image.effects:Erase",
-    "expand_dims": "shapes:ExpandDims",
-    "external_source": "external_source:ExternalSource",
-    "flip": "image.crops:Flip",
-    "full": "shapes:Full",
-    "full_like": "shapes:FullLike",
-    "gaussian_blur": "image.effects:GaussianBlur",
-    "get_property": "shapes:GetProperty",
-    "grid_mask": "image.effects:GridMask",
-    "hsv": "image.colours:Hsv",
-    "hue": "image.colours:Hue",
-    "io.file.read": "shapes:Read",
-    "jpeg_compression_distortion": "image.effects:JpegCompressionDistortion",
-    "lookup_table": "shapes:LookupTable",
-    "mel_filter_bank": "audio:MelFilterBank",
-    "mfcc": "audio:MFCC",
-    "noise.gaussian": "image.effects:Gaussian",
-    "noise.salt_and_pepper": "image.effects:SaltAndPepper",
-    "noise.shot": "image.effects:Shot",
-    "nonsilent_region": "audio:NonsilentRegion",
-    "normalize": "reductions:Normalize",
-    "one_hot": "joining:OneHot",
-    "ones": "shapes:Ones",
-    "ones_like": "shapes:OnesLike",
-    "pack": "text:Pack",
-    "pad": "joining:Pad",
-    "pad_batch": "text:PadBatch",
-    "paste": "image.effects:Paste",
-    "peek_image_shape": "decoders:PeekImageShape",
-    "permute_batch": "shapes:PermuteBatch",
-    "power_spectrum": "audio:PowerSpectrum",
-    "preemphasis_filter": "audio:PreemphasisFilter",
-    "python_function": "external_source:PythonFunction",
-    "random.choice": "random:Choice",
-    "random.coin_flip": "random:CoinFlip",
-    "random.normal": "random:Normal",
-    "random.uniform": "random:Uniform",
-    "random_bbox_crop": "coordinates:RandomBBoxCrop",
-    "random_resized_crop": "image.resize:RandomResizedCrop",
-    "readers.coco": "readers.annotated:COCO",
-    "readers.file": "readers.files:File",
-    "readers.nemo_asr": "readers.annotated:NemoAsr",
-    "readers.numpy": "readers.files:Numpy",
-    "readers.tfrecord": "readers.tfrecord:TFRecord",
-    "readers.webdataset": "readers.annotated:Webdataset",
-    "reductions.max": "reductions:Max",
-    "reductions.mean": "reductions:Mean",
-    "reductions.mean_square": "reductions:MeanSquare",
-    "reductions.min": "reductions:Min",
-    "reductions.rms": "reductions:RMS",
-    "reductions.std_dev": "reductions:StdDev",
-    "reductions.sum": "reductions:Sum",
-    "reductions.variance": "reductions:Variance",
-    "reinterpret": "arrays:Reinterpret",
-    "reshape": "arrays:Reshape",
-    "resize": "image.resize:Resize",
-    "resize_crop_mirror": "image.resize:ResizeCropMirror",
-    "rotate": "image.warps:Rotate",
-    "saturation": "image.colours:Saturation",
-    "slice": "slicing:Slice",
-    "spectrogram": "audio:Spectrogram",
-    "squeeze": "shapes:Squeeze",
-    "stack": "joining:Stack",
-    "to_decibels": "audio:ToDecibels",
-    "tokenize": "text:Tokenize",
-    "transforms.combine": "coordinates:Combine",
-    "transforms.crop": "coordinates:Crop",
-    "transforms.rotation": "coordinates:Rotation",
-    "transforms.scale": "coordinates:Scale",
-    "transforms.shear": "coordinates:Shear",
-    "transforms.translation": "coordinates:Translation",
-    "transpose": "shapes:Transpose",
-    "warp_affine": "image.warps:WarpAffine",
-    "zeros": "shapes:Zeros",
-    "zeros_like": "shapes:ZerosLike",
-    **{f"math.{name}": f"arrays:{name.title()}" for name in _MATH.split()},
+# Chapter → names of its operators. The class of `random.coin_flip` is `CoinFlip`, but for those of `_CLASSES`.
+_CHAPTERS: dict[str, str] = {
+    "arrays": (
+        "cast math.abs math.acos math.acosh math.asin math.asinh math.atan math.atan2 math.atanh math.cbrt math.ceil "
+        "math.clamp math.cos math.cosh math.exp math.fabs math.floor math.fpow math.log math.log10 math.log2 math.max "
+        "math.min math.pow math.rsqrt math.sin math.sinh math.sqrt math.tan math.tanh reinterpret reshape"
+    ),
+    "audio": (
+        "audio_resample decoders.audio mel_filter_bank mfcc nonsilent_region power_spectrum preemphasis_filter "
+        "spectrogram to_decibels"
+    ),
+    "coordinates": (
+        "bb_flip bbox_paste coord_flip coord_transform random_bbox_crop transforms.combine transforms.crop "
+        "transforms.rotation transforms.scale transforms.shear transforms.translation"
+    ),
+    "decoders": "decoders.image decoders.image_crop decoders.image_random_crop decoders.image_slice peek_image_shape",
+    "external_source": "external_source python_function",
+    "image.colours": "brightness brightness_contrast color_space_conversion color_twist contrast hsv hue saturation",
+    "image.crops": "crop crop_mirror_normalize flip",
+    "image.effects": (
+        "erase gaussian_blur grid_mask jpeg_compression_distortion noise.gaussian noise.salt_and_pepper noise.shot "
+        "paste"
+    ),
+    "image.resize": "random_resized_crop resize resize_crop_mirror",
+    "image.warps": "rotate warp_affine",
+    "joining": "cat one_hot pad stack",
+    "random": "random.choice random.coin_flip random.normal random.uniform",
+    "readers.annotated": "readers.coco readers.nemo_asr readers.webdataset",
+    "readers.files": "readers.file readers.numpy",
+    "readers.tfrecord": "readers.tfrecord",
+    "reductions": (
+        "normalize reductions.max reductions.mean reductions.mean_square reductions.min reductions.rms "
+        "reductions.std_dev reductions.sum reductions.variance"
+    ),
+    "shapes": (
+        "batch_permutation cast_like copy decoders.numpy element_extract expand_dims full full_like get_property "
+        "io.file.read lookup_table ones ones_like permute_batch squeeze transpose zeros zeros_like"
+    ),
+    "slicing": "slice",
+    "text": "pack pad_batch tokenize",
+}
+_CLASSES = {
+    "bbox_paste": "BBoxPaste",
+    "coco": "COCO",
+    "mfcc": "MFCC",
+    "random_bbox_crop": "RandomBBoxCrop",
+    "rms": "RMS",
+    "tfrecord": "TFRecord",
 }
 
+
+def _place(chapter: str, name: str) -> str:
+    last = name.rpartition(".")[2]
+    return f"{__name__}.{chapter}:{_CLASSES.get(last) or ''.join(part.capitalize() for part in last.split('_'))}"
+
+
 #: Name → where its class is, sorted.
-OPERATORS: dict[str, str] = {name: f"{__name__}.{place}" for name, place in sorted(_PLACES.items())}
+OPERATORS: dict[str, str] = dict(
+    sorted((name, _place(chapter, name)) for chapter, names in _CHAPTERS.items() for name in names.split())
+)
 
 #: Names that `ops` also offers at its top, as older graphs call them.
 OPS_ALIASES: dict[str, str] = {

@@ -278,6 +278,13 @@ class Reinterpret(Reshape):
         return np.ascontiguousarray(data).view(self.dtype)
 
 
+def number_sample(value: Any) -> Any:
+    """The sample that a Python number stands for beside others: int32 (int64 where it does not fit) or float32."""
+    if type(value) is int and -(2**31) <= value < 2**31:
+        return np.asarray(value, np.int32)
+    return np.asarray(value, np.float32 if type(value) is float else None)
+
+
 class Elementwise(Operator):
     """A function of numbers, element by element."""
 
@@ -286,9 +293,7 @@ class Elementwise(Operator):
     function: ClassVar[Callable[..., Any]]
     keeps_integers: ClassVar[bool] = False
 
-    @staticmethod
-    def constant_input(value: Any) -> Any:
-        return np.asarray(value, number_dtype(value))
+    constant_input = staticmethod(number_sample)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         shapes = [spec.shape for spec in inputs]
@@ -321,13 +326,6 @@ class Elementwise(Operator):
         dtype = self._dtype([dtype_of(array) for array in operands])
         with np.errstate(all="ignore"):
             return type(self).function(xp, *[cast_to(xp, array, dtype) for array in wide])
-
-
-def number_dtype(value: Any) -> np.dtype[Any] | None:
-    """What a Python number counts as beside samples: int32 (int64 where it does not fit) or float32."""
-    if type(value) is int:
-        return np.dtype(np.int32 if -(2**31) <= value < 2**31 else np.int64)
-    return np.dtype(np.float32) if type(value) is float else None
 
 
 def _power(xp: Any, base: Any, exponent: Any) -> Any:

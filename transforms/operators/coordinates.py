@@ -17,7 +17,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.transforms.operators.arrays import saturated
+from beam_pipes.transforms.operators.arrays import Mapped, saturated
 
 Array = np.ndarray[Any, Any]
 
@@ -201,10 +201,9 @@ class CoordTransform(Operator):
         return saturated(np, made, self.dtype)
 
 
-class CoordFlip(Operator):
+class CoordFlip(Mapped):
     """Mirrors points at a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`."""
 
-    inputs = ("data",)
     layout = Constant("str", default=None, doc="which coordinate is which: xy, or xyz for three, by default")
     flip_x = Argument("int", default=1, doc="mirrors x where it is not 0")
     flip_y = Argument("int", default=0, doc="mirrors y where it is not 0")
@@ -212,9 +211,6 @@ class CoordFlip(Operator):
     center_x = Argument("float", default=0.5, doc="where x is mirrored at")
     center_y = Argument("float", default=0.5, doc="where y is mirrored at")
     center_z = Argument("float", default=0.5, doc="where z is mirrored at")
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0]
 
     def run(self, sample: Sample, data: Any, **given: Any) -> Any:
         made = data.copy()

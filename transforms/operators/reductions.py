@@ -126,16 +126,17 @@ class Reduction(Operator):
     axes = Constant("ints", default=None, doc="the axes that are summed up; all by default")
     axis_names = Constant("str", default=None, doc="the same by name")
     keep_dims = Constant("bool", default=False, doc="whether these axes stay, with an extent of 1")
-    #: (samples, axes, …) → what they are summed up in, the axes kept.
+    #: (samples, axis, keepdims) → what they are summed up in.
     function: Any = None
+    dtype: Any = None
 
     def check(self) -> None:
         if self.axes is not None and self.axis_names is not None:
             raise self.argument_error("give one of axes and axis_names.")
 
-    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
-        """The dtype of the result: that of the samples."""
-        return found
+    def result_dtype(self, found: np.dtype[Any]) -> Any:
+        """The dtype of the result: as given, else float32, or float64 for float64."""
+        return self.dtype or (found if found == np.float64 else np.dtype(np.float32))
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         spec = inputs[0]
@@ -154,76 +155,56 @@ class Reduction(Operator):
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim)) if self._known is None else positive_axes(self, self._known, ndim)
 
-    def run_arrays(self, xp: Any, data: Any, *mean: Any) -> Any:
+    def run_arrays(self, xp: Any, data: Any, *means: Any) -> Any:
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         wide = data if dtype_of(data).kind in "iub" else data.astype(np.float64)
-        kept = [1 if at in axes else extent for at, extent in enumerate(data.shape)]
-        about = [np.broadcast_to(one.reshape(self._about(one, data, kept)), kept) for one in mean]
-        made = saturated(np, self.function(wide, axes, *about), self.result_dtype(dtype_of(data)))
+        made = saturated(np, self.function(wide, axis=axes, keepdims=True), self.result_dtype(dtype_of(data)))
         return made if self.keep_dims else np.squeeze(made, axis=axes)
-
-    def _about(self, mean: Any, data: Any, kept: list[int]) -> Any:
-        """The shape under which a given mean stands beside samples: one number, or one for each that is left."""
-        if mean[0].size not in (1, math.prod(kept[1:])):
-            raise ValueError(f"mean should be one number or of shape {tuple(kept[1:])}, got shape {mean.shape[1:]}")
-        return [len(data)] + [1] * (data.ndim - 1) if mean[0].size == 1 else kept
 
 
 class Min(Reduction):
     """The least value: `reductions.min([[3, 1], [2, 5]], axes=1)` → `[1, 2]`."""
 
-    def function(self, data: Any, axes: Any) -> Any:
-        return data.min(axis=axes, keepdims=True)
+    function = staticmethod(np.min)
+
+    def result_dtype(self, found: np.dtype[Any]) -> Any:
+        return found
 
 
-class Max(Reduction):
+class Max(Min):
     """The greatest value: `reductions.max([[3, 1], [2, 5]], axes=1)` → `[3, 5]`."""
 
-    def function(self, data: Any, axes: Any) -> Any:
-        return data.max(axis=axes, keepdims=True)
+    function = staticmethod(np.max)
 
 
 class Sum(Reduction):
     """The sum: `reductions.sum([[3, 1], [2, 5]], axes=1)` → `[4, 7]`; of integers 64 bits wide, of floats float32."""
 
     dtype = Constant("dtype", default=None, doc="the dtype of the result: int64, uint64 or float32 by default")
+    function = staticmethod(np.sum)
 
-    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
-        if self.dtype is not None:
-            return self.dtype  # type: ignore[no-any-return]
-        wide = {"i": "int64", "u": "uint64", "b": "uint64"}.get(found.kind, "float32")
-        return found if found == np.float64 else np.dtype(wide)
-
-    def function(self, data: Any, axes: Any) -> Any:
-        return data.sum(axis=axes, keepdims=True)
+    def result_dtype(self, found: np.dtype[Any]) -> Any:
+        whole = {"i": "int64", "u": "uint64", "b": "uint64"}.get(found.kind)
+        return np.dtype(whole) if whole and self.dtype is None else super().result_dtype(found)
 
 
 class Mean(Reduction):
     """The mean: `reductions.mean([[3, 1], [2, 5]], axes=1)` → `[2, 3.5]`, float32."""
 
     dtype = Constant("dtype", default=None, doc="the dtype of the result; float32 by default, float64 for float64")
-
-    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
-        if self.dtype is not None:
-            return self.dtype  # type: ignore[no-any-return]
-        return found if found == np.float64 else np.dtype(np.float32)
-
-    def function(self, data: Any, axes: Any) -> Any:
-        return data.mean(axis=axes, keepdims=True, dtype=np.float64)
+    function: Any = staticmethod(np.mean)
 
 
 class MeanSquare(Mean):
     """The mean of the squares: `reductions.mean_square([3, 1])` → `5`, float32."""
 
-    def function(self, data: Any, axes: Any) -> Any:
-        return np.square(data, dtype=np.float64).mean(axis=axes, keepdims=True)
+    function = staticmethod(lambda data, **over: np.square(data, dtype=np.float64).mean(**over))
 
 
-class RMS(MeanSquare):
+class RMS(Mean):
     """The square root of the mean of the squares: `reductions.rms([3, 1])` → `2.236`, float32."""
 
-    def function(self, data: Any, axes: Any) -> Any:
-        return np.sqrt(super().function(data, axes))
+    function = staticmethod(lambda data, **over: np.sqrt(np.square(data, dtype=np.float64).mean(**over)))
 
 
 class Variance(Reduction):
@@ -234,17 +215,21 @@ class Variance(Reduction):
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "mean")
     ddof = Constant("int", default=0, doc="sums are divided by the number of elements less this")
+    function: Any = staticmethod(lambda variance: variance)
 
-    def result_dtype(self, found: np.dtype[Any]) -> np.dtype[Any]:
-        return found if found == np.float64 else np.dtype(np.float32)
-
-    def function(self, data: Any, axes: Any, mean: Any) -> Any:
-        count = math.prod(data.shape[axis] for axis in axes) - self.ddof
-        return np.square(data - mean, dtype=np.float64).sum(axis=axes, keepdims=True) / max(count, 1)
+    def run_arrays(self, xp: Any, data: Any, *means: Any) -> Any:
+        mean = means[0]
+        axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
+        shape = [1 if at in axes else extent for at, extent in enumerate(data.shape)]
+        if mean[0].size not in (1, math.prod(shape[1:])):
+            raise ValueError(f"mean should be one number or of shape {tuple(shape[1:])}, got shape {mean.shape[1:]}")
+        about = mean.reshape([len(data)] + [1] * (data.ndim - 1) if mean[0].size == 1 else shape)
+        count = max(math.prod(data.shape[axis] for axis in axes) - self.ddof, 1)
+        made = np.square(data - about, dtype=np.float64).sum(axis=axes, keepdims=self.keep_dims) / count
+        return self.function(made).astype(self.result_dtype(data.dtype))
 
 
 class StdDev(Variance):
     """The root mean square difference from `mean`: `reductions.std_dev([3, 1], 2)` → `1`, float32."""
 
-    def function(self, data: Any, axes: Any, mean: Any) -> Any:
-        return np.sqrt(super().function(data, axes, mean))
+    function = staticmethod(np.sqrt)

@@ -8,7 +8,6 @@ fill shapes; `copy`, `cast_like`, `get_property` and `lookup_table` are for samp
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import TensorList
-from beam_pipes.transforms.operators.arrays import dtype_of, known_axes, number_dtype, positive_axes, saturated
+from beam_pipes.transforms.operators.arrays import Mapped, dtype_of, known_axes, number_sample, positive_axes, saturated
 
 _BOTH: tuple[Device, ...] = ("cpu", "gpu")
 
@@ -143,14 +142,10 @@ class ElementExtract(Operator):
         return made if len(made) > 1 else made[0]
 
 
-class Copy(Operator):
+class Copy(Mapped):
     """The samples once more: `copy([1, 2])` → `[1, 2]`."""
 
-    inputs = ("data",)
     devices = _BOTH
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0]
 
     def run_arrays(self, xp: Any, data: Any) -> Any:
         return data.copy() if xp is np else xp.asarray(data, copy=True)
@@ -177,32 +172,17 @@ class Full(Operator):
     inputs: ClassVar[tuple[str, ...]] = ("fill_value",)
     shape = Argument("ints", default=None, doc="the shape of each sample; that of the value by default")
     layout = Constant("str", default=None, doc="names of the axes")
-
-    @staticmethod
-    def constant_input(value: Any) -> Any:
-        return np.asarray(value, number_dtype(value))
+    constant_input = staticmethod(number_sample)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        if "shape" not in self.constants:
-            shape = None
-        elif self.constants["shape"] is None:
-            shape = inputs[0].shape if inputs else ()
-        else:
-            shape = tuple(map(int, self.constants["shape"]))
-        return TensorSpec(self.dtype_from(inputs), shape, self.layout or "")
+        shape = inputs[0].shape
+        if self.constants.get("shape", 0) is not None:
+            shape = tuple(map(int, self.constants["shape"])) if "shape" in self.constants else None
+        return TensorSpec(inputs[0].dtype, shape, self.layout or "")
 
-    def dtype_from(self, inputs: Sequence[TensorSpec]) -> np.dtype[Any] | None:
-        """The dtype of the output: that of the value."""
-        return inputs[0].dtype
-
-    def run_batch(self, samples: Samples, *values: TensorList, shape: Any) -> TensorList:
-        value = values[0] if values else [self.value()] * len(samples)
+    def run_batch(self, samples: Samples, value: TensorList, *, shape: Any) -> TensorList:
         shapes = [one.shape for one in value] if shape is None else [tuple(map(int, one)) for one in shape]
         return TensorList([np.broadcast_to(one, size).copy() for one, size in zip(value, shapes, strict=True)])
-
-    def value(self) -> Any:
-        """What is filled in, where it is no input."""
-        raise NotImplementedError
 
 
 class Zeros(Full):
@@ -210,48 +190,37 @@ class Zeros(Full):
 
     inputs: ClassVar[tuple[str, ...]] = ()
     dtype = Constant("dtype", default="int32", doc="the dtype of the output")
+    number: ClassVar[int] = 0
 
-    def dtype_from(self, inputs: Sequence[TensorSpec]) -> np.dtype[Any] | None:
-        return self.dtype  # type: ignore[no-any-return]
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return super().infer(TensorSpec(self.dtype, ()))
 
-    def value(self) -> Any:
-        return np.zeros((), self.dtype)
+    def run_batch(self, samples: Samples, *values: TensorList, shape: Any) -> TensorList:
+        value = np.full(len(samples), self.number, self.dtype)
+        return super().run_batch(samples, TensorList(value), shape=shape)
 
 
 class Ones(Zeros):
     """Samples of `shape` that are 1 everywhere: `ones(shape=[2])` → `[1, 1]`."""
 
-    def value(self) -> Any:
-        return np.ones((), self.dtype)
+    number = 1
 
 
-class FullLike(Operator):
-    """Samples of the shape and dtype of `data` that are `fill_value` everywhere: `full_like([[1], [2]], 7)` →
-    `[[7], [7]]`.
-    """
+class FullLike(Mapped):
+    """Samples of the shape and dtype of `data` that are `fill_value`: `full_like([[1], [2]], 7)` → `[[7], [7]]`."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "fill_value")
-
-    @staticmethod
-    def constant_input(value: Any) -> Any:
-        return np.asarray(value, number_dtype(value))
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0]
+    constant_input = staticmethod(number_sample)
 
     def run(self, sample: Sample, data: Any, fill_value: Any) -> Any:
         return np.broadcast_to(saturated(np, fill_value, data.dtype), data.shape).copy()
 
 
-class ZerosLike(Operator):
+class ZerosLike(Mapped):
     """Samples of the shape of `data` that are 0 everywhere: `zeros_like([[1], [2]])` → `[[0], [0]]`."""
 
-    inputs = ("data",)
     number: ClassVar[int] = 0
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0] if self.dtype is None else inputs[0].replace(dtype=self.dtype)
 
     def run(self, sample: Sample, data: Any) -> Any:
         return np.full(data.shape, self.number, data.dtype if self.dtype is None else self.dtype)
@@ -315,15 +284,11 @@ class LookupTable(Operator):
         return self._table[np.where((data < 0) | (data > most), most, data).astype(np.int64)]
 
 
-class PermuteBatch(Operator):
+class PermuteBatch(Mapped):
     """Sample i of the output is sample `indices[i]` of the batch: `permute_batch(images, indices=[2, 0, 1])`."""
 
-    inputs = ("data",)
     indices = Argument("ints", doc="a list with a number for each sample of the batch, or one number a sample")
     mixes_samples = True
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0]
 
     def run_batch(self, samples: Samples, data: TensorList, *, indices: Any) -> TensorList:
         chosen = np.asarray(self.constants.get("indices", indices)).reshape(-1)

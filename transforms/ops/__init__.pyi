@@ -690,8 +690,7 @@ class Full:
     def __call__(self, fill_value: Any, **arguments: Any) -> DataNode: ...
 
 class FullLike:
-    """Samples of the shape and dtype of `data` that are `fill_value` everywhere: `full_like([[1], [2]], 7)` →
-    `[[7], [7]]`.
+    """Samples of the shape and dtype of `data` that are `fill_value`: `full_like([[1], [2]], 7)` → `[[7], [7]]`.
 
     Inputs: data, fill_value.
     Places: cpu.
