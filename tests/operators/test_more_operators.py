@@ -278,7 +278,7 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
         (lambda: fn.readers.webdataset(paths=str(text), ext=["jpg", "cls"]), "'.*a.txt' should be a tar archive: "),
         (
             lambda: fn.readers.webdataset(paths=tar, ext=["jpg", "cls"], missing_component_behavior="error"),
-            "sample '/1' of '.*a.tar' has no file 'cls'",
+            "sample '1' of '.*a.tar' has no file 'cls'",
         ),
         (
             lambda: fn.readers.webdataset(paths=tar, ext=["a", "b"], missing_component_behavior="x"),

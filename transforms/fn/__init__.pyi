@@ -81,7 +81,7 @@ def bb_flip(
 
     Inputs: boxes.
     Args:
-        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: False.
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: False.
         horizontal: mirrors left and right where it is not 0 (an int, or a data node). Default: 1.
         vertical: mirrors top and bottom where it is not 0 (an int, or a data node). Default: 0.
     Places: cpu.
@@ -104,7 +104,7 @@ def bbox_paste(
 
     Inputs: boxes.
     Args:
-        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: False.
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: False.
         ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
         paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
         paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
@@ -1256,12 +1256,12 @@ def random_bbox_crop(
             Default: None.
         shape_layout: which extents these two are (a str). Default: 'WH'.
         bbox_layout: which numbers boxes are: xyXY or xyWH; by ltrb by default (a str). Default: None.
-        ltrb: whether boxes are left, top, right, bottom, or left, top, width, height (a bool). Default: True.
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: True.
         bbox_prune_threshold: the least part of a box that is kept (a number). Default: None.
         allow_no_crop: whether no crop is one of what is drawn; not with crop_shape (a bool). Default: True.
         num_attempts: how many windows are tried with a threshold before another is drawn (an int). Default: 1.
         total_num_attempts: after how many windows the whole image is taken; -1 is 10000 (an int). Default: -1.
-        output_bbox_indices: whether the numbers of the boxes that are kept are given (a bool). Default: False.
+        output_bbox_indices: whether the numbers of boxes that are kept are given (a bool). Default: False.
         quiet: taken so that graphs move over; it changes nothing here (a bool). Default: False.
     Places: cpu. Draws random numbers.
     """

@@ -224,9 +224,7 @@ class _Boxes(Operator):
     """An operator over boxes (n, 4), as two corners (ltrb), or as a corner and a size; coordinates from 0 to 1."""
 
     inputs: ClassVar[tuple[str, ...]] = ("boxes",)
-    ltrb = Constant(
-        "bool", default=False, doc="whether boxes are left, top, right, bottom, or left, top, width, height"
-    )
+    ltrb = Constant("bool", default=False, doc="whether boxes are two corners, or left, top, width, height")
 
     def infer(self, *inputs: TensorSpec) -> Any:
         if inputs[0].shape is not None and (len(inputs[0].shape) > 2 or inputs[0].shape[-1:] not in ((4,), (None,))):
@@ -294,14 +292,12 @@ class RandomBBoxCrop(Operator):
     input_shape = Argument("ints", default=None, doc="the size of the image in pixels; goes with crop_shape")
     shape_layout = Constant("str", default="WH", doc="which extents these two are")
     bbox_layout = Constant("str", default=None, doc="which numbers boxes are: xyXY or xyWH; by ltrb by default")
-    ltrb = Constant("bool", default=True, doc="whether boxes are left, top, right, bottom, or left, top, width, height")
+    ltrb = Constant("bool", default=True, doc="whether boxes are two corners, or left, top, width, height")
     bbox_prune_threshold = Constant("float", default=None, doc="the least part of a box that is kept")
     allow_no_crop = Constant("bool", default=True, doc="whether no crop is one of what is drawn; not with crop_shape")
     num_attempts = Constant("int", default=1, doc="how many windows are tried with a threshold before another is drawn")
     total_num_attempts = Constant("int", default=-1, doc="after how many windows the whole image is taken; -1 is 10000")
-    output_bbox_indices = Constant(
-        "bool", default=False, doc="whether the numbers of the boxes that are kept are given"
-    )
+    output_bbox_indices = Constant("bool", default=False, doc="whether the numbers of boxes that are kept are given")
     quiet = Constant("bool", default=False, doc="taken so that graphs move over; it changes nothing here")
 
     def check(self) -> None:
@@ -314,7 +310,7 @@ class RandomBBoxCrop(Operator):
             )
         for name in ("aspect_ratio", "scaling"):
             ends = self.constants[name]
-            if len(ends) != 2 or not 0 < ends[0] <= ends[1]:
+            if len(ends) != 2 or not 0 < ends[0] <= ends[1] or (name == "scaling" and ends[1] > 1):
                 raise self.argument_error(
                     f"{name} should be two numbers above 0, the lower first, got {ends.tolist()}."
                 )
@@ -330,13 +326,8 @@ class RandomBBoxCrop(Operator):
 
     def infer(self, *inputs: TensorSpec) -> Sequence[TensorSpec]:
         self._with_labels = len(inputs) > 1
-        flat = TensorSpec.of("float32", (2,))
-        return [
-            flat,
-            flat,
-            TensorSpec.of("float32", (None, 4)),
-            *[TensorSpec.of("int32", (None,))] * (self.output_count() - 3),
-        ]
+        shapes = [("float32", (2,)), ("float32", (2,)), ("float32", (None, 4)), ("int32", (None,)), ("int32", (None,))]
+        return [TensorSpec.of(*one) for one in shapes[: self.output_count()]]
 
     def result(self, nodes: Sequence[Any]) -> object:
         return list(nodes) if self._with_labels else [*nodes[:3], *nodes[4:]]
@@ -345,13 +336,11 @@ class RandomBBoxCrop(Operator):
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self._layout == "xyWH":
             corners = np.cumsum(corners, axis=1)
-        pixels = np.ones(2)
+        pixels, size = np.ones(2), None
         if crop_shape is not None:
             order = [self.shape_layout.index(name) for name in "WH"]
-            pixels, wanted = np.asarray(input_shape, np.float64)[order], np.asarray(crop_shape, np.float64)[order]
-        draws = sample.generator
-        size = None if crop_shape is None else wanted
-        start, extent, kept = self._window(draws, corners, size, pixels)
+            pixels, size = np.asarray(input_shape, np.float64)[order], np.asarray(crop_shape, np.float64)[order]
+        start, extent, kept = self._window(sample.generator, corners, size, pixels)
         inside = np.clip((corners[kept] - start) / extent, 0.0, 1.0)
         if self._layout == "xyWH":
             inside[:, 1] -= inside[:, 0]
@@ -406,4 +395,4 @@ class RandomBBoxCrop(Operator):
         kept = ((middle >= start) & (middle <= start + extent)).all(axis=1)
         if self.bbox_prune_threshold is not None:
             kept = shared >= self.bbox_prune_threshold * np.maximum(area, 1e-12)
-        return kept if kept.any() else None
+        return kept if kept.any() or not len(corners) else None

@@ -64,16 +64,21 @@ class Webdataset(Reader):
                 "missing_component_behavior should be 'empty', 'skip' or 'error', got "
                 f"{self.missing_component_behavior!r}."
             )
-        if self.dtypes is not None and len(self.dtypes) != len(self.ext):
+        if self.dtypes is not None and len(self._given_dtypes) != len(self.ext):
             raise self.argument_error(
-                f"dtypes should hold one for each of {len(self.ext)} ext, not {len(self.dtypes)}."
+                f"dtypes should hold one for each of {len(self.ext)} ext, not {len(self._given_dtypes)}."
             )
+
+    @property
+    def _given_dtypes(self) -> list[Any]:
+        given = "uint8" if self.dtypes is None else self.dtypes
+        return list(given) if isinstance(given, (list, tuple)) else [given] * len(self.ext)
 
     def output_count(self) -> int:
         return len(self.ext)
 
     def infer(self, *inputs: TensorSpec) -> Any:
-        self._dtypes = [np.dtype(getattr(one, "value", one)) for one in self.dtypes or ["uint8"] * len(self.ext)]
+        self._dtypes = [np.dtype(getattr(one, "value", one)) for one in self._given_dtypes]
         made = [TensorSpec(dtype, (None,)) for dtype in self._dtypes]
         return made if len(made) > 1 else made[0]
 
@@ -118,8 +123,9 @@ class Webdataset(Reader):
                 stem, _, extension = file.partition(".")
                 if not member.isfile() or not stem:
                     continue
-                if not samples or samples[-1][0] != f"{folder}/{stem}":
-                    samples.append((f"{folder}/{stem}", {}))
+                name = "/".join(filter(None, [folder, stem]))
+                if not samples or samples[-1][0] != name:
+                    samples.append((name, {}))
                 output = places.get(self._cased(extension))
                 if output is not None:
                     samples[-1][1].setdefault(output, (member.offset_data, member.size))
