@@ -1,4 +1,4 @@
-"""The operators of graphs: one class a file, and the one table of their names.
+"""The operators of graphs, by chapters, and the one table of their names.
 
 `fn.readers.file` and `ops.readers.File` are made from the class that stands under `readers.file` here.
 """

@@ -7,40 +7,25 @@ from __future__ import annotations
 import json
 import os
 import tarfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant
-from beam_pipes.graph.reader import Indices, Reader, RecordStore
+from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
 from beam_pipes.transforms.operators.audio import Audio
-from beam_pipes.transforms.operators.readers.files import digest_of_files
+from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes
 
 _OFFERED = "taken so that graphs move over; it changes nothing here"
 
 
-class Described(RecordStore):
-    """Records by number, under names that differ; `load` gives the samples of one."""
-
-    def __init__(self, names: Sequence[str], files: Sequence[str], load: Callable[[int], Sequence[Any]]) -> None:
-        self._names, self._files, self._load = names, files, load
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def record_ids(self, indices: Indices) -> list[str]:
-        return [self._names[index] for index in indices]
-
-    def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
-        return [TensorList(list(column)) for column in zip(*map(self._load, indices.tolist()), strict=True)]
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"files": digest_of_files([os.path.basename(one) for one in self._files], self._files)}
+def _by_name(paths: Sequence[str]) -> dict[str, str]:
+    """Files by their last names, numbered: what they are does not depend on where they are."""
+    return {f"{at} {os.path.basename(path)}": path for at, path in enumerate(paths)}
 
 
 class Webdataset(Reader):
@@ -109,7 +94,7 @@ class Webdataset(Reader):
             raw = [np.array(archives[number][first : first + size]) for first, size in bounds]
             return [one.view(dtype) for one, dtype in zip(raw, self._dtypes, strict=True)]
 
-        return Described(names, self.paths, load)
+        return Described(names, _by_name(self.paths), load)
 
     def _cased(self, extension: str) -> str:
         return extension if self.case_sensitive_extensions else extension.lower()
@@ -193,7 +178,7 @@ class COCO(Reader):
             made += _polygons(found, np.array(size, np.float32)) if self.polygon_masks else []
             return [*made, *([np.array([image["id"]], np.int32)] if self.image_ids else [])]
 
-        return Described([f"{one['file_name']}@0" for one in chosen], [self.annotations_file, *paths], load)
+        return Described([f"{one['file_name']}@0" for one in chosen], _by_name([self.annotations_file, *paths]), load)
 
 
 def _polygons(found: Sequence[Any], size: Any) -> list[Any]:
@@ -269,4 +254,4 @@ class NemoAsr(Reader):
             return [made[0], *(one for one, is_read in zip(others, self._reads, strict=True) if is_read)]
 
         names = [f"{os.path.basename(path)}@{number}" for number, path, _, _ in kept]
-        return Described(names, self.manifest_filepaths, load)
+        return Described(names, _by_name(self.manifest_filepaths), load)

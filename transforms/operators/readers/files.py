@@ -8,7 +8,7 @@ import functools
 import hashlib
 import io
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -277,11 +277,12 @@ class Numpy(Reader):
         if self.files is not None and self.file_list is not None:
             raise self.argument_error("give one of files and file_list.")
 
-    def open(self) -> NumpyStore:
+    def open(self) -> RecordStore:
         names, paths = self._found()
         if not names:
             raise self.argument_error(f"no file fits {self.file_filter!r} in {self.file_root!r}.")
-        return NumpyStore(names, paths)
+        files = dict(zip(names, paths, strict=True))
+        return Described([f"{name}@0" for name in names], files, lambda at: [np.load(paths[at], allow_pickle=False)])
 
     def _found(self) -> tuple[list[str], list[str]]:
         root = self.file_root
@@ -316,25 +317,24 @@ class Numpy(Reader):
         return [np.load(io.BytesIO(value.content), allow_pickle=False)]
 
 
-class NumpyStore(RecordStore):
-    """`.npy` files by number."""
+class Described(RecordStore):
+    """Records by number under names that differ; `load` gives the samples of one. `files`: name → path."""
 
-    def __init__(self, names: Sequence[str], paths: Sequence[str]) -> None:
-        self._names = names
-        self._paths = paths
+    def __init__(self, names: Sequence[str], files: Mapping[str, str], load: Callable[[int], Sequence[Any]]) -> None:
+        self._names, self._files, self._load = names, files, load
 
     def __len__(self) -> int:
         return len(self._names)
 
     def record_ids(self, indices: Indices) -> list[str]:
-        return [f"{self._names[index]}@0" for index in indices]
+        return [self._names[index] for index in indices]
 
     def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
-        return [TensorList([np.load(self._paths[index], allow_pickle=False) for index in indices])]
+        return [TensorList(list(column)) for column in zip(*map(self._load, indices.tolist()), strict=True)]
 
     def identity(self) -> Mapping[str, Any]:
         return self._identity
 
     @functools.cached_property
     def _identity(self) -> Mapping[str, Any]:
-        return {"files": digest_of_files(self._names, self._paths)}
+        return {"files": digest_of_files(list(self._files), list(self._files.values()))}
