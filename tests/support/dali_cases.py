@@ -334,7 +334,6 @@ IMAGES = {
             ),
             [GREY if one == "GRAY" else PIXELS],
             "HWC",
-            atol=1,
         )
         for one in SPACES
         for other in SPACES
@@ -583,8 +582,6 @@ READERS = {
         ),
         size=2,
         atol=1e-6,
-        share=0.5,
-        most=1,
     ),
     "readers.nemo_asr.channels": Case(
         lambda m: m.fn.readers.nemo_asr(
