@@ -1435,11 +1435,11 @@ class RandomResizedCrop:
         interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
             <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
         min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
         mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
-        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu. Draws random numbers.
     """
 
@@ -1452,9 +1452,9 @@ class RandomResizedCrop:
         num_attempts: int = 10,
         antialias: bool = True,
         interp_type: DALIInterpType | str = ...,
+        dtype: DALIDataType | DTypeLike | None = None,
         min_filter: DALIInterpType | str | None = None,
         mag_filter: DALIInterpType | str | None = None,
-        dtype: DALIDataType | DTypeLike | None = None,
         device: str | None = None,
         name: str | None = None,
         preserve: bool = False,

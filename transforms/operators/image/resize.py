@@ -199,11 +199,9 @@ class RandomResizedCrop(Operator):
     random_area = Constant("floats", default=(0.08, 1.0), doc="least and largest part of the image's area")
     random_aspect_ratio = Constant("floats", default=(0.75, 4.0 / 3.0), doc="least and largest width / height")
     num_attempts = Constant("int", default=10, doc="how many windows are tried")
-    antialias = Constant("bool", default=True, doc="whether filters are stretched where images shrink")
-    interp_type = Constant(DALIInterpType, default=DALIInterpType.INTERP_LINEAR, doc="how pixels are interpolated")
-    min_filter = Constant(DALIInterpType, default=None, doc="the same where images shrink")
-    mag_filter = Constant(DALIInterpType, default=None, doc="the same where images grow")
-    dtype = Constant("dtype", default=None, doc="the dtype of the output: that of the input, or float32")
+    antialias, interp_type, dtype = Resize.antialias, Resize.interp_type, Resize.dtype
+    min_filter, mag_filter = Resize.min_filter, Resize.mag_filter
+    _filters: Any = Resize._filters
 
     def check(self) -> None:
         if len(self.size) not in (1, 2) or any(self.size < 1):
@@ -241,10 +239,6 @@ class RandomResizedCrop(Operator):
         return on_hwc(
             image, names, lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters)
         )
-
-    @property
-    def _filters(self) -> dict[str, DALIInterpType]:
-        return {"min_filter": self.min_filter or self.interp_type, "mag_filter": self.mag_filter or self.interp_type}
 
     def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
         """`windows` (n, 4) int32, as `window` gives them; where a filter is INTERP_NN, the nearest rows and columns."""
