@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from reference_pages import api_pages, command_page, error_page, notebook, rooms
+from reference_pages import api_pages, command_page, error_page, notebook, operators_page, rooms
 
 ROOT = Path(__file__).parents[1]
 
@@ -15,6 +15,7 @@ def made_pages() -> dict[str, str]:
     return {
         "docs/cli.md": command_page.page(),
         "docs/errors.md": error_page.page(),
+        "docs/operators.md": operators_page.page(),
         "docs/quickstart.ipynb": notebook.notebook(),
         "CONTRIBUTING.md": rooms.contributing(),
         **api_pages.pages(),

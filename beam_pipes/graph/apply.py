@@ -87,12 +87,12 @@ def _argument_column(operator: Operator, name: str, column: TensorList, node: Op
     array = column.dense
     if array is not None:
         want = 1 + kind.rank
-        if kind.rank and array.ndim == 1:
-            array = array[:, None]
+        if kind.rank and (array.ndim == 1 or kind.flat):
+            array = array.reshape(len(array), -1)
         if array.ndim != want:
             raise _bad_argument(node, argument, f"samples of shape {array.shape[1:]}")
         return TensorList(_cast(array, node, argument))
-    samples = [np.atleast_1d(sample) for sample in column]
+    samples = [np.ravel(sample) if kind.flat else np.atleast_1d(sample) for sample in column]
     if kind.rank == 0 or any(sample.ndim != 1 for sample in samples):
         raise _bad_argument(node, argument, f"samples of shapes {sorted({s.shape for s in samples})[:3]}")
     return TensorList([_cast(sample, node, argument) for sample in samples])

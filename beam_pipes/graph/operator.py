@@ -106,6 +106,8 @@ class Kind:
     convert: Callable[[Any], Any]
     dtype: str | None = None
     rank: int = 0
+    #: Whether a sample may be of any rank, and is taken row by row.
+    flat: bool = False
 
 
 #: The one table of kinds.
@@ -118,6 +120,15 @@ KINDS: Final = {
         Kind("str", "a str", "str", _string),
         Kind("ints", "an int or a list of ints", "int | Sequence[int]", _array_of("int64"), "int64", 1),
         Kind("floats", "a number or a list of numbers", "float | Sequence[float]", _array_of("float64"), "float64", 1),
+        Kind(
+            "matrix",
+            "numbers, or rows of them",
+            "float | Sequence[float] | Sequence[Sequence[float]]",
+            lambda value: _array_of("float64")(np.ravel(value)),
+            "float64",
+            1,
+            flat=True,
+        ),
         Kind("strs", "a str or a list of str", "str | Sequence[str]", _strings),
         Kind("dtype", "a dtype such as types.FLOAT", "DALIDataType | DTypeLike", tensors.to_numpy_type),
         Kind("callable", "a callable", "Callable[..., Any]", _callable),
@@ -325,6 +336,11 @@ class Operator:
                 )
 
     # What a subclass may say
+
+    @staticmethod
+    def constant_input(value: Any) -> Any:
+        """The sample that a number or an array stands for where it is given as an input."""
+        return np.asarray(value)
 
     def check(self) -> None:
         """Raises `OperatorArgumentError` where constants do not go together."""

@@ -139,7 +139,7 @@ def _as_node(value: Any, operator_class: type[Operator], position: int, where: U
     if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
         return pipeline.debug_run.constant_batch(value)
     if isinstance(value, (bool, int, float, np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
-        return call(ConstantSample, (), {"value": np.asarray(value)})  # type: ignore[no-any-return]
+        return call(ConstantSample, (), {"value": operator_class.constant_input(value)})  # type: ignore[no-any-return]
     names = operator_class.inputs
     name = names[min(position, len(names) - 1)] if names else str(position)
     raise OperatorArgumentError(
@@ -258,7 +258,7 @@ def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec, where:
     bad_dtype = dtype is not None and (
         dtype.kind not in "iufb" or (argument.kind.name in ("int", "ints") and dtype.kind == "f")
     )
-    bad_rank = spec.ndim is not None and spec.ndim > rank
+    bad_rank = spec.ndim is not None and spec.ndim > rank and not argument.kind.flat
     if bad_dtype or bad_rank:
         raise OperatorArgumentError(
             f"{operator.name}: the argument {name!r} should be {argument.kind.words} for each sample "

@@ -15,7 +15,8 @@ import beam_pipes
 from beam_pipes import errors
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.runners.commands import app
-from reference_pages import api_pages, error_page
+from beam_pipes.transforms.operators import OPERATORS
+from reference_pages import api_pages, error_page, operators_page
 from reference_pages.notebook import notebook
 from reference_pages.pages import ROOT, made_pages, write_pages
 
@@ -44,6 +45,21 @@ class TestTheCommandPage:
         assert "| `--report`, `--no-report` | write report.html" in page
         assert "beam-pipes build [DECLARATION] --to TO" in page
         assert "| `--tasks` *text*, several times |" in page
+
+
+class TestTheOperatorsPage:
+    def test_every_operator_of_dali_has_a_row_that_says_what_differs(self) -> None:
+        operators = operators_page.recorded()["operators"]
+        assert set(operators_page.ABSENT) == set(operators) - set(OPERATORS), "say why an operator is absent"
+        rows = [line for line in MADE["docs/operators.md"].splitlines() if " | `fn." in line or " | – | " in line]
+        assert [row.split("`")[1] for row in rows] == list(operators)
+        assert (
+            "| `readers.caffe` | – | absent: a format of a framework that has ended: convert it to TFRecords |" in rows
+        )
+        assert "| `crop` | `fn.crop` | no volumes |" in rows
+
+    def test_arguments_that_an_operator_lacks_are_named(self) -> None:
+        assert operators_page.difference("flip", ["horizontal", "twist", "depthwise"]) == "without `twist`; no volumes"
 
 
 class TestTheErrorPage:

@@ -27,6 +27,8 @@ PLAIN: dict[str, Callable[[Any, int], Any]] = {
     "trim": lambda node, k: node[: 4 - k % 3],
     "flip": lambda node, k: fn.flip(node[None], vertical=k % 2)[0],
     "float": lambda node, k: fn.cast(node, dtype=types.FLOAT),
+    "at least": lambda node, k: fn.math.max(node, 40 * k),
+    "turn": lambda node, k: fn.squeeze(fn.transpose(fn.expand_dims(node, axes=[0])), axes=[1]),
     "whole": lambda node, k: fn.cast(node, dtype=types.INT32),
 }
 DRAWING: dict[str, Callable[[Any, int], Any]] = {

@@ -13,8 +13,8 @@ from beam_pipes.errors import InferenceError, OperatorArgumentError, OperatorErr
 from beam_pipes.graph import Pipeline, types
 from beam_pipes.transforms import fn
 from beam_pipes.transforms.operators.image.affine import inverse, rotation_canvas, sampled
-from beam_pipes.transforms.operators.image.random_resized_crop import RandomResizedCrop
 from beam_pipes.transforms.operators.image.resampling import resample, weights
+from beam_pipes.transforms.operators.image.resize import RandomResizedCrop
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
 SMALL = np.arange(6, dtype=np.uint8).reshape(2, 3, 1) * 10

@@ -6,19 +6,140 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from beam_pipes.graph.data_node import DataNode
-from beam_pipes.graph.types import DALIDataType, DALIInterpType
+from beam_pipes.graph.types import DALIDataType, DALIImageType, DALIInterpType
 from beam_pipes.transforms.fn import decoders as decoders
+from beam_pipes.transforms.fn import io as io
+from beam_pipes.transforms.fn import math as math
+from beam_pipes.transforms.fn import noise as noise
 from beam_pipes.transforms.fn import random as random
 from beam_pipes.transforms.fn import readers as readers
+from beam_pipes.transforms.fn import reductions as reductions
+from beam_pipes.transforms.fn import transforms as transforms
+
+def audio_resample(
+    data: Any,
+    *,
+    in_rate: float | DataNode | None = None,
+    out_rate: float | DataNode | None = None,
+    scale: float | DataNode | None = None,
+    out_length: int | DataNode | None = None,
+    quality: float = 50.0,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Waves, (samples,) or (samples, channels), at another rate: `audio_resample(wave, in_rate=44100, out_rate=16000)`.
+
+    By a sinc under a Hann window, as DALI does: what lies above half of a lower rate is not filtered out beforehand.
+
+    Inputs: data.
+    Args:
+        in_rate: the rate of the wave (a number, or a data node). Default: None.
+        out_rate: the rate that it gets, in the same unit (a number, or a data node). Default: None.
+        scale: how many samples there are for each one, instead of two rates (a number, or a data node). Default: None.
+        out_length: how many samples there are, instead of rates or a scale (an int, or a data node). Default: None.
+        quality: 0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64 (a number). Default: 50.0.
+        dtype: the dtype of the output, in its full range; the input's by default (a dtype such as types.FLOAT).
+            Default: None.
+    Places: cpu.
+    """
+
+def batch_permutation(
+    *,
+    allow_repetitions: bool = False,
+    no_fixed_points: bool = False,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+    seed: int | None = None,
+) -> DataNode:
+    """For each sample the number of one of the batch, for `permute_batch`: `batch_permutation()` → `2, 0, 1`.
+
+    Which it is depends on the records of the batch and the seed.
+
+    Args:
+        allow_repetitions: whether a sample may occur more than once (a bool). Default: False.
+        no_fixed_points: whether no sample gets its own number (a bool). Default: False.
+    Places: cpu. Draws random numbers.
+    """
+
+def bb_flip(
+    boxes: Any,
+    *,
+    ltrb: bool = False,
+    horizontal: int | DataNode = 1,
+    vertical: int | DataNode = 0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Mirrors boxes: `bb_flip([[0.1, 0.2, 0.3, 0.4]])` → `[[0.6, 0.2, 0.3, 0.4]]` (left, top, width, height).
+
+    Inputs: boxes.
+    Args:
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: False.
+        horizontal: mirrors left and right where it is not 0 (an int, or a data node). Default: 1.
+        vertical: mirrors top and bottom where it is not 0 (an int, or a data node). Default: 0.
+    Places: cpu.
+    """
+
+def bbox_paste(
+    boxes: Any,
+    *,
+    ratio: float | DataNode,
+    ltrb: bool = False,
+    paste_x: float | DataNode = 0.5,
+    paste_y: float | DataNode = 0.5,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Boxes where `paste` puts their image on a canvas `ratio` times as large: `bbox_paste([[0, 0, 1, 1]], ratio=2)` →
+    `[[0.25, 0.25, 0.5, 0.5]]`.
+
+    Inputs: boxes.
+    Args:
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: False.
+        ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
+        paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+    Places: cpu.
+    """
+
+def brightness(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    brightness: float | DataNode = 1.0,
+    brightness_shift: float | DataNode = 0.0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """`brightness_shift * range + brightness * x`: `brightness([200, 100, 50], brightness=0.5)` → `[100, 50, 25]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+        brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
+    Places: cpu, gpu.
+    """
 
 def brightness_contrast(
     images: Any,
     *,
+    dtype: DALIDataType | DTypeLike | None = None,
     brightness: float | DataNode = 1.0,
     brightness_shift: float | DataNode = 0.0,
     contrast: float | DataNode = 1.0,
     contrast_center: float | DataNode | None = None,
-    dtype: DALIDataType | DTypeLike | None = None,
     device: str | None = None,
     name: str | None = None,
     preserve: bool = False,
@@ -33,11 +154,11 @@ def brightness_contrast(
 
     Inputs: images.
     Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
         brightness: factor of the brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         brightness_shift: what is added, in parts of the output's range (a number, or a data node). Default: 0.0.
         contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
         contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
-        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu.
     """
 
@@ -57,6 +178,21 @@ def cast(
     Inputs: data.
     Args:
         dtype: the dtype to convert to (a dtype such as types.FLOAT).
+    Places: cpu, gpu.
+    """
+
+def cast_like(
+    data: Any,
+    dtype_like: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Converts samples to the dtype of another input, as `cast` does: `cast_like([1.5, 300], uint8)` → `[2, 255]`.
+
+    Inputs: data, dtype_like.
     Places: cpu, gpu.
     """
 
@@ -80,14 +216,36 @@ def cat(
     Places: cpu, gpu.
     """
 
+def color_space_conversion(
+    images: Any,
+    *,
+    image_type: DALIImageType | str,
+    output_type: DALIImageType | str,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Images (uint8, channels last) in another colour space.
+
+    `color_space_conversion([[[200, 100, 50]]], image_type=types.RGB, output_type=types.GRAY)` → `[[[124]]]`
+
+    Inputs: images.
+    Args:
+        image_type: what the images are (one of types.RGB, types.BGR, types.GRAY, types.YCbCr, types.ANY_DATA).
+        output_type: what they become; YCbCr is that of BT.601, luma from 16 to 235 (one of types.RGB, types.BGR,
+            types.GRAY, types.YCbCr, types.ANY_DATA).
+    Places: cpu.
+    """
+
 def color_twist(
     images: Any,
     *,
+    dtype: DALIDataType | DTypeLike | None = None,
     hue: float | DataNode = 0.0,
     saturation: float | DataNode = 1.0,
     brightness: float | DataNode = 1.0,
     contrast: float | DataNode = 1.0,
-    dtype: DALIDataType | DTypeLike | None = None,
     device: str | None = None,
     name: str | None = None,
     preserve: bool = False,
@@ -97,16 +255,106 @@ def color_twist(
 
     `color_twist([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`
 
-    Colours are mapped linearly, through luma and chroma (YIQ) with the constants of DALI; contrast is about half the
-    range of the dtype.
+    Contrast is about half the range of the dtype.
 
     Inputs: images.
     Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
         hue: degrees (a number, or a data node). Default: 0.0.
         saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
         brightness: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
         contrast: 0 is uniform grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+    Places: cpu, gpu.
+    """
+
+def contrast(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    contrast: float | DataNode = 1.0,
+    contrast_center: float | DataNode | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """`centre + contrast * (x - centre)`: `contrast([200, 100, 50], contrast=0.5)` → `[164, 114, 89]`.
+
+    Inputs: images.
+    Args:
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        contrast: factor of the contrast: 0 is uniform grey (a number, or a data node). Default: 1.0.
+        contrast_center: what contrast leaves as it is, in the input's units (a number, or a data node). Default: None.
+    Places: cpu, gpu.
+    """
+
+def coord_flip(
+    data: Any,
+    *,
+    layout: str | None = None,
+    flip_x: int | DataNode = 1,
+    flip_y: int | DataNode = 0,
+    flip_z: int | DataNode = 0,
+    center_x: float | DataNode = 0.5,
+    center_y: float | DataNode = 0.5,
+    center_z: float | DataNode = 0.5,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Mirrors points at a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`.
+
+    Inputs: data.
+    Args:
+        layout: which coordinate is which: xy, or xyz for three, by default (a str). Default: None.
+        flip_x: mirrors x where it is not 0 (an int, or a data node). Default: 1.
+        flip_y: mirrors y where it is not 0 (an int, or a data node). Default: 0.
+        flip_z: mirrors z where it is not 0 (an int, or a data node). Default: 0.
+        center_x: where x is mirrored at (a number, or a data node). Default: 0.5.
+        center_y: where y is mirrored at (a number, or a data node). Default: 0.5.
+        center_z: where z is mirrored at (a number, or a data node). Default: 0.5.
+    Places: cpu.
+    """
+
+def coord_transform(
+    data: Any,
+    *,
+    M: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    T: float | Sequence[float] | DataNode | None = None,
+    MT: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    dtype: DALIDataType | DTypeLike = "float32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """`M @ x + T` for every point: (…, d) → (…, e).
+
+    `coord_transform([[1, 2]], M=(1, 0, 0, 2), T=(10, 20))` → `[[11, 24]]`; `MT` is both, as `transforms.*` give it.
+
+    Inputs: data.
+    Args:
+        M: a matrix row by row, or a number: a factor of all coordinates (numbers, or rows of them, or a data node).
+            Default: None.
+        T: what is added (a number or a list of numbers, or a data node). Default: None.
+        MT: matrix and what is added, as rows of d + 1 numbers (numbers, or rows of them, or a data node). Default:
+            None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
+    """
+
+def copy(
+    data: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """The samples once more: `copy([1, 2])` → `[1, 2]`.
+
+    Inputs: data.
     Places: cpu, gpu.
     """
 
@@ -203,6 +451,79 @@ def crop_mirror_normalize(
     Places: cpu, gpu.
     """
 
+def element_extract(
+    data: Any,
+    *,
+    element_map: int | Sequence[int],
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> Any:
+    """Elements along the first axis, an output each: `element_extract([[1, 2], [3, 4]], element_map=[1, 0])` → `[3, 4]`
+    and `[1, 2]`.
+
+    Inputs: data.
+    Args:
+        element_map: which elements are taken, counted from 0 (an int or a list of ints).
+    Places: cpu, gpu.
+    """
+
+def erase(
+    data: Any,
+    *,
+    anchor: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    shape: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
+    axis_names: str | None = None,
+    axes: int | Sequence[int] | None = None,
+    fill_value: float | Sequence[float] | DataNode = 0.0,
+    normalized: bool = False,
+    normalized_anchor: bool = False,
+    normalized_shape: bool = False,
+    centered_anchor: bool = False,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Fills boxes of samples: `erase([[1, 2, 3]], anchor=[1], shape=[2], axes=[1])` → `[[1, 0, 0]]`.
+
+    Numbers stand in the order of the axes, those of one box after those of another; all axes but channels by default.
+
+    Inputs: data.
+    Args:
+        anchor: where boxes begin; at 0 by default (numbers, or rows of them, or a data node). Default: None.
+        shape: how large they are (numbers, or rows of them, or a data node). Default: None.
+        axis_names: the axes that the numbers are for, by name: HW by default (a str). Default: None.
+        axes: the same by number (an int or a list of ints). Default: None.
+        fill_value: what is filled in: one value, or one a channel (a number or a list of numbers, or a data node).
+            Default: 0.0.
+        normalized: whether numbers are parts of the extents, not elements (a bool). Default: False.
+        normalized_anchor: the same for anchor alone (a bool). Default: False.
+        normalized_shape: the same for shape alone (a bool). Default: False.
+        centered_anchor: whether anchors are the middles of boxes (a bool). Default: False.
+    Places: cpu.
+    """
+
+def expand_dims(
+    data: Any,
+    *,
+    axes: int | Sequence[int],
+    new_axis_names: str = "",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Puts in axes of extent 1, which are `axes` of the output: `expand_dims([1, 2], axes=[0, 2])` → `[[[1], [2]]]`.
+
+    Inputs: data.
+    Args:
+        axes: where the new axes are in the output (an int or a list of ints).
+        new_axis_names: their names, where samples have a layout (a str). Default: ''.
+    Places: cpu, gpu.
+    """
+
 def external_source(
     source: Any = None,
     num_outputs: int | None = None,
@@ -276,6 +597,197 @@ def flip(
     Places: cpu, gpu.
     """
 
+def full(
+    fill_value: Any,
+    *,
+    shape: int | Sequence[int] | DataNode | None = None,
+    layout: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of `shape` that are `fill_value` everywhere: `full(7, shape=[2])` → `[7, 7]`; it may be an array of the
+    last extents: `full([1, 2], shape=[3, 2])`.
+
+    Inputs: fill_value.
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+    Places: cpu.
+    """
+
+def full_like(
+    data: Any,
+    fill_value: Any,
+    *,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of the shape and dtype of `data` that are `fill_value`: `full_like([[1], [2]], 7)` → `[[7], [7]]`.
+
+    Inputs: data, fill_value.
+    Places: cpu.
+    """
+
+def gaussian_blur(
+    images: Any,
+    *,
+    sigma: float | Sequence[float] | DataNode = 0.0,
+    window_size: int | Sequence[int] | DataNode = 0,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Blurs images with a Gaussian window; beyond the edge they are mirrored about their first and last pixels.
+
+    `gaussian_blur(images, sigma=1)`: by a window of 7 pixels, as it reaches three deviations, rounded up, to each side
+
+    Inputs: images.
+    Args:
+        sigma: the deviation in pixels, or (height, width); 0: as window_size says (a number or a list of numbers, or a
+            data node). Default: 0.0.
+        window_size: an odd number of pixels, or (height, width); 0: as sigma says (an int or a list of ints, or a data
+            node). Default: 0.
+        dtype: float32; the dtype of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
+    """
+
+def get_property(
+    data: Any,
+    *,
+    key: str,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """What is known of samples beside their elements, as bytes: the record that they come from, or their layout.
+
+    `get_property(images, key="layout")` → the bytes of "HWC"
+
+    Inputs: data.
+    Args:
+        key: 'source_info', such as cats/1.jpg@0, or 'layout' (a str).
+    Places: cpu.
+    """
+
+def grid_mask(
+    images: Any,
+    *,
+    tile: int | DataNode = 100,
+    ratio: float | DataNode = 0.5,
+    angle: float | DataNode = 0.0,
+    shift_x: float | DataNode = 0.0,
+    shift_y: float | DataNode = 0.0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Fills the squares of a grid with 0: `grid_mask([[1, 1, 1, 1]], tile=2, ratio=0.5)` → `[[0, 1, 0, 1]]`.
+
+    Inputs: images.
+    Args:
+        tile: pixels from one square to the next (an int, or a data node). Default: 100.
+        ratio: width of a square by that of a tile (a number, or a data node). Default: 0.5.
+        angle: radians by which the grid is turned (a number, or a data node). Default: 0.0.
+        shift_x: pixels by which it is moved to the right (a number, or a data node). Default: 0.0.
+        shift_y: pixels by which it is moved down (a number, or a data node). Default: 0.0.
+    Places: cpu.
+    """
+
+def hsv(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike = "uint8",
+    hue: float | DataNode = 0.0,
+    saturation: float | DataNode = 1.0,
+    value: float | DataNode = 1.0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Changes hue, saturation and value of RGB images: `hsv([[[200, 100, 50]]], value=0.5)` → `[[[100, 50, 25]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'uint8'.
+        hue: degrees (a number, or a data node). Default: 0.0.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        value: 0 is black, 2 twice as bright (a number, or a data node). Default: 1.0.
+    Places: cpu, gpu.
+    """
+
+def hue(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    hue: float | DataNode = 0.0,
+    image_type: DALIImageType | str = ...,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Turns the hue of RGB images: `hue([[[200, 100, 50]]], hue=30)` → `[[[169, 127, 0]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        hue: degrees (a number, or a data node). Default: 0.0.
+        image_type: taken so that graphs move over: it is RGB (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+    Places: cpu, gpu.
+    """
+
+def jpeg_compression_distortion(
+    images: Any,
+    *,
+    quality: int | DataNode = 50,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """RGB images (uint8) as they are after JPEG has stored them: `jpeg_compression_distortion(images, quality=20)`.
+
+    Inputs: images.
+    Args:
+        quality: of JPEG, 1 to 100 (an int, or a data node). Default: 50.
+    Places: cpu.
+    """
+
+def lookup_table(
+    data: Any,
+    *,
+    keys: int | Sequence[int] = ...,
+    values: float | Sequence[float] = ...,
+    default_value: float = 0.0,
+    dtype: DALIDataType | DTypeLike = "float32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Replaces each integer by the value of its key: `lookup_table([1, 3, 9], keys=[1, 3], values=[10, 30])` →
+    `[10, 30, 0]`.
+
+    Inputs: data.
+    Args:
+        keys: integers from 0 to 65535 (an int or a list of ints). Default: ().
+        values: what they are replaced by (a number or a list of numbers). Default: ().
+        default_value: what all other integers are replaced by (a number). Default: 0.0.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
+    """
+
 def mel_filter_bank(
     spectrogram: Any,
     *,
@@ -306,6 +818,59 @@ def mel_filter_bank(
         normalize: whether filters have unit area, instead of a peak of 1 (a bool). Default: True.
         mel_formula: 'slaney' or 'htk' (a str). Default: 'slaney'.
     Places: cpu, gpu.
+    """
+
+def mfcc(
+    spectrogram: Any,
+    *,
+    n_mfcc: int = 20,
+    dct_type: int = 2,
+    normalize: bool = False,
+    lifter: float = 0.0,
+    axis: int = 0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Cepstral coefficients of a spectrogram in decibels: its cosine transform, (bins, …) → (n_mfcc, …) float32.
+
+    `mfcc(fn.to_decibels(fn.mel_filter_bank(spectrogram)), n_mfcc=13)`
+
+    Inputs: spectrogram.
+    Args:
+        n_mfcc: how many coefficients, at most as many as there are bins (an int). Default: 20.
+        dct_type: 1 to 4: which cosine transform (an int). Default: 2.
+        normalize: whether its basis is orthonormal; not for type 1 (a bool). Default: False.
+        lifter: coefficient i is multiplied by 1 + lifter / 2 sin(π (i + 1) / lifter); 0: by 1 (a number). Default: 0.0.
+        axis: where the bins are (an int). Default: 0.
+    Places: cpu.
+    """
+
+def nonsilent_region(
+    wave: Any,
+    *,
+    cutoff_db: float | DataNode = -60.0,
+    window_length: int | DataNode = 2048,
+    reference_power: float | DataNode = 0.0,
+    reset_interval: int = 8192,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> list[DataNode]:
+    """Where sound begins and how long it lasts, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
+
+    Windows whose mean square is `cutoff_db` below the reference are silent. Nothing but silence is `0, 0`.
+
+    Inputs: wave.
+    Args:
+        cutoff_db: what is less, in dB, is silent (a number, or a data node). Default: -60.0.
+        window_length: samples of a window, at most those of the wave (an int, or a data node). Default: 2048.
+        reference_power: the mean square that is 0 dB; 0: the highest of the wave (a number, or a data node). Default:
+            0.0.
+        reset_interval: taken so that graphs move over; it changes nothing here (an int). Default: 8192.
+    Places: cpu.
     """
 
 def normalize(
@@ -380,6 +945,43 @@ def one_hot(
         off_value: what stands elsewhere (a number). Default: 0.0.
         dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
     Places: cpu, gpu.
+    """
+
+def ones(
+    *,
+    shape: int | Sequence[int] | DataNode | None = None,
+    layout: str | None = None,
+    dtype: DALIDataType | DTypeLike = "int32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of `shape` that are 1 everywhere: `ones(shape=[2])` → `[1, 1]`.
+
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+def ones_like(
+    data: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of the shape of `data` that are 1 everywhere: `ones_like([[5], [6]])` → `[[1], [1]]`.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
     """
 
 def pack(
@@ -473,6 +1075,116 @@ def pad_batch(
     Places: cpu.
     """
 
+def paste(
+    images: Any,
+    *,
+    ratio: float | DataNode,
+    fill_value: int | Sequence[int],
+    paste_x: float | DataNode = 0.5,
+    paste_y: float | DataNode = 0.5,
+    min_canvas_size: float | DataNode = 0.0,
+    n_channels: int = 3,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Puts images (HWC) on a canvas `ratio` times as large: `paste(images, ratio=2, fill_value=0)`, 60×90 → 120×180.
+
+    Inputs: images.
+    Args:
+        ratio: size of the canvas by that of the image, at least 1 (a number, or a data node).
+        fill_value: what the canvas is: one value, or one a channel (an int or a list of ints).
+        paste_x: where the image lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        paste_y: where the image lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        min_canvas_size: the least height and width of the canvas (a number, or a data node). Default: 0.0.
+        n_channels: taken so that graphs move over: it is that of the images (an int). Default: 3.
+    Places: cpu.
+    """
+
+def peek_image_shape(
+    data: Any,
+    *,
+    adjust_orientation: bool = True,
+    image_type: DALIImageType | str = ...,
+    dtype: DALIDataType | DTypeLike = "int64",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Height, width and channels that `decoders.image` gives, read from the head of the file: → `[375, 500, 3]`.
+
+    Inputs: data.
+    Args:
+        adjust_orientation: whether images are turned as their Exif data says (a bool). Default: True.
+        image_type: the colour space that is meant (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int64'.
+    Places: cpu.
+    """
+
+def permute_batch(
+    data: Any,
+    *,
+    indices: int | Sequence[int] | DataNode,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Sample i of the output is sample `indices[i]` of the batch: `permute_batch(images, indices=[2, 0, 1])`.
+
+    Inputs: data.
+    Args:
+        indices: a list with a number for each sample of the batch, or one number a sample (an int or a list of ints, or
+            a data node).
+    Places: cpu.
+    """
+
+def power_spectrum(
+    data: Any,
+    *,
+    axis: int = -1,
+    nfft: int | None = None,
+    power: int = 2,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Power, or magnitude, of the spectrum along an axis: `power_spectrum([1, 1, 1, 1])` → `[16, 0, 0]`, float32.
+
+    Inputs: data.
+    Args:
+        axis: along which axis (an int). Default: -1.
+        nfft: points of the transform; the extent of the axis by default (an int). Default: None.
+        power: 2 for the power, 1 for the magnitude (an int). Default: 2.
+    Places: cpu.
+    """
+
+def preemphasis_filter(
+    data: Any,
+    *,
+    preemph_coeff: float | DataNode = 0.97,
+    border: str = "clamp",
+    dtype: DALIDataType | DTypeLike = "float32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Takes off each sample a part of the one before: `preemphasis_filter([1, 2, 4], preemph_coeff=0.5)` →
+    `[0.5, 1.5, 3]`.
+
+    Inputs: data.
+    Args:
+        preemph_coeff: which part (a number, or a data node). Default: 0.97.
+        border: what is before the first: itself, 'clamp', 'zero', or the second, 'reflect' (a str). Default: 'clamp'.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'float32'.
+    Places: cpu.
+    """
+
 def python_function(
     *input: Any,
     function: Callable[..., Any],
@@ -498,6 +1210,62 @@ def python_function(
     Places: cpu.
     """
 
+def random_bbox_crop(
+    boxes: Any,
+    labels: Any = None,
+    *,
+    thresholds: float | Sequence[float] = 0.0,
+    threshold_type: str = "iou",
+    all_boxes_above_threshold: bool = True,
+    aspect_ratio: float | Sequence[float] = ...,
+    scaling: float | Sequence[float] = ...,
+    crop_shape: int | Sequence[int] | DataNode | None = None,
+    input_shape: int | Sequence[int] | DataNode | None = None,
+    shape_layout: str = "WH",
+    bbox_layout: str | None = None,
+    ltrb: bool = True,
+    bbox_prune_threshold: float | None = None,
+    allow_no_crop: bool = True,
+    num_attempts: int = 1,
+    total_num_attempts: int = -1,
+    output_bbox_indices: bool = False,
+    quiet: bool = False,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+    seed: int | None = None,
+) -> Any:
+    """A random window of each image that keeps its boxes: anchor and shape, for `slice`, the boxes in it, their labels.
+
+    One of `thresholds` is drawn for each sample, or that nothing is cropped. Windows are drawn until each box (without
+    `all_boxes_above_threshold`, one of them) overlaps one by as much as that. Boxes whose middle lies outside are left
+    out, or with `bbox_prune_threshold` those of which a lesser part is left.
+
+    Inputs: boxes, labels.
+    Args:
+        thresholds: least overlaps, of which one is drawn (a number or a list of numbers). Default: 0.0.
+        threshold_type: 'iou', intersection by union, or 'overlap', by the box (a str). Default: 'iou'.
+        all_boxes_above_threshold: whether each box has to overlap, or one of them (a bool). Default: True.
+        aspect_ratio: least and largest width / height of the window (a number or a list of numbers). Default: (1.0,
+            1.0).
+        scaling: least and largest extent of the window, 0 to 1 (a number or a list of numbers). Default: (1.0, 1.0).
+        crop_shape: the size of the window in pixels, instead of a drawn one (an int or a list of ints, or a data node).
+            Default: None.
+        input_shape: the size of the image in pixels; goes with crop_shape (an int or a list of ints, or a data node).
+            Default: None.
+        shape_layout: which extents these two are (a str). Default: 'WH'.
+        bbox_layout: which numbers boxes are: xyXY or xyWH; by ltrb by default (a str). Default: None.
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: True.
+        bbox_prune_threshold: the least part of a box that is kept (a number). Default: None.
+        allow_no_crop: whether no crop is one of what is drawn; not with crop_shape (a bool). Default: True.
+        num_attempts: how many windows are tried with a threshold before another is drawn (an int). Default: 1.
+        total_num_attempts: after how many windows the whole image is taken; -1 is 10000 (an int). Default: -1.
+        output_bbox_indices: whether the numbers of boxes that are kept are given (a bool). Default: False.
+        quiet: taken so that graphs move over; it changes nothing here (a bool). Default: False.
+    Places: cpu. Draws random numbers.
+    """
+
 def random_resized_crop(
     images: Any,
     *,
@@ -507,9 +1275,9 @@ def random_resized_crop(
     num_attempts: int = 10,
     antialias: bool = True,
     interp_type: DALIInterpType | str = ...,
+    dtype: DALIDataType | DTypeLike | None = None,
     min_filter: DALIInterpType | str | None = None,
     mag_filter: DALIInterpType | str | None = None,
-    dtype: DALIDataType | DTypeLike | None = None,
     device: str | None = None,
     name: str | None = None,
     preserve: bool = False,
@@ -538,11 +1306,11 @@ def random_resized_crop(
         interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
             <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
         min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
         mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
-        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu. Draws random numbers.
     """
 
@@ -670,6 +1438,81 @@ def resize(
     Places: cpu, gpu.
     """
 
+def resize_crop_mirror(
+    images: Any,
+    *,
+    crop: float | Sequence[float] | DataNode | None = None,
+    crop_h: float | DataNode = 0.0,
+    crop_w: float | DataNode = 0.0,
+    crop_pos_x: float | DataNode = 0.5,
+    crop_pos_y: float | DataNode = 0.5,
+    rounding: str = "round",
+    out_of_bounds_policy: str = "error",
+    fill_values: float | Sequence[float] = 0.0,
+    size: float | Sequence[float] | DataNode | None = None,
+    resize_x: float | DataNode = 0.0,
+    resize_y: float | DataNode = 0.0,
+    resize_shorter: float | DataNode = 0.0,
+    resize_longer: float | DataNode = 0.0,
+    mode: str = "default",
+    max_size: float | Sequence[float] | None = None,
+    roi_start: float | Sequence[float] | DataNode | None = None,
+    roi_end: float | Sequence[float] | DataNode | None = None,
+    roi_relative: bool = False,
+    subpixel_scale: bool = True,
+    antialias: bool = True,
+    interp_type: DALIInterpType | str = ...,
+    min_filter: DALIInterpType | str | None = None,
+    mag_filter: DALIInterpType | str | None = None,
+    dtype: DALIDataType | DTypeLike | None = None,
+    mirror: int | DataNode = 0,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Resizes images, cuts windows out of them and mirrors them left and right where `mirror` is not 0.
+
+    Inputs: images.
+    Args:
+        crop: height and width of the window, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        crop_h: the height of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_w: the width of the window; 0 is that of the image (a number, or a data node). Default: 0.0.
+        crop_pos_x: where it lies: 0 at the left, 1 at the right (a number, or a data node). Default: 0.5.
+        crop_pos_y: where it lies: 0 at the top, 1 at the bottom (a number, or a data node). Default: 0.5.
+        rounding: how a place between pixels is rounded: 'round' or 'truncate' (a str). Default: 'round'.
+        out_of_bounds_policy: where the window is larger than the image: 'error', 'pad' or 'trim_to_shape' (a str).
+            Default: 'error'.
+        fill_values: what is padded with: one value, or one a channel (a number or a list of numbers). Default: 0.0.
+        size: height and width in pixels, or one number for both (a number or a list of numbers, or a data node).
+            Default: None.
+        resize_x: the width in pixels (a number, or a data node). Default: 0.0.
+        resize_y: the height in pixels (a number, or a data node). Default: 0.0.
+        resize_shorter: the shorter side in pixels (a number, or a data node). Default: 0.0.
+        resize_longer: the longer side in pixels (a number, or a data node). Default: 0.0.
+        mode: 'default', 'stretch', 'not_larger' or 'not_smaller' (a str). Default: 'default'.
+        max_size: the output is not larger: one number, or height and width (a number or a list of numbers). Default:
+            None.
+        roi_start: where the region begins that is resized (height, width) (a number or a list of numbers, or a data
+            node). Default: None.
+        roi_end: where it ends; before its start: mirrored (a number or a list of numbers, or a data node). Default:
+            None.
+        roi_relative: whether the region is in parts of the image, not pixels (a bool). Default: False.
+        subpixel_scale: whether the scale is that of the size before it is rounded (a bool). Default: True.
+        antialias: whether filters are stretched where images shrink (a bool). Default: True.
+        interp_type: how pixels are interpolated (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
+            <DALIInterpType.INTERP_LINEAR: 'linear'>.
+        min_filter: the same where images shrink (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        mag_filter: the same where images grow (one of types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC,
+            types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default: None.
+        dtype: the dtype of the output: that of the input, or float32 (a dtype such as types.FLOAT). Default: None.
+        mirror: 1 mirrors left and right, 2 top and bottom, 3 both (an int, or a data node). Default: 0.
+    Places: cpu.
+    """
+
 def rotate(
     images: Any,
     *,
@@ -701,6 +1544,28 @@ def rotate(
             types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR, types.INTERP_GAUSSIAN). Default:
             <DALIInterpType.INTERP_LINEAR: 'linear'>.
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu, gpu.
+    """
+
+def saturation(
+    images: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    saturation: float | DataNode = 1.0,
+    image_type: DALIImageType | str = ...,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Changes the saturation of RGB images: `saturation([[[200, 100, 50]]], saturation=0.5)` → `[[[162, 112, 87]]]`.
+
+    Inputs: images.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+        saturation: 0 is grey, 1 changes nothing (a number, or a data node). Default: 1.0.
+        image_type: taken so that graphs move over: it is RGB (one of types.RGB, types.BGR, types.GRAY, types.YCbCr,
+            types.ANY_DATA). Default: <DALIImageType.RGB: 'RGB'>.
     Places: cpu, gpu.
     """
 
@@ -790,6 +1655,25 @@ def spectrogram(
     Places: cpu, gpu.
     """
 
+def squeeze(
+    data: Any,
+    *,
+    axes: int | Sequence[int] | None = None,
+    axis_names: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Takes out axes of extent 1: `squeeze([[[1, 2]]], axes=[0, 1])` → `[1, 2]`.
+
+    Inputs: data.
+    Args:
+        axes: the axes that go (an int or a list of ints). Default: None.
+        axis_names: the same by name (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
 def stack(
     *input: Any,
     axis: int = 0,
@@ -863,11 +1747,34 @@ def tokenize(
     Places: cpu.
     """
 
+def transpose(
+    data: Any,
+    *,
+    perm: int | Sequence[int] | None = None,
+    transpose_layout: bool = True,
+    output_layout: str | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Puts axes in another order: `perm[i]` is the axis of the input that becomes axis i; by default they are reversed.
+
+    `transpose([[1, 2, 3], [4, 5, 6]], perm=[1, 0])` → `[[1, 4], [2, 5], [3, 6]]`
+
+    Inputs: data.
+    Args:
+        perm: the order of the axes; reversed by default (an int or a list of ints). Default: None.
+        transpose_layout: whether names of axes move with them (a bool). Default: True.
+        output_layout: names of the axes of the output; it moves nothing (a str). Default: None.
+    Places: cpu, gpu.
+    """
+
 def warp_affine(
     images: Any,
     matrix_input: Any = None,
     *,
-    matrix: float | Sequence[float] | DataNode | None = None,
+    matrix: float | Sequence[float] | Sequence[Sequence[float]] | DataNode | None = None,
     inverse_map: bool = True,
     size: float | Sequence[float] | DataNode | None = None,
     fill_value: float | None = None,
@@ -888,7 +1795,7 @@ def warp_affine(
 
     Inputs: images, matrix_input.
     Args:
-        matrix: the six numbers of the map, row by row (a number or a list of numbers, or a data node). Default: None.
+        matrix: the six numbers of the map, row by row (numbers, or rows of them, or a data node). Default: None.
         inverse_map: whether the matrix leads from the output to the input (a bool). Default: True.
         size: height and width of the output; those of the input by default (a number or a list of numbers, or a data
             node). Default: None.
@@ -898,4 +1805,41 @@ def warp_affine(
             <DALIInterpType.INTERP_LINEAR: 'linear'>.
         dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
     Places: cpu, gpu.
+    """
+
+def zeros(
+    *,
+    shape: int | Sequence[int] | DataNode | None = None,
+    layout: str | None = None,
+    dtype: DALIDataType | DTypeLike = "int32",
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of `shape` that are 0 everywhere: `zeros(shape=[2])` → `[0, 0]`.
+
+    Args:
+        shape: the shape of each sample; that of the value by default (an int or a list of ints, or a data node).
+            Default: None.
+        layout: names of the axes (a str). Default: None.
+        dtype: the dtype of the output (a dtype such as types.FLOAT). Default: 'int32'.
+    Places: cpu.
+    """
+
+def zeros_like(
+    data: Any,
+    *,
+    dtype: DALIDataType | DTypeLike | None = None,
+    device: str | None = None,
+    name: str | None = None,
+    preserve: bool = False,
+    on_error: str | None = None,
+) -> DataNode:
+    """Samples of the shape of `data` that are 0 everywhere: `zeros_like([[1], [2]])` → `[[0], [0]]`.
+
+    Inputs: data.
+    Args:
+        dtype: the dtype of the output; that of the input by default (a dtype such as types.FLOAT). Default: None.
+    Places: cpu.
     """

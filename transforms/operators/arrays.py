@@ -1,12 +1,16 @@
-"""Operators over any array: `cast`, `reshape` and `reinterpret`; axes by number or by name in a layout.
+"""Operators over any array: `cast`, `reshape`, `reinterpret` and `math.*`; axes by number or by name in a layout.
 
 `cast` converts as DALI does: rounded, and held within the range of the dtype.
+
+`math.*` are the functions of DALI's `math`, element by element, for samples that broadcast. Operands are promoted as in
+expressions (`math.max(uint8, 3)` is int32, as the number 3 is); functions of real numbers, `floor` and `ceil` among
+them, give float32 for integers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,19 +112,25 @@ def value_range(dtype: np.dtype[Any]) -> float:
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
 
-class Cast(Operator):
+class Mapped(Operator):
+    """An operator whose output has the shape of its first input, and the dtype of `dtype` where it has one."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
+    dtype: Any = None
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0] if self.dtype is None else inputs[0].replace(dtype=self.dtype)
+
+
+class Cast(Mapped):
     """Converts samples to another dtype: fractions are rounded, and what does not fit is held at the dtype's bounds.
 
     `cast([-3, 0.5, 2.4, 300], dtype=types.UINT8)` → `[0, 1, 2, 255]`
     """
 
-    inputs = ("data",)
     devices = ("cpu", "gpu")
     version = "2"
     dtype = Constant("dtype", doc="the dtype to convert to")
-
-    def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return inputs[0].replace(dtype=self.dtype)
 
     def run_arrays(self, xp: Any, data: Any) -> Any:
         return saturated(xp, data, self.dtype)
@@ -266,3 +276,102 @@ class Reinterpret(Reshape):
         if data.ndim == 0 or data.shape[-1] * data.itemsize % self.dtype.itemsize:
             raise ValueError(f"{data.dtype} of shape {data.shape} does not make whole elements of {self.dtype}")
         return np.ascontiguousarray(data).view(self.dtype)
+
+
+def number_sample(value: Any) -> Any:
+    """The sample that a Python number stands for beside others: int32 (int64 where it does not fit) or float32."""
+    if type(value) is int and -(2**31) <= value < 2**31:
+        return np.asarray(value, np.int32)
+    return np.asarray(value, np.float32 if type(value) is float else None)
+
+
+class Elementwise(Operator):
+    """A function of numbers, element by element."""
+
+    devices = ("cpu", "gpu")
+    #: What is computed, from the namespace and operands of one dtype.
+    function: ClassVar[Callable[..., Any]]
+    keeps_integers: ClassVar[bool] = False
+
+    constant_input = staticmethod(number_sample)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        shapes = [spec.shape for spec in inputs]
+        layout = max((spec.layout for spec in inputs), key=len)
+        dtypes = [spec.dtype for spec in inputs if spec.dtype is not None]
+        dtype = self._dtype(dtypes) if len(dtypes) == len(inputs) else None
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) < len(shapes):
+            return TensorSpec(dtype, None, layout)
+        if any(None in shape for shape in known):
+            return TensorSpec.of_rank(dtype, max(map(len, known)), layout)
+        try:
+            shape = np.broadcast_shapes(*[tuple(extent or 0 for extent in shape) for shape in known])
+        except ValueError:
+            raise self.refuse(f"samples of shapes {' and '.join(map(str, known))} do not go together") from None
+        return TensorSpec(dtype, shape, layout)
+
+    def _dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+        floats = [dtype for dtype in dtypes if dtype.kind == "f"]
+        if floats:
+            return np.result_type(*floats)
+        if not self.keeps_integers:
+            return np.dtype(np.float32)
+        made = np.result_type(*dtypes)
+        return np.dtype(np.int64) if made.kind == "f" else made
+
+    def run_arrays(self, xp: Any, *operands: Any) -> Any:
+        rank = max(array.ndim for array in operands)
+        wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in operands]
+        dtype = self._dtype([dtype_of(array) for array in operands])
+        with np.errstate(all="ignore"):
+            return type(self).function(xp, *[cast_to(xp, array, dtype) for array in wide])
+
+
+def _power(xp: Any, base: Any, exponent: Any) -> Any:
+    if dtype_of(base).kind != "i":
+        return xp.pow(base, exponent)
+    # As in DALI: an integer to a negative power is 0.
+    made = xp.pow(base, xp.where(exponent < 0, xp.zeros_like(exponent), exponent))
+    return xp.where(exponent < 0, xp.zeros_like(made), made)
+
+
+def _cubic_root(xp: Any, x: Any) -> Any:
+    return xp.cbrt(x) if hasattr(xp, "cbrt") else xp.sign(x) * xp.abs(x) ** (1 / 3)
+
+
+def _function(name: str, inputs: str, words: str, function: Callable[..., Any], *, keeps: bool = False) -> None:
+    """Declares the class of `math.<name>`."""
+    example = f"`{name}({inputs.replace(' ', ', ')})`: {words}, element by element."
+    members = {"__doc__": example, "__module__": __name__, "inputs": tuple(inputs.split())}
+    title = name.title()
+    globals()[title] = type(
+        title, (Elementwise,), {**members, "function": staticmethod(function), "keeps_integers": keeps}
+    )
+
+
+for _name, _words in {
+    **{"sqrt": "the square root", "exp": "e to the power of x", "floor": "the next lower whole number"},
+    **{"ceil": "the next higher whole number", "log": "the natural logarithm", "log2": "the logarithm to base 2"},
+    **{"log10": "the logarithm to base 10", "sin": "the sine", "cos": "the cosine", "tan": "the tangent"},
+    **{"asin": "the arcsine", "acos": "the arccosine", "atan": "the arctangent", "sinh": "the hyperbolic sine"},
+    **{"cosh": "the hyperbolic cosine", "tanh": "the hyperbolic tangent", "asinh": "the inverse hyperbolic sine"},
+    **{"acosh": "the inverse hyperbolic cosine", "atanh": "the inverse hyperbolic tangent"},
+}.items():
+    _function(_name, "x", _words, lambda xp, x, name=_name: getattr(xp, name)(x))
+_function("abs", "x", "the absolute value, in the dtype of x", lambda xp, x: xp.abs(x), keeps=True)
+_function("fabs", "x", "the absolute value as a float", lambda xp, x: xp.abs(x))
+_function("rsqrt", "x", "1 divided by the square root", lambda xp, x: 1 / xp.sqrt(x))
+_function("cbrt", "x", "the cubic root", _cubic_root)
+_function("min", "left right", "the lesser number", lambda xp, a, b: xp.where(b < a, b, a), keeps=True)
+_function("max", "left right", "the greater number", lambda xp, a, b: xp.where(b > a, b, a), keeps=True)
+_function("pow", "base exponent", "the power; integers stay integers", _power, keeps=True)
+_function("fpow", "base exponent", "the power as a float", lambda xp, a, b: xp.pow(a, b))
+_function("atan2", "y x", "the angle of the point (x, y) in radians", lambda xp, a, b: xp.atan2(a, b))
+_function(
+    "clamp",
+    "value low high",
+    "the value, held between low and high",
+    lambda xp, a, low, high: xp.where(xp.where(a < low, low, a) > high, high, xp.where(a < low, low, a)),
+    keeps=True,
+)

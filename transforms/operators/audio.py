@@ -1,8 +1,11 @@
-"""Operators over sound: `decoders.audio`, `spectrogram`, `mel_filter_bank` and `to_decibels`."""
+"""Operators over sound: `decoders.audio`, `audio_resample`, `preemphasis_filter` and `nonsilent_region` of waves;
+`spectrogram`, `power_spectrum`, `mel_filter_bank`, `to_decibels` and `mfcc`.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.audio.spectra import SCALES, resample, triangles
-from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
+from beam_pipes.transforms.operators.arrays import Mapped, cast_to, placed_like, saturated
 
 
 class MelFilterBank(Operator):
@@ -250,6 +253,10 @@ class Audio(Operator):
             raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
         if not len(wave):
             raise ValueError(f"the sound file of {data.size} bytes holds no sample")
+        return self.finished(wave, rate, sample_rate)
+
+    def finished(self, wave: Any, rate: float, sample_rate: float) -> tuple[Any, Any]:
+        """A decoded wave, (samples, channels) float32, as the arguments say, and its rate."""
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32)
         if sample_rate < 0:
@@ -265,3 +272,162 @@ class Audio(Operator):
         if self.dtype.kind == "i":
             wave = saturated(np, wave.astype(np.float64) * float(np.iinfo(self.dtype).max), self.dtype)
         return wave, np.float32(rate)
+
+
+class AudioResample(Mapped):
+    """Waves, (samples,) or (samples, channels), at another rate: `audio_resample(wave, in_rate=44100, out_rate=16000)`.
+
+    By a sinc under a Hann window, as DALI does: what lies above half of a lower rate is not filtered out beforehand.
+    """
+
+    in_rate = Argument("float", default=None, doc="the rate of the wave")
+    out_rate = Argument("float", default=None, doc="the rate that it gets, in the same unit")
+    scale = Argument("float", default=None, doc="how many samples there are for each one, instead of two rates")
+    out_length = Argument("int", default=None, doc="how many samples there are, instead of rates or a scale")
+    quality = Constant("float", default=50.0, doc="0 to 100: how many lobes of the sinc count, 3, 16 at 50, up to 64")
+    dtype = Constant("dtype", default=None, doc="the dtype of the output, in its full range; the input's by default")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        shape = inputs[0].shape
+        return super().infer(inputs[0] if shape is None else inputs[0].replace(shape=(None, *shape[1:])))
+
+    def run(self, sample: Any, wave: Any, *, in_rate: Any, out_rate: Any, scale: Any, out_length: Any) -> Any:
+        given = [scale, out_length, None if in_rate is None or out_rate is None else out_rate / in_rate]
+        if sum(one is not None for one in given) != 1 or not wave.size:
+            raise ValueError("give scale, out_length, or in_rate and out_rate, and a wave with samples")
+        # A scale is float32 in DALI: 0.55 of 300 samples are 165.000003, of which it makes 166.
+        length, factor = out_length, given[2] if scale is None else float(np.float32(scale))
+        if factor is None:
+            factor = length / len(wave)
+        length = math.ceil(len(wave) * factor) if length is None else length
+        dtype = wave.dtype if self.dtype is None else self.dtype
+        values = wave.astype(np.float64)
+        if wave.dtype.kind in "iu":
+            values = values / np.iinfo(wave.dtype).max * (2 if wave.dtype.kind == "u" else 1) - (wave.dtype.kind == "u")
+        made = _by_sinc(values.reshape(len(wave), -1), length, factor, self.quality).reshape(length, *wave.shape[1:])
+        if dtype.kind in "iu":
+            made = (made + 1) / 2 if dtype.kind == "u" else made
+            return saturated(np, made * float(np.iinfo(dtype).max), dtype)
+        return made.astype(dtype)
+
+
+def _by_sinc(wave: Any, length: int, factor: float, quality: float) -> Any:
+    """(n, channels) → (length, channels)."""
+    lobes = round(0.007 * quality**2 - 0.09 * quality + 3)
+    ramp = np.arange(-32 * lobes, 32 * lobes + 1)
+    table = np.sinc(ramp / 32) * (0.5 + 0.5 * np.cos(np.pi * ramp * 2 / len(ramp)))
+    padded = np.pad(wave, ((lobes, lobes + 1), (0, 0)))
+    made = np.empty((length, wave.shape[1]))
+    for start in range(0, length, 4096):
+        places = np.arange(start, min(start + 4096, length)) / factor
+        near = np.floor(places).astype(np.int64)[:, None] + np.arange(-lobes, lobes + 1)
+        weights = np.interp((near - places[:, None]) * 32, ramp, table, left=0.0, right=0.0)
+        made[start : start + 4096] = np.einsum("nk,nkc->nc", weights, padded[np.clip(near + lobes, 0, len(padded) - 1)])
+    return made
+
+
+class PreemphasisFilter(Mapped):
+    """Takes off each sample a part of the one before: `preemphasis_filter([1, 2, 4], preemph_coeff=0.5)` →
+    `[0.5, 1.5, 3]`.
+    """
+
+    preemph_coeff = Argument("float", default=0.97, doc="which part")
+    border = Constant(
+        "str", default="clamp", doc="what is before the first: itself, 'clamp', 'zero', or the second, 'reflect'"
+    )
+    dtype = Constant("dtype", default="float32", doc="the dtype of the output")
+
+    def check(self) -> None:
+        if self.border not in ("clamp", "reflect", "zero"):
+            raise self.argument_error(f"border should be 'clamp', 'reflect' or 'zero', got {self.border!r}.")
+
+    def run(self, sample: Any, wave: Any, *, preemph_coeff: float) -> Any:
+        values = wave.astype(np.float32)
+        before = np.roll(values, 1)
+        second = values[1:2] if len(values) > 1 else values[:1]
+        before[:1] = {"clamp": values[:1], "reflect": second, "zero": 0}[self.border]
+        return saturated(np, values - np.float32(preemph_coeff) * before, self.dtype)
+
+
+class NonsilentRegion(Operator):
+    """Where sound begins and how long it lasts, as int32 scalars: `nonsilent_region(wave)` → `51, 99`.
+
+    Windows whose mean square is `cutoff_db` below the reference are silent. Nothing but silence is `0, 0`.
+    """
+
+    inputs = ("wave",)
+    num_outputs = 2
+    cutoff_db = Argument("float", default=-60.0, doc="what is less, in dB, is silent")
+    window_length = Argument("int", default=2048, doc="samples of a window, at most those of the wave")
+    reference_power = Argument("float", default=0.0, doc="the mean square that is 0 dB; 0: the highest of the wave")
+    reset_interval = Constant("int", default=8192, doc="taken so that graphs move over; it changes nothing here")
+
+    def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
+        return [TensorSpec.of("int32", ()), TensorSpec.of("int32", ())]
+
+    def run(self, sample: Any, wave: Any, *, cutoff_db: float, window_length: int, reference_power: float) -> Any:
+        length = max(1, min(window_length, len(wave)))
+        sums = np.concatenate([[0.0], np.cumsum(np.square(wave, dtype=np.float64))])
+        powers = (sums[length:] - sums[:-length]) / length
+        most = reference_power or powers.max(initial=0.0)
+        loud = np.flatnonzero((powers >= most * 10 ** (cutoff_db / 10)) & (powers > 0))
+        found = (loud[0], loud[-1] - loud[0] + length) if len(loud) else (0, 0)
+        return np.int32(found[0]), np.int32(found[1])
+
+
+class PowerSpectrum(Operator):
+    """Power, or magnitude, of the spectrum along an axis: `power_spectrum([1, 1, 1, 1])` → `[16, 0, 0]`, float32."""
+
+    inputs = ("data",)
+    axis = Constant("int", default=-1, doc="along which axis")
+    nfft = Constant("int", default=None, doc="points of the transform; the extent of the axis by default")
+    power = Constant("int", default=2, doc="2 for the power, 1 for the magnitude")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
+
+    def run(self, sample: Any, data: Any) -> Any:
+        spectrum = np.abs(np.fft.rfft(data, n=self.nfft, axis=self.axis))
+        return (spectrum**self.power).astype(np.float32)
+
+
+class MFCC(Operator):
+    """Cepstral coefficients of a spectrogram in decibels: its cosine transform, (bins, …) → (n_mfcc, …) float32.
+
+    `mfcc(fn.to_decibels(fn.mel_filter_bank(spectrogram)), n_mfcc=13)`
+    """
+
+    inputs = ("spectrogram",)
+    n_mfcc = Constant("int", default=20, doc="how many coefficients, at most as many as there are bins")
+    dct_type = Constant("int", default=2, doc="1 to 4: which cosine transform")
+    normalize = Constant("bool", default=False, doc="whether its basis is orthonormal; not for type 1")
+    lifter = Constant(
+        "float", default=0.0, doc="coefficient i is multiplied by 1 + lifter / 2 sin(π (i + 1) / lifter); 0: by 1"
+    )
+    axis = Constant("int", default=0, doc="where the bins are")
+
+    def check(self) -> None:
+        if self.dct_type not in (1, 2, 3, 4) or (self.dct_type == 1 and self.normalize):
+            raise self.argument_error(f"dct_type should be 1 to 4, without normalize for 1, got {self.dct_type}.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
+
+    def run(self, sample: Any, spectrogram: Any) -> Any:
+        moved = np.moveaxis(spectrogram, self.axis, 0).astype(np.float64)
+        made = np.tensordot(self._table(len(moved))[: self.n_mfcc], moved, axes=1)
+        return np.ascontiguousarray(np.moveaxis(made, 0, self.axis), np.float32)
+
+    def _table(self, size: int) -> Any:
+        """(size, size): the basis of the transform, row by row."""
+        kind, n, k = self.dct_type, np.arange(size)[None, :], np.arange(size)[:, None]
+        period = size - 1 if kind == 1 else size
+        table = np.cos(np.pi / period * (n + (kind in (2, 4)) / 2) * (k + (kind in (3, 4)) / 2))
+        if kind in (1, 3):
+            table[:, 0] /= math.sqrt(2) if self.normalize else 2
+        if kind == 1:
+            table[:, -1] /= 2
+        if self.normalize:
+            table *= math.sqrt(2 / size)
+            table[:1] /= math.sqrt(2) if kind == 2 else 1
+        return table * (1 + self.lifter / 2 * np.sin(np.pi * (k + 1) / self.lifter) if self.lifter else 1)

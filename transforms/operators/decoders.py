@@ -1,24 +1,30 @@
-"""`fn.decoders.image`: the bytes of image files as pixels."""
+"""`fn.decoders.image`: the bytes of image files as pixels; `image_crop`, `image_slice`, `image_random_crop`:
+windows of them, and `peek_image_shape`: their shape.
+"""
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from beam_pipes.extras import require
-from beam_pipes.graph.operator import Constant, Operator
+from beam_pipes.graph.operator import Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIImageType
+from beam_pipes.transforms.operators.image.affine import with_size
+from beam_pipes.transforms.operators.image.crops import Cropping
+from beam_pipes.transforms.operators.image.resize import RandomResizedCrop, random_window
+from beam_pipes.transforms.operators.slicing import Slice
 
 _JPEG, _PNG, _WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF"
-_CHANNELS = {DALIImageType.RGB: 3, DALIImageType.BGR: 3, DALIImageType.YCbCr: 3, DALIImageType.GRAY: 1}
+CHANNELS = {DALIImageType.RGB: 3, DALIImageType.BGR: 3, DALIImageType.YCbCr: 3, DALIImageType.GRAY: 1}
 _ORIENTATION_TAG = 0x0112
 # RGB to luma and chroma in the studio range of BT.601: luma 16 to 235, chroma 16 to 240 with 128 for grey.
 _LUMA = np.array([0.299, 0.587, 0.114])
 _BLUE, _RED = (np.array([0.0, 0.0, 1.0]) - _LUMA) / 1.772, (np.array([1.0, 0.0, 0.0]) - _LUMA) / 1.402
-_YCBCR = np.stack([_LUMA * 219, _BLUE * 224, _RED * 224]) / 255
+YCBCR = np.stack([_LUMA * 219, _BLUE * 224, _RED * 224]) / 255
 _FASTER = "taken so that graphs move over; it changes nothing here"
 
 
@@ -33,8 +39,8 @@ class Image(Operator):
     YCbCr is that of BT.601 in studio range, as DALI's: luma from 16 to 235.
     """
 
-    inputs = ("data",)
-    devices = ("cpu", "mixed")
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
+    devices: ClassVar[tuple[Device, ...]] = ("cpu", "mixed")
     version = "2"
     output_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space of the output")
     dtype = Constant("dtype", default="uint8", doc="the dtype of the output; the range is stretched to it")
@@ -52,7 +58,7 @@ class Image(Operator):
         spec = inputs[0]
         if (spec.dtype is not None and spec.dtype != np.uint8) or spec.ndim not in (1, None):
             raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
-        return TensorSpec(self.dtype, (None, None, _CHANNELS.get(self.output_type)), "HWC")
+        return TensorSpec(self.dtype, (None, None, CHANNELS.get(self.output_type)), "HWC")
 
     def run(self, sample: Any, data: Any) -> Any:
         return in_full_range(self.decoded(np.ascontiguousarray(data).data), self.dtype)
@@ -129,11 +135,69 @@ class Image(Operator):
         return array[:, :, ::-1] if kind == DALIImageType.BGR else array
 
 
+class ImageCrop(Image, Cropping):
+    """Decodes images and cuts windows out of them: `decoders.image` and `crop` in one."""
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = super().infer(*inputs)
+        return with_size(spec, "HWC", *self.prepare(spec), self.dtype)
+
+    def run(self, sample: Any, data: Any, **given: Any) -> Any:
+        return self.cut_one(super().run(sample, data), "HWC", given)
+
+
+class ImageSlice(Image, Slice):
+    """Decodes images and cuts windows out of them: `decoders.image` and `slice` in one."""
+
+    devices: ClassVar[tuple[Device, ...]] = ("cpu", "mixed")
+    inputs = Slice.inputs
+    rounds_by_place = True
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return Slice.infer(self, super().infer(*inputs), *inputs[1:])
+
+    def run(self, sample: Any, data: Any, *windows: Any, **given: Any) -> Any:
+        return Slice.run(self, sample, super().run(sample, data), *windows, **given)
+
+
+class ImageRandomCrop(Image):
+    """Decodes images and cuts a window of random area and aspect ratio out of each, as `random_resized_crop` does."""
+
+    random = True
+    random_area, random_aspect_ratio = RandomResizedCrop.random_area, RandomResizedCrop.random_aspect_ratio
+    num_attempts = RandomResizedCrop.num_attempts
+
+    def run(self, sample: Any, data: Any) -> Any:
+        image = super().run(sample, data)
+        draws = sample.uniform(4 * self.num_attempts).reshape(-1, 4)
+        top, left, height, width = random_window(self, image.shape[0], image.shape[1], draws)
+        return image[top : top + height, left : left + width]
+
+
+class PeekImageShape(Operator):
+    """Height, width and channels that `decoders.image` gives, read from the head of the file: → `[375, 500, 3]`."""
+
+    inputs = ("data",)
+    adjust_orientation = Image.adjust_orientation
+    image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space that is meant")
+    dtype = Constant("dtype", default="int64", doc="the dtype of the output")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec(self.dtype, (3,))
+
+    def run(self, sample: Any, data: Any) -> Any:
+        pillow = require("PIL.Image", purpose="fn.peek_image_shape")
+        with pillow.open(io.BytesIO(data.tobytes())) as file:
+            turns = self.adjust_orientation and int(file.getexif().get(_ORIENTATION_TAG, 1)) > 4
+            size = file.size if turns else file.size[::-1]
+            return np.array([*size, CHANNELS.get(self.image_type, len(file.getbands()))], self.dtype)
+
+
 def to_ycbcr(image: Any) -> Any:
     """RGB as YCbCr of BT.601, uint8 and uint16 alike: white is (235, 128, 128), black (16, 128, 128)."""
     wider = (int(np.iinfo(image.dtype).max) + 1) // 256
     limits = np.array([16, 128, 128]) * wider
-    colours = image.astype(np.float32) @ (_YCBCR.T * (wider * 255 / np.iinfo(image.dtype).max)).astype(np.float32)
+    colours = image.astype(np.float32) @ (YCBCR.T * (wider * 255 / np.iinfo(image.dtype).max)).astype(np.float32)
     return np.floor(colours + (limits + 0.5).astype(np.float32)).astype(image.dtype)
 
 

@@ -1,4 +1,4 @@
-"""`fn.external_source`: samples from Python, pulled or pushed."""
+"""Python in graphs: `fn.external_source`, samples that are pulled or pushed, and `fn.python_function`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError
-from beam_pipes.graph.operator import Constant, Node
+from beam_pipes.graph.operator import Constant, Node, Operator
 from beam_pipes.graph.reader import Fed, FeedPlace, Stream
+from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import TensorList
 from beam_pipes.graph.types import BatchInfo, SampleInfo
@@ -322,3 +323,49 @@ class PushedStream(_SourceStream):
 
 
 _END = object()
+
+
+class PythonFunction(Operator):
+    """Calls a Python function for every sample, or once for the batch (`batch_processing=True`: with lists of samples).
+
+    It has side effects as far as the graph knows: it runs even where nobody uses what it gives, in the order of the
+    batches. It returns one array for each output; a tuple where there are several.
+
+        python_function(image, function=lambda image: image[::-1])
+    """
+
+    inputs = ("input",)
+    variadic = True
+    optional_inputs = 1
+    side_effects = True
+    holds_gil = True
+    positional = ("function",)
+    function = Constant("callable", doc="what is called with NumPy arrays, one for each input")
+    num_outputs = Constant("int", default=1, doc="how many arrays it returns")
+    batch_processing = Constant("bool", default=False, doc="whether it takes and gives lists of all samples of a batch")
+
+    def output_count(self) -> int:
+        return int(self.num_outputs)
+
+    def result(self, nodes: Any) -> Any:
+        return None if not nodes else super().result(nodes)
+
+    @property
+    def mixes_samples(self) -> bool:
+        return bool(self.batch_processing)
+
+    def run(self, sample: Sample, *inputs: Any) -> Any:
+        made = self.function(*inputs)
+        if self.num_outputs == 0:
+            return ()
+        return made
+
+    @property
+    def run_batch(self) -> Any:
+        return self._run_batch if self.batch_processing else None
+
+    def _run_batch(self, samples: Samples, *columns: TensorList) -> Any:
+        made = self.function(*[list(column) for column in columns])
+        if self.num_outputs == 1:
+            return TensorList(list(made))
+        return tuple(TensorList(list(one)) for one in made) if self.num_outputs else ()

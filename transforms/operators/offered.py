@@ -11,7 +11,7 @@ from typing import Any
 
 from beam_pipes.graph.functions import class_of, function_of
 from beam_pipes.graph.operator import nearest
-from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
+from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, families_of, operator_class
 
 
 @functools.cache
@@ -47,7 +47,8 @@ def _package(package: str, offered: Callable[[str, str], _Module]) -> _Module:
         module.__dict__["__getattr__"], module.__dict__["__dir__"] = offered(name, family)
         # `import beam_pipes.transforms.fn.readers` finds a module that is known already.
         sys.modules[name] = module
-        setattr(sys.modules[package], family, module)
+        parent, _, last = name.rpartition(".")
+        setattr(sys.modules[parent], last, module)
     return offered(package, "")
 
 
@@ -64,7 +65,7 @@ def _classes(module: str, family: str) -> _Module:
 
 
 def _module(module: str, family: str, names: dict[str, str], make: Callable[[str], Any]) -> _Module:
-    own_families = [] if family else families()
+    own_families = families_of(family)
 
     def load(name: str) -> Any:
         if name not in names:

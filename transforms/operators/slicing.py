@@ -6,11 +6,11 @@ Windows of arrays, with what happens where they reach beyond the array.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.operators.arrays import axes_in, positive_axes, saturated
 
@@ -28,9 +28,9 @@ class Slice(Operator):
     `normalized_shape` say so.
     """
 
-    inputs = ("data", "anchor", "shape_input")
+    inputs: ClassVar[tuple[str, ...]] = ("data", "anchor", "shape_input")
     optional_inputs = 2
-    devices = ("cpu", "gpu")
+    devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     start = Argument("ints", default=None, doc="where the window begins, in elements", static=True)
     rel_start = Argument("floats", default=None, doc="where it begins, 0 to 1", static=True)
     end = Argument("ints", default=None, doc="where it ends, in elements", static=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from beam_pipes.graph.functions import common_arguments, documentation
 from beam_pipes.graph.operator import Argument, Operator
-from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, operator_class
+from beam_pipes.transforms.operators import OPERATORS, OPS_ALIASES, families, families_of, operator_class
 
 _HEADER = (
     '"""Made by `python -m beam_pipes.transforms.operators.stubs` from the table of operators; not to be edited."""\n\n'
@@ -43,14 +43,18 @@ def stubs() -> dict[str, str]:
     made = {}
     for family in ["", *families()]:
         operators = [operator_class(name) for name in sorted(OPERATORS) if name.rpartition(".")[0] == family]
-        file = f"{family or '__init__'}.pyi"
+        below = families_of(family)
+        path = family.split(".") if family else []
+        file = "/".join([*path, "__init__"] if below else path) + ".pyi"
         for room, body in (
             ("fn", "\n".join(map(_function, operators))),
             ("ops", "\n".join(map(_class, sorted(operators, key=lambda one: one.__name__)))),
         ):
             if room == "ops" and not family:
                 body += "\n" + "".join(_alias(*pair) for pair in sorted(OPS_ALIASES.items()))
-            made[f"{room}/{file}"] = _HEADER + _imports(body, [] if family else families(), room) + body
+            made[f"{room}/{file}"] = (_HEADER + _imports(body, below, ".".join([room, *path])) + body).rstrip(
+                "\n"
+            ) + "\n"
     return made
 
 
@@ -153,6 +157,7 @@ def _keyword(argument: Argument, optional: bool) -> str:
 def write(root: Path) -> None:
     """Writes all files."""
     for path, text in stubs().items():
+        (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
 
 

@@ -3,7 +3,64 @@
 from collections.abc import Sequence
 from typing import Any
 
+from numpy.typing import DTypeLike
+
 from beam_pipes.graph.data_node import DataNode
+from beam_pipes.graph.types import DALIDataType
+
+class COCO:
+    """Reads images and what COCO's annotations say of them: bytes, boxes (n, 4) float32, and labels (n,) int32.
+
+    With `polygon_masks` come polygons, (m, 3) int32 of a box's number and the vertices where it begins and ends, and
+    vertices (k, 2) float32; with `image_ids` the id, (1,) int32.
+
+    Args:
+        shard_id: which of `num_shards` parts of every epoch is read here (an int). Default: 0.
+        num_shards: into how many disjoint parts an epoch is divided (an int). Default: 1.
+        random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
+        stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
+            whole (a bool). Default: False.
+        seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
+        file_root: the directory that holds the images (a str).
+        annotations_file: the JSON file of annotations (a str).
+        images: names of the images that are read, in order; all, by id, by default (a str or a list of str). Default:
+            None.
+        ltrb: whether boxes are two corners, or left, top, width, height (a bool). Default: False.
+        ratio: whether coordinates are parts of the image, not pixels (a bool). Default: False.
+        size_threshold: boxes of a smaller width or height are left out (a number). Default: 0.1.
+        skip_empty: whether images without boxes are left out (a bool). Default: False.
+        include_iscrowd: whether boxes of crowds are read (a bool). Default: True.
+        avoid_class_remapping: whether labels are ids of categories, not 1, 2, 3 … (a bool). Default: False.
+        image_ids: whether ids of images are an output (a bool). Default: False.
+        polygon_masks: whether polygons and vertices are outputs (a bool). Default: False.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        file_root: str = ...,
+        annotations_file: str = ...,
+        shard_id: int = 0,
+        num_shards: int = 1,
+        random_shuffle: bool = False,
+        stick_to_shard: bool = False,
+        seed: int | None = None,
+        images: str | Sequence[str] | None = None,
+        ltrb: bool = False,
+        ratio: bool = False,
+        size_threshold: float = 0.1,
+        skip_empty: bool = False,
+        include_iscrowd: bool = True,
+        avoid_class_remapping: bool = False,
+        image_ids: bool = False,
+        polygon_masks: bool = False,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> Any: ...
 
 class File:
     """Reads whole files: their bytes (uint8, 1-D), and a label (int32 scalar).
@@ -56,6 +113,57 @@ class File:
         on_error: str | None = None,
     ) -> None: ...
     def __call__(self, **arguments: Any) -> list[DataNode]: ...
+
+class NemoAsr:
+    """Reads speech that manifests list, a line of JSON each with audio_filepath, duration, text and offset (seconds).
+
+    It gives the wave, and as far as they are asked for the sample rate (float32), the bytes of the text, and the number
+    of the line, (1,) int64.
+
+    Args:
+        shard_id: which of `num_shards` parts of every epoch is read here (an int). Default: 0.
+        num_shards: into how many disjoint parts an epoch is divided (an int). Default: 1.
+        random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
+        stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
+            whole (a bool). Default: False.
+        seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
+        manifest_filepaths: the manifests (a str or a list of str).
+        sample_rate: resample to this many Hz; 0 or less keeps those of the file (a number). Default: -1.0.
+        downmix: whether channels are averaged to one, without an axis (a bool). Default: True.
+        dtype: the dtype of the waves: float32, int16 or int32 (a dtype such as types.FLOAT). Default: 'float32'.
+        min_duration: shorter ones are left out, in seconds (a number). Default: 0.0.
+        max_duration: longer ones are left out, in seconds; 0 keeps all (a number). Default: 0.0.
+        read_sample_rate: whether sample rates are an output (a bool). Default: True.
+        read_text: whether texts are an output (a bool). Default: True.
+        read_idxs: whether numbers of lines are an output (a bool). Default: False.
+        quality: taken so that graphs move over; it changes nothing here (a number). Default: 50.0.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        manifest_filepaths: str | Sequence[str] = ...,
+        shard_id: int = 0,
+        num_shards: int = 1,
+        random_shuffle: bool = False,
+        stick_to_shard: bool = False,
+        seed: int | None = None,
+        sample_rate: float = -1.0,
+        downmix: bool = True,
+        dtype: DALIDataType | DTypeLike = "float32",
+        min_duration: float = 0.0,
+        max_duration: float = 0.0,
+        read_sample_rate: bool = True,
+        read_text: bool = True,
+        read_idxs: bool = False,
+        quality: float = 50.0,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> Any: ...
 
 class Numpy:
     """Reads arrays, one `.npy` file a sample: `a/0.npy, a/1.npy` → two samples.
@@ -131,6 +239,48 @@ class TFRecord:
         stick_to_shard: bool = False,
         seed: int | None = None,
         index_path: str | Sequence[str] | None = None,
+        device: str | None = None,
+        name: str | None = None,
+        preserve: bool = False,
+        on_error: str | None = None,
+    ) -> None: ...
+    def __call__(self, **arguments: Any) -> Any: ...
+
+class Webdataset:
+    """Reads tar archives in which the files of a sample stand together under one name: the bytes of each of `ext`.
+
+    0.jpg, 0.cls, 1.jpg, 1.cls  →  readers.webdataset(paths="a.tar", ext=["jpg", "cls"])  →  two samples
+
+    Args:
+        shard_id: which of `num_shards` parts of every epoch is read here (an int). Default: 0.
+        num_shards: into how many disjoint parts an epoch is divided (an int). Default: 1.
+        random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
+        stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
+            whole (a bool). Default: False.
+        seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
+        paths: the archives (a str or a list of str).
+        ext: for each output what follows the first dot of names; alternatives as 'jpg;png' (a str or a list of str).
+        index_paths: taken so that graphs move over; it changes nothing here (a str or a list of str). Default: None.
+        dtypes: the dtype of each output, of which files hold the bytes; uint8 (any value). Default: None.
+        missing_component_behavior: what lacks a file: 'empty', 'skip' or 'error' (a str). Default: 'empty'.
+        case_sensitive_extensions: whether cases are told apart (a bool). Default: True.
+    Places: cpu.
+    """
+
+    def __init__(
+        self,
+        *,
+        paths: str | Sequence[str] = ...,
+        ext: str | Sequence[str] = ...,
+        shard_id: int = 0,
+        num_shards: int = 1,
+        random_shuffle: bool = False,
+        stick_to_shard: bool = False,
+        seed: int | None = None,
+        index_paths: str | Sequence[str] | None = None,
+        dtypes: Any = None,
+        missing_component_behavior: str = "empty",
+        case_sensitive_extensions: bool = True,
         device: str | None = None,
         name: str | None = None,
         preserve: bool = False,

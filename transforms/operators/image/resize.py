@@ -1,17 +1,29 @@
-"""`fn.resize`: images of another size."""
+"""Images of another size: `resize`, `resize_crop_mirror`, and `random_resized_crop`, of a random part of each image."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.operator import Argument, Constant, Device, Operator
+from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
-from beam_pipes.transforms.operators.image.resampling import MODES, always_stretched, resized, target_of, weights
+from beam_pipes.transforms.operators.image.crops import Cropping
+from beam_pipes.transforms.operators.image.resampling import (
+    MODES,
+    always_stretched,
+    nearest_places,
+    resampled_windows,
+    resized,
+    target_of,
+    weights,
+)
 
 _SIZES = ("size", "resize_x", "resize_y", "resize_shorter", "resize_longer")
 
@@ -28,7 +40,7 @@ class Resize(Operator):
     """
 
     inputs = ("images",)
-    devices = ("cpu", "gpu")
+    devices: ClassVar[tuple[Device, ...]] = ("cpu", "gpu")
     rounds_by_place = True
     version = "2"
     size = Argument("floats", default=None, doc="height and width in pixels, or one number for both", static=True)
@@ -137,3 +149,144 @@ class Resize(Operator):
             table = placed_like(xp, matrix, values)
             values = xp.moveaxis(xp.tensordot(values, table, axes=([axis], [1])), -1, axis)
         return saturated(xp, values, dtype)
+
+
+_DRAWS_EACH = 4
+
+
+class ResizeCropMirror(Resize, Cropping):
+    """Resizes images, cuts windows out of them and mirrors them left and right where `mirror` is not 0."""
+
+    devices: ClassVar[tuple[Device, ...]] = ("cpu",)
+    mirror = Argument("int", default=0, doc="1 mirrors left and right, 2 top and bottom, 3 both")
+
+    def check(self) -> None:
+        super().check()
+        Cropping.check(self)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = super().infer(*inputs)
+        return with_size(spec, self._layout, *self.prepare(spec), self.dtype)
+
+    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+        mirror = given.pop("mirror")
+        window = {name: given.pop(name) for name in Cropping.arguments if name in given}
+        names = layout_of(self._layout, image.ndim)
+        cut = self.cut_one(super().run(sample, image, **given), names, window)
+        flipped = {"W": mirror & 1, "H": mirror & 2}
+        return cut[tuple(slice(None, None, -1 if flipped.get(name) else 1) for name in names)]
+
+
+class RandomResizedCrop(Operator):
+    """Takes a window of random area and aspect ratio out of each image, and resizes it to `size`.
+
+    `random_resized_crop(images, size=224)` → 224×224 of each, another part of it in every epoch
+
+    The area is a uniform part of the image's, the logarithm of the aspect ratio (width / height) is uniform, the place
+    is uniform (Szegedy et al., CVPR 2015). Where no window of `num_attempts` fits, it is the largest one in the middle
+    whose aspect ratio is allowed.
+
+    On a device the windows are those of the host, which draws them; pixels are resampled with matrices in float32, and
+    are within 1 of the host's as integers.
+    """
+
+    inputs = ("images",)
+    devices = ("cpu", "gpu")
+    random = True
+    rounds_by_place = True
+    version = "2"
+    size = Constant("ints", doc="height and width of the output, or one number for both")
+    random_area = Constant("floats", default=(0.08, 1.0), doc="least and largest part of the image's area")
+    random_aspect_ratio = Constant("floats", default=(0.75, 4.0 / 3.0), doc="least and largest width / height")
+    num_attempts = Constant("int", default=10, doc="how many windows are tried")
+    antialias, interp_type, dtype = Resize.antialias, Resize.interp_type, Resize.dtype
+    min_filter, mag_filter = Resize.min_filter, Resize.mag_filter
+    _filters: Any = Resize._filters
+
+    def check(self) -> None:
+        if len(self.size) not in (1, 2) or any(self.size < 1):
+            raise self.argument_error(f"size should be one number, or height and width, got {self.size.tolist()}.")
+        for name, most in (("random_area", 1.0), ("random_aspect_ratio", math.inf)):
+            ends = self.constants[name]
+            if len(ends) != 2 or not 0 < ends[0] <= ends[1] <= most:
+                raise self.argument_error(
+                    f"{name} should be two numbers above 0, the lower one first, got {ends.tolist()}."
+                )
+        if self.num_attempts < 1:
+            raise self.argument_error(f"num_attempts should be at least 1, got {self.num_attempts}.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        self._layout = image_layout(self, inputs[0])
+        height, width = int(self.size[0]), int(self.size[-1])
+        return with_size(inputs[0], self._layout, height, width, self.dtype)
+
+    def window(self, height: int, width: int, draws: Any) -> tuple[int, int, int, int]:
+        """(top, left, height, width) of the window in an image."""
+        return random_window(self, height, width, draws)
+
+    def run(self, sample: Sample, image: Any) -> Any:
+        names = layout_of(self._layout, image.ndim)
+        height, width = image.shape[names.index("H")], image.shape[names.index("W")]
+        draws = sample.uniform(_DRAWS_EACH * self.num_attempts).reshape(-1, _DRAWS_EACH)
+        top, left, h, w = self.window(height, width, draws)
+        target = target_of(
+            (height, width),
+            size=(float(self.size[0]), float(self.size[-1])),
+            roi_start=(top, left),
+            roi_end=(top + h, left + w),
+        )
+        dtype = image.dtype if self.dtype is None else np.dtype(self.dtype)
+        return on_hwc(
+            image, names, lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters)
+        )
+
+    def host_draws(self, samples: Samples, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+        """`windows` (n, 4) int32, as `window` gives them; where a filter is INTERP_NN, the nearest rows and columns."""
+        names = layout_of(self._layout, len(shapes[0]))
+        height, width = shapes[0][names.index("H")], shapes[0][names.index("W")]
+        draws = samples.uniform(_DRAWS_EACH * self.num_attempts).reshape(len(samples), -1, _DRAWS_EACH)
+        windows = [self.window(height, width, one) for one in draws]
+        made = {"windows": np.array(windows, np.int32).reshape(-1, 4)}
+        if DALIInterpType.INTERP_NN in self._filters.values():
+            rows, columns = int(self.size[0]), int(self.size[-1])
+            made["rows"] = _stack([nearest_places(rows, top, top + h, height) for top, _, h, _ in windows], rows)
+            made["columns"] = _stack(
+                [nearest_places(columns, left, left + w, width) for _, left, _, w in windows], columns
+            )
+        return made
+
+    def run_arrays(self, xp: Any, images: Any, *, windows: Any, rows: Any = None, columns: Any = None) -> Any:
+        names = layout_of(self._layout, images.ndim - 1)
+        values = cast_to(xp, images, np.dtype("float32"))
+        for name, at, size, nearest in (("H", 0, self.size[0], rows), ("W", 1, self.size[-1], columns)):
+            values = resampled_windows(
+                xp,
+                values,
+                1 + names.index(name),
+                starts=windows[:, at],
+                extents=windows[:, 2 + at],
+                nearest=nearest,
+                size=int(size),
+                antialias=self.antialias,
+                **self._filters,
+            )
+        return saturated(xp, values, dtype_of(images) if self.dtype is None else np.dtype(self.dtype))
+
+
+def _stack(places: Sequence[Any], size: int) -> Any:
+    """(n, size) int32."""
+    return np.array(places, np.int32).reshape(-1, size)
+
+
+def random_window(operator: Any, height: int, width: int, draws: Any) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of the window in an image; `draws` (attempts, 4) uniform numbers in [0, 1)."""
+    (least_area, most_area), (least, most) = operator.random_area, operator.random_aspect_ratio
+    for area, ratio, top, left in draws:
+        wanted = height * width * (least_area + area * (most_area - least_area))
+        aspect = math.exp(math.log(least) + ratio * (math.log(most) - math.log(least)))
+        w, h = round(math.sqrt(wanted * aspect)), round(math.sqrt(wanted / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return int(top * (height - h + 1)), int(left * (width - w + 1)), h, w
+    aspect = min(max(width / height, least), most)
+    w, h = min(width, max(1, round(height * aspect))), min(height, max(1, round(width / aspect)))
+    return (height - h) // 2, (width - w) // 2, h, w

@@ -111,7 +111,7 @@ class WarpAffine(Operator):
     optional_inputs = 1
     devices = ("cpu", "gpu")
     rounds_by_place = True
-    matrix = Argument("floats", default=None, doc="the six numbers of the map, row by row")
+    matrix = Argument("matrix", default=None, doc="the six numbers of the map, row by row")
     inverse_map = Constant("bool", default=True, doc="whether the matrix leads from the output to the input")
     size = Argument(
         "floats", default=None, doc="height and width of the output; those of the input by default", static=True

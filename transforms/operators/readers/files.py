@@ -1,4 +1,4 @@
-"""`readers.file`: whole files with a label, which is listed, or the number of the file's directory."""
+"""Whole files: `readers.file`, with a label, which is listed or the number of the directory, and `readers.numpy`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 import fnmatch
 import functools
 import hashlib
+import io
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -255,3 +256,85 @@ class FileStore(RecordStore):
     @functools.cached_property
     def _identity(self) -> Mapping[str, Any]:
         return {"files": digest_of_files(self._names, self._paths, self._labels.tobytes())}
+
+
+class Numpy(Reader):
+    """Reads arrays, one `.npy` file a sample: `a/0.npy, a/1.npy` → two samples.
+
+    With `file_root`, files are those below it in the order of their relative names; with `file_list`, a text file of a
+    name a line, relative to `file_root` or to the directory of the list. Arrays of Python objects are refused.
+    """
+
+    file_root = Constant("str", default=None, doc="the directory below which files are")
+    file_list = Constant("str", default=None, doc="a text file with a name a line")
+    files = Constant("strs", default=None, doc="paths of files")
+    file_filter = Constant("str", default="*.npy", doc="a glob over names of files below file_root")
+
+    def check(self) -> None:
+        super().check()
+        if self.files is None and self.file_list is None and self.file_root is None:
+            raise self.argument_error("give file_root, file_list or files.")
+        if self.files is not None and self.file_list is not None:
+            raise self.argument_error("give one of files and file_list.")
+
+    def open(self) -> RecordStore:
+        names, paths = self._found()
+        if not names:
+            raise self.argument_error(f"no file fits {self.file_filter!r} in {self.file_root!r}.")
+        files = dict(zip(names, paths, strict=True))
+        return Described([f"{name}@0" for name in names], files, lambda at: [np.load(paths[at], allow_pickle=False)])
+
+    def _found(self) -> tuple[list[str], list[str]]:
+        root = self.file_root
+        if root is not None and not os.path.isdir(root):
+            raise self.argument_error(f"file_root should be a directory, got {root!r}.")
+        if self.files is not None:
+            names = list(self.files)
+            root = root or ""
+        elif self.file_list is not None:
+            try:
+                with open(self.file_list, encoding="utf-8") as lines:
+                    names = [line.strip() for line in lines if line.strip()]
+            except OSError as error:
+                raise self.argument_error(f"file_list: {error}.") from error
+            root = root if root is not None else os.path.dirname(self.file_list)
+        else:
+            names = []
+            for directory, _, found in os.walk(root):
+                within = os.path.relpath(directory, root)
+                for name in found:
+                    if fits(name, [self.file_filter], case_sensitive=True):
+                        names.append(name if within == "." else f"{within.replace(os.sep, '/')}/{name}")
+            names.sort()
+        return names, [os.path.join(root, *name.split("/")) if root else name for name in names]
+
+    def source(self) -> Source:
+        if self.file_root is None or self.files is not None or self.file_list is not None:
+            raise self.argument_error("before a cut it reads a directory: give file_root instead of a list of files.")
+        return Files(self.file_root, pattern=f"**/{self.file_filter}")
+
+    def from_source(self, value: FileContent) -> Sequence[Any]:
+        return [np.load(io.BytesIO(value.content), allow_pickle=False)]
+
+
+class Described(RecordStore):
+    """Records by number under names that differ; `load` gives the samples of one. `files`: name → path."""
+
+    def __init__(self, names: Sequence[str], files: Mapping[str, str], load: Callable[[int], Sequence[Any]]) -> None:
+        self._names, self._files, self._load = names, files, load
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def record_ids(self, indices: Indices) -> list[str]:
+        return [self._names[index] for index in indices]
+
+    def read(self, indices: Indices, outputs: Collection[int]) -> list[TensorList | None]:
+        return [TensorList(list(column)) for column in zip(*map(self._load, indices.tolist()), strict=True)]
+
+    def identity(self) -> Mapping[str, Any]:
+        return self._identity
+
+    @functools.cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        return {"files": digest_of_files(list(self._files), list(self._files.values()))}

@@ -1,19 +1,19 @@
-"""`fn.normalize`: mean zero, deviation one.
-
-`fn.python_function`: a function of yours, for every sample.
+"""`fn.normalize`: mean zero, deviation one; and `fn.reductions.*`: one number for each sample, or for what lies along
+some of its axes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
-from beam_pipes.graph.samples import Sample, Samples
+from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import TensorList
-from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, known_axes, saturated
+from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, known_axes, positive_axes, saturated
 
 
 class Normalize(Operator):
@@ -119,47 +119,117 @@ class Normalize(Operator):
         )
 
 
-class PythonFunction(Operator):
-    """Calls a Python function for every sample, or once for the batch (`batch_processing=True`: with lists of samples).
+class Reduction(Operator):
+    """What is left of samples along axes that are summed up in one number."""
 
-    It has side effects as far as the graph knows: it runs even where nobody uses what it gives, in the order of the
-    batches. It returns one array for each output; a tuple where there are several.
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
+    axes = Constant("ints", default=None, doc="the axes that are summed up; all by default")
+    axis_names = Constant("str", default=None, doc="the same by name")
+    keep_dims = Constant("bool", default=False, doc="whether these axes stay, with an extent of 1")
+    #: (samples, axis, keepdims) → what they are summed up in.
+    function: Any = None
+    dtype: Any = None
 
-        python_function(image, function=lambda image: image[::-1])
+    def check(self) -> None:
+        if self.axes is not None and self.axis_names is not None:
+            raise self.argument_error("give one of axes and axis_names.")
+
+    def result_dtype(self, found: np.dtype[Any]) -> Any:
+        """The dtype of the result: as given, else float32, or float64 for float64."""
+        return self.dtype or (found if found == np.float64 else np.dtype(np.float32))
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        spec = inputs[0]
+        self._known = known_axes(self, spec, self.axes, self.axis_names)
+        dtype = None if spec.dtype is None else self.result_dtype(spec.dtype)
+        if spec.shape is None:
+            return TensorSpec(dtype)
+        gone = self._axes(len(spec.shape))
+        if self.keep_dims:
+            kept = tuple(1 if at in gone else size for at, size in enumerate(spec.shape))
+            return TensorSpec(dtype, kept, spec.layout)
+        left = [at for at in range(len(spec.shape)) if at not in gone]
+        layout = "".join(spec.layout[at] for at in left) if spec.layout else ""
+        return TensorSpec(dtype, tuple(spec.shape[at] for at in left), layout)
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        return tuple(range(ndim)) if self._known is None else positive_axes(self, self._known, ndim)
+
+    def run_arrays(self, xp: Any, data: Any, *means: Any) -> Any:
+        axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
+        wide = data if dtype_of(data).kind in "iub" else data.astype(np.float64)
+        made = saturated(np, self.function(wide, axis=axes, keepdims=True), self.result_dtype(dtype_of(data)))
+        return made if self.keep_dims else np.squeeze(made, axis=axes)
+
+
+class Min(Reduction):
+    """The least value: `reductions.min([[3, 1], [2, 5]], axes=1)` → `[1, 2]`."""
+
+    function = staticmethod(np.min)
+
+    def result_dtype(self, found: np.dtype[Any]) -> Any:
+        return found
+
+
+class Max(Min):
+    """The greatest value: `reductions.max([[3, 1], [2, 5]], axes=1)` → `[3, 5]`."""
+
+    function = staticmethod(np.max)
+
+
+class Sum(Reduction):
+    """The sum: `reductions.sum([[3, 1], [2, 5]], axes=1)` → `[4, 7]`; of integers 64 bits wide, of floats float32."""
+
+    dtype = Constant("dtype", default=None, doc="the dtype of the result: int64, uint64 or float32 by default")
+    function = staticmethod(np.sum)
+
+    def result_dtype(self, found: np.dtype[Any]) -> Any:
+        whole = {"i": "int64", "u": "uint64", "b": "uint64"}.get(found.kind)
+        return np.dtype(whole) if whole and self.dtype is None else super().result_dtype(found)
+
+
+class Mean(Reduction):
+    """The mean: `reductions.mean([[3, 1], [2, 5]], axes=1)` → `[2, 3.5]`, float32."""
+
+    dtype = Constant("dtype", default=None, doc="the dtype of the result; float32 by default, float64 for float64")
+    function: Any = staticmethod(np.mean)
+
+
+class MeanSquare(Mean):
+    """The mean of the squares: `reductions.mean_square([3, 1])` → `5`, float32."""
+
+    function = staticmethod(lambda data, **over: np.square(data, dtype=np.float64).mean(**over))
+
+
+class RMS(Mean):
+    """The square root of the mean of the squares: `reductions.rms([3, 1])` → `2.236`, float32."""
+
+    function = staticmethod(lambda data, **over: np.sqrt(np.square(data, dtype=np.float64).mean(**over)))
+
+
+class Variance(Reduction):
+    """The mean square difference from `mean`: `reductions.variance([3, 1], reductions.mean([3, 1]))` → `1`, float32.
+
+    `mean` is one number, or what `reductions.mean` over the same axes gives.
     """
 
-    inputs = ("input",)
-    variadic = True
-    optional_inputs = 1
-    side_effects = True
-    holds_gil = True
-    positional = ("function",)
-    function = Constant("callable", doc="what is called with NumPy arrays, one for each input")
-    num_outputs = Constant("int", default=1, doc="how many arrays it returns")
-    batch_processing = Constant("bool", default=False, doc="whether it takes and gives lists of all samples of a batch")
+    inputs: ClassVar[tuple[str, ...]] = ("data", "mean")
+    ddof = Constant("int", default=0, doc="sums are divided by the number of elements less this")
+    function: Any = staticmethod(lambda variance: variance)
 
-    def output_count(self) -> int:
-        return int(self.num_outputs)
+    def run_arrays(self, xp: Any, data: Any, *means: Any) -> Any:
+        mean = means[0]
+        axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
+        shape = [1 if at in axes else extent for at, extent in enumerate(data.shape)]
+        if mean[0].size not in (1, math.prod(shape[1:])):
+            raise ValueError(f"mean should be one number or of shape {tuple(shape[1:])}, got shape {mean.shape[1:]}")
+        about = mean.reshape([len(data)] + [1] * (data.ndim - 1) if mean[0].size == 1 else shape)
+        count = max(math.prod(data.shape[axis] for axis in axes) - self.ddof, 1)
+        made = np.square(data - about, dtype=np.float64).sum(axis=axes, keepdims=self.keep_dims) / count
+        return self.function(made).astype(self.result_dtype(data.dtype))
 
-    def result(self, nodes: Any) -> Any:
-        return None if not nodes else super().result(nodes)
 
-    @property
-    def mixes_samples(self) -> bool:
-        return bool(self.batch_processing)
+class StdDev(Variance):
+    """The root mean square difference from `mean`: `reductions.std_dev([3, 1], 2)` → `1`, float32."""
 
-    def run(self, sample: Sample, *inputs: Any) -> Any:
-        made = self.function(*inputs)
-        if self.num_outputs == 0:
-            return ()
-        return made
-
-    @property
-    def run_batch(self) -> Any:
-        return self._run_batch if self.batch_processing else None
-
-    def _run_batch(self, samples: Samples, *columns: TensorList) -> Any:
-        made = self.function(*[list(column) for column in columns])
-        if self.num_outputs == 1:
-            return TensorList(list(made))
-        return tuple(TensorList(list(one)) for one in made) if self.num_outputs else ()
+    function = staticmethod(np.sqrt)

@@ -1,0 +1,102 @@
+"""`docs/operators.md`: the table of DALI's CPU operators beside ours, from the table of operators and DALI's own list.
+
+`tests/references/dali_operators.json` holds the list: names and arguments, recorded by `tests/support/dali_cases.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from beam_pipes.transforms.operators import OPERATORS, operator_class
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/operators.md"
+RECORDED = ROOT / "tests/references/dali_operators.json"
+BEGIN, END = "<!-- DALI's operators -->\n", "<!-- end of DALI's operators -->"
+
+#: Arguments that say how DALI buffers, shuffles within a buffer and maps files, or that count volumes' third axis.
+OF_DALI = frozenset(
+    "affine blocking cache_batch_copy cache_debug cache_header_information cache_size cache_threshold cache_type "
+    "device_memory_padding_jpeg2k dont_use_mmap host_memory_padding_jpeg2k initial_fill lazy_init minibatch_size "
+    "pad_last_batch prefetch_queue_depth read_ahead register_buffers shuffle_after_epoch shuffle_after_epoch_seed "
+    "skip_cached_images temp_buffer_hint tensor_init_bytes use_o_direct".split()
+)
+VOLUMES = frozenset("crop_d crop_pos_z depthwise resize_z axis".split())
+
+_WARP = "an affine map is `warp_affine`; others are `python_function`"
+_BOXES = "boxes as NumPy arrays, in `python_function`"
+_PIXELS = "OpenCV has it: `python_function`"
+_VIDEO = "there is no video"
+_OLD = "a format of a framework that has ended: convert it to TFRecords"
+_MASKS = "masks as NumPy arrays, in `python_function`"
+_LAYOUT = "layouts are given where samples come from"
+
+#: Operators that we do not have → why, and what to use.
+ABSENT = {
+    **dict.fromkeys(["bbox_rotate", "box_encoder"], _BOXES),
+    **dict.fromkeys(["clahe", "debayer", "equalize", "filter", "laplacian"], _PIXELS),
+    **dict.fromkeys(["experimental.warp_perspective", "sphere", "water"], _WARP),
+    **dict.fromkeys(["decoders.video", "experimental.inputs.video", "experimental.readers.video"], _VIDEO),
+    **dict.fromkeys(["readers.caffe", "readers.caffe2", "readers.mxnet"], _OLD),
+    **dict.fromkeys([f"segmentation.{one}" for one in ("random_mask_pixel", "random_object_bbox")], _MASKS),
+    "segmentation.select_masks": _MASKS,
+    "dl_tensor_python_function": "`python_function` takes NumPy arrays",
+    "dump_image": "`python_function` writes what it likes",
+    "experimental.readers.fits": "an export to `.npy` is read by `readers.numpy`",
+    "multi_paste": "`python_function(batch_processing=True)` sees the whole batch",
+    "per_frame": _LAYOUT,
+    "random.beta": "`python_function` with a generator keyed by the sample",
+    "random_crop_generator": "`decoders.image_random_crop` and `random_resized_crop` draw and cut",
+    "roi_random_crop": "`random.uniform` gives the anchor of a `slice`",
+    "sequence_rearrange": "`element_extract` and `stack`",
+    "tensor_resize": "`resize` for images; there are no volumes",
+}
+
+
+def recorded() -> dict[str, Any]:
+    """`version` of DALI, and `operators`: name → names of its arguments."""
+    found: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return found
+
+
+def missing_arguments(name: str, arguments: list[str]) -> list[str]:
+    """The arguments that an operator of ours lacks, without those of `OF_DALI`."""
+    return [one for one in arguments if one not in operator_class(name).arguments and one not in OF_DALI]
+
+
+def difference(name: str, arguments: list[str]) -> str:
+    """What a row says of an operator: nothing, which arguments it lacks, or why it is absent."""
+    if name not in OPERATORS:
+        return f"absent: {ABSENT[name]}"
+    lacks = missing_arguments(name, arguments)
+    said = [f"without {', '.join(f'`{one}`' for one in lacks if one not in VOLUMES)}"] if set(lacks) - VOLUMES else []
+    return "; ".join(said + (["no volumes"] if set(lacks) & VOLUMES else []))
+
+
+def table() -> str:
+    """DALI's operators, a row each."""
+    told = recorded()
+    operators = told["operators"]
+    ours = sum(name in OPERATORS for name in operators)
+    functions = ", ".join(f"`{name[5:]}`" for name in OPERATORS if name.startswith("math."))
+    lines = [
+        f"DALI {told['version']} has {len(operators)} operators on the CPU; {ours} of them are here. The functions of",
+        f"`nvidia.dali.math` are `fn.math`: {functions}.",
+        "",
+        "| DALI | here | difference |",
+        "| --- | --- | --- |",
+        *(
+            f"| `{name}` | {'`fn.' + name + '`' if name in OPERATORS else '–'} | {difference(name, arguments)} |"
+            for name, arguments in operators.items()
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """docs/operators.md with the table of today between its marks."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table()}\n{END}{after}"

@@ -1,0 +1,398 @@
+"""Points and boxes: `transforms.*`, matrices of affine maps; `coord_transform` and `coord_flip` of points; `bb_flip`,
+`bbox_paste` and `random_bbox_crop` of boxes.
+
+A map of d axes is a matrix (d, d + 1), float32: its last column is what is added. `transforms.*` may take a map, and
+then give the one that does what it does first and their own after it; with `reverse_order` the other way round.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.samples import Sample
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.transforms.operators.arrays import Mapped, saturated
+
+Array = np.ndarray[Any, Any]
+
+
+def joined(first: Array, second: Array) -> Array:
+    """The map that does `first`, then `second`."""
+    if first.shape != second.shape or first.shape[1] != first.shape[0] + 1:
+        raise ValueError(f"maps should be matrices (d, d + 1) of one d, got shapes {first.shape} and {second.shape}")
+    last = np.eye(1, first.shape[1], first.shape[1] - 1)
+    made: Array = second @ np.vstack([first, last])
+    return made
+
+
+class AffineMap(Operator):
+    """An affine map, given by arguments."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("transform",)
+    optional_inputs = 1
+    reverse_order = Constant("bool", default=False, doc="whether this map comes before that of the input")
+
+    #: (arguments) → (d, d + 1): the map itself.
+    matrix: Any = None
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        names = [name for name, argument in self.arguments.items() if not argument.constant_only]
+        if any(name not in self.constants for name in names):
+            return TensorSpec.of_rank("float32", 2)
+        try:
+            own = self.matrix(**{name: self.constants[name] for name in names})
+        except ValueError as error:
+            raise self.argument_error(f"{error}.") from error
+        return TensorSpec.of("float32", own.shape)
+
+    def run(self, sample: Sample, transform: Any = None, **given: Any) -> Any:
+        made = self.matrix(**given)
+        if transform is not None:
+            made = joined(made, transform) if self.reverse_order else joined(np.asarray(transform, np.float64), made)
+        return made.astype(np.float32)
+
+
+def about(linear: Array, center: Any) -> Array:
+    """A linear map, (d, d), about a point that stays where it is; the origin without one."""
+    if center is None:
+        return np.column_stack([linear, np.zeros(len(linear))])
+    if len(center) != len(linear):
+        raise ValueError(f"center should hold {len(linear)} coordinates, got {list(center)}")
+    return np.column_stack([linear, center - linear @ center])
+
+
+class Translation(AffineMap):
+    """Adds `offset`: `transforms.translation(offset=(1, 2))` → `[[1, 0, 1], [0, 1, 2]]`."""
+
+    offset = Argument("floats", doc="what is added, a number an axis")
+
+    def matrix(self, *, offset: Any) -> Array:
+        return np.column_stack([np.eye(len(offset)), offset])
+
+
+class Scale(AffineMap):
+    """Multiplies by `scale`: `transforms.scale(scale=(2, 3))` → `[[2, 0, 0], [0, 3, 0]]`."""
+
+    scale = Argument("floats", doc="a factor for each axis, or one with ndim")
+    center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
+    ndim = Constant("int", default=None, doc="how many axes there are, where scale is one number")
+
+    def matrix(self, *, scale: Any, center: Any) -> Array:
+        return about(np.diag(np.broadcast_to(scale, self.ndim or len(scale))), center)
+
+
+class Rotation(AffineMap):
+    """Turns by `angle`, from the first axis to the second: `transforms.rotation(angle=90)` → `[[0, -1, 0], [1, 0, 0]]`.
+
+    With `axis` it is a map of three axes, that turns about this one.
+    """
+
+    angle = Argument("float", doc="degrees")
+    axis = Argument("floats", default=None, doc="three numbers, the direction that is turned about")
+    center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
+
+    def matrix(self, *, angle: float, axis: Any, center: Any) -> Array:
+        cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        if axis is None:
+            return about(np.array([[cosine, -sine], [sine, cosine]]), center)
+        if len(axis) != 3 or not np.linalg.norm(axis):
+            raise ValueError(f"axis should be three numbers, not all zero, got {list(axis)}")
+        x, y, z = axis / np.linalg.norm(axis)
+        across = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        return about(cosine * np.eye(3) + sine * across + (1 - cosine) * np.outer((x, y, z), (x, y, z)), center)
+
+
+class Shear(AffineMap):
+    """Adds to each axis parts of the others: `transforms.shear(shear=(2, 1))` → `[[1, 2, 0], [1, 1, 0]]`.
+
+    Two numbers are for two axes (xy, yx), six for three (xy, xz, yx, yz, zx, zy).
+    """
+
+    shear = Argument("floats", default=None, doc="the parts")
+    angles = Argument("floats", default=None, doc="the same as angles in degrees, whose tangents are the parts")
+    center = Argument("floats", default=None, doc="the point that stays where it is; the origin by default")
+
+    def matrix(self, *, shear: Any, angles: Any, center: Any) -> Array:
+        if (shear is None) == (angles is None):
+            raise ValueError("give one of shear and angles")
+        parts = np.tan(np.radians(angles)) if shear is None else shear
+        if len(parts) not in (2, 6):
+            raise ValueError(f"shear should hold two numbers, or six for three axes, got {len(parts)}")
+        ndim = 2 if len(parts) == 2 else 3
+        made = np.eye(ndim)
+        made[~np.eye(ndim, dtype=bool)] = parts
+        return about(made, center)
+
+
+class Crop(AffineMap):
+    """Maps one box to another: `transforms.crop(from_end=(2, 4))` → `[[0.5, 0, 0], [0, 0.25, 0]]`."""
+
+    from_start = Argument("floats", default=0.0, doc="where the box begins that is mapped")
+    from_end = Argument("floats", default=1.0, doc="where it ends")
+    to_start = Argument("floats", default=0.0, doc="where the box begins that it is mapped to")
+    to_end = Argument("floats", default=1.0, doc="where it ends")
+    absolute = Constant("bool", default=False, doc="whether starts and ends change places where they are reversed")
+
+    def matrix(self, *, from_start: Any, from_end: Any, to_start: Any, to_end: Any) -> Array:
+        try:
+            ends = np.array(np.broadcast_arrays(from_start, from_end, to_start, to_end), np.float64)
+        except ValueError:
+            raise ValueError("starts and ends should hold as many numbers, one for each axis") from None
+        if self.absolute:
+            ends = np.concatenate([np.sort(ends[:2], axis=0), np.sort(ends[2:], axis=0)])
+        factor = (ends[3] - ends[2]) / (ends[1] - ends[0])
+        return np.column_stack([np.diag(factor), ends[2] - factor * ends[0]])
+
+
+class Combine(Operator):
+    """One map that does what several do, in their order: `transforms.combine(turn, move)`."""
+
+    inputs = ("transforms",)
+    variadic = True
+    reverse_order = Constant("bool", default=False, doc="whether the last one comes first")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return inputs[0].replace(dtype=np.dtype("float32"))
+
+    def run(self, sample: Sample, *transforms: Any) -> Any:
+        order = reversed(transforms) if self.reverse_order else transforms
+        return functools.reduce(joined, [np.asarray(one, np.float64) for one in order]).astype(np.float32)
+
+
+class CoordTransform(Operator):
+    """`M @ x + T` for every point: (…, d) → (…, e).
+
+    `coord_transform([[1, 2]], M=(1, 0, 0, 2), T=(10, 20))` → `[[11, 24]]`; `MT` is both, as `transforms.*` give it.
+    """
+
+    inputs = ("data",)
+    M = Argument("matrix", default=None, doc="a matrix row by row, or a number: a factor of all coordinates")
+    T = Argument("floats", default=None, doc="what is added")
+    MT = Argument("matrix", default=None, doc="matrix and what is added, as rows of d + 1 numbers")
+    dtype = Constant("dtype", default="float32", doc="the dtype of the output")
+
+    def check(self) -> None:
+        if self.constants.get("MT", 0) is not None and any(self.constants.get(one, 0) is not None for one in "MT"):
+            raise self.argument_error("give MT, or M and T.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        if inputs[0].ndim == 0:
+            raise self.refuse(f"expected points, (…, coordinates), got {inputs[0]}")
+        shape = inputs[0].shape
+        return inputs[0].replace(dtype=self.dtype, shape=None if shape is None else (*shape[:-1], None))
+
+    def run(self, sample: Sample, data: Any, *, M: Any, T: Any, MT: Any) -> Any:  # noqa: N803 - DALI's names
+        ndim = data.shape[-1]
+        if MT is not None:
+            if MT.size % (ndim + 1):
+                raise ValueError(f"MT should have rows of {ndim + 1} numbers, got {MT.size} in all")
+            M, T = np.hsplit(MT.reshape(-1, ndim + 1), [ndim])  # noqa: N806
+        elif M is None or M.size == 1:
+            M = np.eye(ndim) * (1.0 if M is None else M[0])  # noqa: N806
+        elif M.size % ndim:
+            raise ValueError(f"M should have rows of {ndim} numbers, got {M.size} in all")
+        made = data.astype(np.float64) @ M.reshape(-1, ndim).T + (0 if T is None else T.ravel())
+        return saturated(np, made, self.dtype)
+
+
+class CoordFlip(Mapped):
+    """Mirrors points at a centre: `coord_flip([[0.25, 1]])` → `[[0.75, 1]]`."""
+
+    layout = Constant("str", default=None, doc="which coordinate is which: xy, or xyz for three, by default")
+    flip_x = Argument("int", default=1, doc="mirrors x where it is not 0")
+    flip_y = Argument("int", default=0, doc="mirrors y where it is not 0")
+    flip_z = Argument("int", default=0, doc="mirrors z where it is not 0")
+    center_x = Argument("float", default=0.5, doc="where x is mirrored at")
+    center_y = Argument("float", default=0.5, doc="where y is mirrored at")
+    center_z = Argument("float", default=0.5, doc="where z is mirrored at")
+
+    def run(self, sample: Sample, data: Any, **given: Any) -> Any:
+        made = data.copy()
+        for at, name in enumerate(self.layout or "xyz"[: data.shape[-1]]):
+            if given[f"flip_{name}"]:
+                made[..., at] = 2 * np.float32(given[f"center_{name}"]) - data[..., at]
+        return made
+
+
+class _Boxes(Operator):
+    """An operator over boxes (n, 4), as two corners (ltrb), or as a corner and a size; coordinates from 0 to 1."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("boxes",)
+    ltrb = Constant("bool", default=False, doc="whether boxes are two corners, or left, top, width, height")
+
+    def infer(self, *inputs: TensorSpec) -> Any:
+        if inputs[0].shape is not None and (len(inputs[0].shape) > 2 or inputs[0].shape[-1:] not in ((4,), (None,))):
+            raise self.refuse(f"expected boxes of four numbers, (n, 4), got {inputs[0]}")
+        return inputs[0].replace(dtype=np.dtype("float32"))
+
+    def _moved(self, boxes: Any, move: Any) -> Any:
+        """Boxes whose corners, (…, 2, 2), have gone through `move`, which may exchange them."""
+        corners = np.asarray(boxes, np.float64).reshape(*boxes.shape[:-1], 2, 2)
+        if not self.ltrb:
+            corners = np.cumsum(corners, axis=-2)
+        made = np.sort(move(corners), axis=-2)
+        if not self.ltrb:
+            made[..., 1, :] -= made[..., 0, :]
+        return made.reshape(boxes.shape).astype(np.float32)
+
+
+class BbFlip(_Boxes):
+    """Mirrors boxes: `bb_flip([[0.1, 0.2, 0.3, 0.4]])` → `[[0.6, 0.2, 0.3, 0.4]]` (left, top, width, height)."""
+
+    horizontal = Argument("int", default=1, doc="mirrors left and right where it is not 0")
+    vertical = Argument("int", default=0, doc="mirrors top and bottom where it is not 0")
+
+    def run(self, sample: Sample, boxes: Any, *, horizontal: int, vertical: int) -> Any:
+        mirrored = np.array([bool(horizontal), bool(vertical)])
+        return self._moved(boxes, lambda corners: np.where(mirrored, 1 - corners, corners))
+
+
+class BBoxPaste(_Boxes):
+    """Boxes where `paste` puts their image on a canvas `ratio` times as large: `bbox_paste([[0, 0, 1, 1]], ratio=2)` →
+    `[[0.25, 0.25, 0.5, 0.5]]`.
+    """
+
+    ratio = Argument("float", doc="size of the canvas by that of the image, at least 1")
+    paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
+    paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
+
+    def run(self, sample: Sample, boxes: Any, *, ratio: float, paste_x: float, paste_y: float) -> Any:
+        if ratio < 1:
+            raise ValueError(f"ratio should be at least 1, got {ratio}")
+        start = np.array([paste_x, paste_y]) * (ratio - 1)
+        return self._moved(boxes, lambda corners: (corners + start) / ratio)
+
+
+_LAYOUTS = {True: "xyXY", False: "xyWH"}
+
+
+class RandomBBoxCrop(Operator):
+    """A random window of each image that keeps its boxes: anchor and shape, for `slice`, the boxes in it, their labels.
+
+    One of `thresholds` is drawn for each sample, or that nothing is cropped. Windows are drawn until each box (without
+    `all_boxes_above_threshold`, one of them) overlaps one by as much as that. Boxes whose middle lies outside are left
+    out, or with `bbox_prune_threshold` those of which a lesser part is left.
+    """
+
+    inputs = ("boxes", "labels")
+    optional_inputs = 1
+    random = True
+    thresholds = Constant("floats", default=0.0, doc="least overlaps, of which one is drawn")
+    threshold_type = Constant("str", default="iou", doc="'iou', intersection by union, or 'overlap', by the box")
+    all_boxes_above_threshold = Constant("bool", default=True, doc="whether each box has to overlap, or one of them")
+    aspect_ratio = Constant("floats", default=(1.0, 1.0), doc="least and largest width / height of the window")
+    scaling = Constant("floats", default=(1.0, 1.0), doc="least and largest extent of the window, 0 to 1")
+    crop_shape = Argument("ints", default=None, doc="the size of the window in pixels, instead of a drawn one")
+    input_shape = Argument("ints", default=None, doc="the size of the image in pixels; goes with crop_shape")
+    shape_layout = Constant("str", default="WH", doc="which extents these two are")
+    bbox_layout = Constant("str", default=None, doc="which numbers boxes are: xyXY or xyWH; by ltrb by default")
+    ltrb = Constant("bool", default=True, doc="whether boxes are two corners, or left, top, width, height")
+    bbox_prune_threshold = Constant("float", default=None, doc="the least part of a box that is kept")
+    allow_no_crop = Constant("bool", default=True, doc="whether no crop is one of what is drawn; not with crop_shape")
+    num_attempts = Constant("int", default=1, doc="how many windows are tried with a threshold before another is drawn")
+    total_num_attempts = Constant("int", default=-1, doc="after how many windows the whole image is taken; -1 is 10000")
+    output_bbox_indices = Constant("bool", default=False, doc="whether the numbers of boxes that are kept are given")
+    quiet = Constant("bool", default=False, doc="taken so that graphs move over; it changes nothing here")
+
+    def check(self) -> None:
+        if self.threshold_type not in ("iou", "overlap"):
+            raise self.argument_error(f"threshold_type should be 'iou' or 'overlap', got {self.threshold_type!r}.")
+        if self._layout not in _LAYOUTS.values() or sorted(self.shape_layout) != ["H", "W"]:
+            raise self.argument_error(
+                f"bbox_layout should be xyXY or xyWH and shape_layout WH or HW, got {self._layout!r} and "
+                f"{self.shape_layout!r}: boxes of two axes."
+            )
+        for name in ("aspect_ratio", "scaling"):
+            ends = self.constants[name]
+            if len(ends) != 2 or not 0 < ends[0] <= ends[1] or (name == "scaling" and ends[1] > 1):
+                raise self.argument_error(
+                    f"{name} should be two numbers above 0, the lower first, got {ends.tolist()}."
+                )
+        if (self.constants.get("crop_shape", 0) is None) != (self.constants.get("input_shape", 0) is None):
+            raise self.argument_error("crop_shape and input_shape go together.")
+
+    @property
+    def _layout(self) -> str:
+        return str(self.bbox_layout or _LAYOUTS[self.ltrb])
+
+    def output_count(self) -> int:
+        return 5 if self.output_bbox_indices else 4
+
+    def infer(self, *inputs: TensorSpec) -> Sequence[TensorSpec]:
+        self._with_labels = len(inputs) > 1
+        shapes = [("float32", (2,)), ("float32", (2,)), ("float32", (None, 4)), ("int32", (None,)), ("int32", (None,))]
+        return [TensorSpec.of(*one) for one in shapes[: self.output_count()]]
+
+    def result(self, nodes: Sequence[Any]) -> object:
+        return list(nodes) if self._with_labels else [*nodes[:3], *nodes[4:]]
+
+    def run(self, sample: Sample, boxes: Any, labels: Any = None, *, crop_shape: Any, input_shape: Any) -> Any:
+        corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
+        if self._layout == "xyWH":
+            corners = np.cumsum(corners, axis=1)
+        pixels, size = np.ones(2), None
+        if crop_shape is not None:
+            order = [self.shape_layout.index(name) for name in "WH"]
+            pixels, size = np.asarray(input_shape, np.float64)[order], np.asarray(crop_shape, np.float64)[order]
+        start, extent, kept = self._window(sample.generator, corners, size, pixels)
+        inside = np.clip((corners[kept] - start) / extent, 0.0, 1.0)
+        if self._layout == "xyWH":
+            inside[:, 1] -= inside[:, 0]
+        places = np.flatnonzero(kept).astype(np.int32)
+        chosen = places if labels is None else np.asarray(labels).reshape(-1)[kept].astype(np.int32)
+        made = (start * pixels, extent * pixels, inside.reshape(-1, 4))
+        return (*(one.astype(np.float32) for one in made), chosen, *([places] if self.output_bbox_indices else []))
+
+    def _window(self, draws: Any, corners: Array, size: Any, pixels: Array) -> tuple[Array, Array, Array]:
+        """Where a window begins, its extent, both 0 to 1, and which boxes it keeps."""
+        whole = np.zeros(2), np.ones(2), np.ones(len(corners), np.bool_)
+        options = [*self.thresholds, *([None] if self.allow_no_crop and size is None else [])]
+        left = self.total_num_attempts if self.total_num_attempts > 0 else 10_000
+        while left > 0:
+            threshold = options[draws.integers(len(options))]
+            if threshold is None:
+                break
+            for _ in range(min(self.num_attempts, left)):
+                left -= 1
+                extent = self._extent(draws) if size is None else size / pixels
+                if extent is None:
+                    continue
+                places = draws.uniform(size=2) * (1 - extent)
+                start = places if size is None else draws.integers(0, (pixels - size).astype(int) + 1) / pixels
+                kept = self._kept(corners, start, extent, threshold)
+                if kept is not None:
+                    return start, extent, kept
+        if size is not None and left <= 0:
+            raise ValueError("no window of crop_shape overlaps the boxes as thresholds ask; give lower ones")
+        return whole
+
+    def _extent(self, draws: Any) -> Any:
+        """A random width and height; None where their ratio is not allowed."""
+        (least, most), (low, high) = self.aspect_ratio, self.scaling
+        extent = draws.uniform(low, high, 2)
+        if least == most:
+            fixed = np.array([extent[1] * least, extent[1]] if draws.integers(2) else [extent[0], extent[0] / least])
+            extent = fixed * (extent.max() / fixed.max())
+        ratio = extent[0] / extent[1]
+        return extent if least * (1 - 1e-9) <= ratio <= most * (1 + 1e-9) else None
+
+    def _kept(self, corners: Array, start: Array, extent: Array, threshold: float) -> Any:
+        """Which boxes a window keeps; None where it is not one that was asked for."""
+        area = np.prod(corners[:, 1] - corners[:, 0], axis=1)
+        common = np.minimum(corners[:, 1], start + extent) - np.maximum(corners[:, 0], start)
+        shared = np.prod(np.clip(common, 0.0, None), axis=1)
+        union = area + np.prod(extent) - shared if self.threshold_type == "iou" else area
+        enough = shared / np.maximum(union, 1e-12) >= threshold
+        if len(corners) and not (enough.all() if self.all_boxes_above_threshold else enough.any()):
+            return None
+        middle = corners.mean(axis=1)
+        kept = ((middle >= start) & (middle <= start + extent)).all(axis=1)
+        if self.bbox_prune_threshold is not None:
+            kept = shared >= self.bbox_prune_threshold * np.maximum(area, 1e-12)
+        return kept if kept.any() or not len(corners) else None

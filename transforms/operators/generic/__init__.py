@@ -1,1 +1,0 @@
-"""Operators over samples of any kind."""
