@@ -29,7 +29,7 @@ from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
 from beam_pipes.on_device.keras_data import KerasData, keras_class
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
 from beam_pipes.on_device.optimize import optimized
-from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset
+from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset, table_columns
 
 if TYPE_CHECKING:
     from beam_pipes.cache import Cache
@@ -120,7 +120,8 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     """Samples of a Python iterable as a tf.data.Dataset, with every Dataset method, and on to other frameworks.
 
     `python_iterable`: a generator function, a class or an iterable of dicts; a one-shot iterator (no sample is lost,
-    one pass is possible); or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text, lists, arrays.
+    one pass is possible); a table (a data frame of pandas, a dict of arrays or lists of one length), whose samples are
+    its rows; or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text, lists, arrays.
     `python_iterable_n_samples`: the number of samples where it is known: a pass with another number is an error.
     `output_signature`: a dict of tf.TensorSpec; without it the first `infer_k` samples (-1: all) tell. An int is
     tf.int32, or tf.int64 where a sampled one needs it; a later value that does not fit raises, nothing is wrapped.
@@ -142,15 +143,21 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         if _is_dataset(python_iterable):
             self._start(None, None, python_iterable, output_signature, python_iterable_n_samples)
             return
+        columns = table_columns(python_iterable)
+        if columns is not None:
+            dataset = require("tensorflow", purpose="DataLoader").data.Dataset.from_tensor_slices(columns)
+            step = Transformation(label=dataset_label("from_tensor_slices"), dataset=dataset)
+            self._start(None, step, dataset, output_signature, len(next(iter(columns.values()))))
+            return
         if isinstance(infer_k, bool) or not isinstance(infer_k, int) or (infer_k < 1 and infer_k != -1):
             raise LoaderError(f"infer_k should be an int of at least 1, or -1 for every sample, got {infer_k!r}.")
         require("tensorflow", purpose="DataLoader")
         source = PythonSource(python_iterable, python_iterable_n_samples)
         signature = output_signature
         if output_signature is None:
-            columns = infer_columns(source.sampled(infer_k))
-            signature = output_signature_of(columns)
-            dataset, runs = batched_dataset(source, columns)
+            inferred = infer_columns(source.sampled(infer_k))
+            signature = output_signature_of(inferred)
+            dataset, runs = batched_dataset(source, inferred)
         else:
             declared = columns_of_signature(output_signature)
             if declared is None:
@@ -473,13 +480,28 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
         from beam_pipes.on_device.lambda_loader import LambdaDataLoader
 
         if isinstance(lambda_class, type) and issubclass(lambda_class, LambdaDataLoader):
-            return lambda_class(self, *args, **kwargs)._labelled("to_lambdaDataLoader")
+            return self._through(lambda_class, args, kwargs)
         if isinstance(lambda_class, type) or not callable(lambda_class):
             raise LoaderError(
                 "to_lambdaDataLoader expects a subclass of LambdaDataLoader or a function of one element, got "
                 f"{lambda_class!r}."
             )
         return LambdaDataLoader(self, lambda_class, *args, **kwargs)._labelled("to_lambdaDataLoader")
+
+    def _through(self, lambda_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LambdaDataLoader:
+        """An instance of `lambda_class`; by the keywords of MIDAS where its constructor names them."""
+        label = lambda_class.__name__
+        if "__init__" in vars(lambda_class) and "input_dataset" in inspect.signature(lambda_class).parameters:
+            tracker = [*self.get_transformation_list(), label]
+            source = self._sources[0] if self._sources else None
+            kwargs = {"python_iterable": source, "python_iterable_n_samples": None, **kwargs}
+            converted: LambdaDataLoader = lambda_class(
+                *args, input_dataset=self, transformation_tracker=tracker, **kwargs
+            )
+            return converted
+        converted = lambda_class(self, *args, **kwargs)
+        converted._history = (*converted._history, Transformation(label=label))
+        return converted
 
     def prefetch_to_devices(self, size: int = 2, *, device: str | None = None) -> DataLoader:
         """TensorFlow's own device prefetch: `size` elements ahead on `device` (the first GPU; the host without one)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -40,12 +41,12 @@ class JaxDataLoader(ConvertedLoader):
             )
         return super().__getstate__()
 
-    def shard(self, devices: Sequence[jax.Device] | Mesh | NamedSharding | None = None) -> JaxDataLoader:
+    def shard(self, devices: int | Sequence[jax.Device] | Mesh | NamedSharding | None = None) -> JaxDataLoader:
         """Splits every array along its first dimension over `devices`: one global array, a part on each.
 
-        `devices`: a list, a Mesh (split over all its axes), a NamedSharding (used as it is, and for arrays of fewer
-        axes without those that they lack), or all devices of JAX. The first dimension must divide, scalars are copied
-        to each device.
+        `devices`: how many (the first ones of JAX), a list, a Mesh (split over all its axes), a NamedSharding (used as
+        it is, and for arrays of fewer axes without those that they lack), or all devices of JAX. The first dimension
+        must divide, scalars are copied to each device.
 
         Over several processes a native loader (or `DataLoader.from_cache(…)` without tf.data behind) reads the rows of
         the global batch that the devices of this process need: `batch_size` is that of the global array. Ragged
@@ -58,7 +59,10 @@ class JaxDataLoader(ConvertedLoader):
         """
         sharding = _batch_sharding(devices)
         rows = global_rows(self._loader, sharding, self.skip_keys)
-        return self._with("shard", _sharding=sharding, _rows=rows)
+        functions = self._functions
+        if functions and rows is None:  # what they made is not sharded yet
+            functions = (*functions, functools.partial(map_leaves, functools.partial(_sharded, sharding)))
+        return self._with("shard", _sharding=sharding, _rows=rows, _functions=functions)
 
     def source_elements(self) -> Any:
         return told(super().source_elements(), self._rows)
@@ -97,17 +101,28 @@ class JaxDataLoader(ConvertedLoader):
                 return jnp.asarray(array)
             if self._rows is not None:
                 return self._rows.array(self._sharding, array, key)
-            placed: jax.Array = jax.device_put(array, fitting(self._sharding, array.shape, key))
-            return placed
+            return _sharded(self._sharding, array, key)
         except ConversionError:
             raise
         except TypeError as error:
             raise unsupported_dtype(key, array.dtype, "JAX") from error
 
 
-def _batch_sharding(devices: Sequence[jax.Device] | Mesh | NamedSharding | None) -> NamedSharding:
+def _sharded(sharding: NamedSharding, value: jax.typing.ArrayLike, key: str) -> jax.Array:
+    placed: jax.Array = jax.device_put(value, fitting(sharding, np.shape(value), key))
+    return placed
+
+
+def _batch_sharding(devices: int | Sequence[jax.Device] | Mesh | NamedSharding | None) -> NamedSharding:
     if isinstance(devices, NamedSharding):
         return devices
+    if isinstance(devices, int):
+        if not 1 <= devices <= jax.device_count():
+            raise LoaderError(
+                f"shard({devices}) needs between 1 and {jax.device_count()} devices, which is what JAX has here. On a "
+                f"CPU, XLA_FLAGS=--xla_force_host_platform_device_count={max(devices, 1)} makes as many."
+            )
+        devices = jax.devices()[:devices]
     if not isinstance(devices, Mesh):
         chosen = jax.devices() if devices is None else list(devices)
         if not chosen:

@@ -15,7 +15,7 @@ import copy
 import dataclasses
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from beam_pipes.errors import LoaderError
@@ -93,6 +93,7 @@ class TrackedLoader:
 
 
 D = TypeVar("D", bound="LambdaDataLoader")
+C = TypeVar("C", bound="ConvertedLoader")
 
 
 class LambdaDataLoader(TrackedLoader):
@@ -105,19 +106,32 @@ class LambdaDataLoader(TrackedLoader):
         dl.to_lambdaDataLoader(ToLists)          # {'x': <tf.Tensor [1, 2]>} → {'x': [1, 2]}
 
     `dataloader` is a DataLoader, or any iterable of elements (a native loader of a cache, a list of dicts of arrays).
+
+    A subclass written for MIDAS works as it is: it defines `_transform(data)`, which gets an element without the values
+    of `skip_keys`, and may hand `input_dataset`, `python_iterable`, `python_iterable_n_samples`, `transform_f` and
+    `transformation_tracker` on to this constructor. The source and its count are known from `input_dataset`.
     """
 
     def __init__(
         self,
-        dataloader: Any,
+        dataloader: Any = None,
         lambda_transformation: Callable[[Any], Any] | None = None,
         *,
         skip_keys: str | Iterable[str] = (),
+        input_dataset: Any = None,
+        python_iterable: Any = None,
+        transform_f: Callable[[Any], Any] | None = None,
+        python_iterable_n_samples: int | None = None,
+        transformation_tracker: Sequence[str] = (),
     ) -> None:
+        dataloader = input_dataset if dataloader is None else dataloader
+        lambda_transformation = transform_f if lambda_transformation is None else lambda_transformation
         if lambda_transformation is not None:
             # An attribute of the instance stands in front of the method of the class.
             self.__dict__["lambda_transformation"] = lambda_transformation
-        elif type(self).lambda_transformation is LambdaDataLoader.lambda_transformation:
+        elif not hasattr(self, "_transform") and (
+            type(self).lambda_transformation is LambdaDataLoader.lambda_transformation
+        ):
             raise LoaderError(
                 f"{type(self).__name__} has no lambda_transformation: define the method in a subclass of "
                 "LambdaDataLoader, or pass a function of one element."
@@ -127,11 +141,17 @@ class LambdaDataLoader(TrackedLoader):
         self._loader: Any = dataloader
         self._prefetch: PrefetchOptions | None = None
         self._history = dataloader._history if isinstance(dataloader, TrackedLoader) else ()
+        self._history += tuple(Transformation(label=label) for label in transformation_tracker[len(self._history) :])
         self.skip_keys = checked_skip_keys(skip_keys, self._known_spec() if skip_keys else None)
 
     def lambda_transformation(self, sample: Any) -> Any:
         """One element → what the loop gets."""
         raise NotImplementedError
+
+    @property
+    def input_dataset(self) -> Any:
+        """What is converted."""
+        return self._loader
 
     def __iter__(self) -> Iterator[Any]:
         return SharedIterator(self._iterate())
@@ -154,7 +174,12 @@ class LambdaDataLoader(TrackedLoader):
 
     def _iterate(self) -> Generator[Any, None, None]:
         for element in self._elements():
-            yield unskipped(self.lambda_transformation(skipping(element, self.skip_keys)))
+            yield self._converted(element)
+
+    def _converted(self, element: Any) -> Any:
+        if hasattr(self, "_transform"):
+            return _beside_skipped(self._transform, element, self.skip_keys)
+        return unskipped(self.lambda_transformation(skipping(element, self.skip_keys)))
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -199,6 +224,14 @@ class LambdaDataLoader(TrackedLoader):
         return self._extended((*self._history, step), **changes)
 
 
+def _beside_skipped(function: Callable[[Any], Any], element: Any, skip_keys: Collection[str]) -> Any:
+    """`function` of a dict without the skipped keys, and their values beside what it returns."""
+    if not skip_keys or not isinstance(element, dict):
+        return function(element)
+    skipped = {key: value for key, value in element.items() if key in skip_keys}
+    return {**function({key: value for key, value in element.items() if key not in skipped}), **skipped}
+
+
 class ConvertedLoader(LambdaDataLoader):
     """A LambdaDataLoader in the three steps that prefetching takes apart.
 
@@ -209,6 +242,7 @@ class ConvertedLoader(LambdaDataLoader):
 
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
+        self._functions: tuple[Callable[[Any], Any], ...] = ()
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
@@ -243,8 +277,27 @@ class ConvertedLoader(LambdaDataLoader):
         placed = None if self._placed is None else self._placed()
         return None if placed is None else placed.ready
 
-    def lambda_transformation(self, sample: Any) -> Any:
-        return self._receive(self._place(self._host(sample)))
+    def lambda_transformation(self: C, transform_f: Callable[[Any], Any]) -> C:
+        """A loader of `transform_f(element)`, an element being a dict of arrays that the function may change.
+
+            jdl.lambda_transformation(lambda batch: {**batch, "norm": jnp.linalg.norm(batch["x"], axis=-1)})
+            {'x': (8, 3)}  →  {'x': (8, 3), 'norm': (8,)}
+
+        It is called in the thread that iterates, on arrays that are already on their devices, and does not get the
+        values of `skip_keys`. May be repeated, before and behind `shard` and `prefetch_to_devices`.
+        """
+        if not callable(transform_f):
+            raise LoaderError(f"lambda_transformation expects a function of one element, got {transform_f!r}.")
+        return self._with("lambda_transformation", _functions=(*self._functions, transform_f))
+
+    def _converted(self, element: Any) -> Any:
+        return self._finished(self._place(self._host(skipping(element, self.skip_keys))))
+
+    def _finished(self, placed: Any) -> Any:
+        element = unskipped(self._receive(placed))
+        for function in self._functions:
+            element = _beside_skipped(function, element, self.skip_keys)
+        return element
 
     def state_dict(self) -> dict[str, Any]:
         """The native loader's state after the last element that was handed out."""
@@ -275,7 +328,7 @@ class ConvertedLoader(LambdaDataLoader):
             began = clock()
             host = self._host(skipping(element, self.skip_keys))
             converted = clock()
-            received = unskipped(self._receive(place(host)))
+            received = self._finished(place(host))
             self._arrived(received)
             yield converted - began, clock() - converted
 
@@ -330,7 +383,7 @@ class ConvertedLoader(LambdaDataLoader):
                 self._handed_out, self._placed = start, weakref.ref(placed)
                 for element, state in placed:
                     self._handed_out = state
-                    yield unskipped(self._receive(element))
+                    yield self._finished(element)
             ended = True
         finally:
             # The threads have read ahead: the next iteration goes on behind the last element handed out.

@@ -36,6 +36,33 @@ from beam_pipes.on_device.values import STRING, UnfitValueError, check_numbers, 
 SPOOL_BYTES = 64 * 2**20
 
 
+def table_columns(table: Any) -> dict[str, Any] | None:
+    """The columns of a data frame or of a dict; None for what is no table. A bare array is refused: it has no key."""
+    if isinstance(table, np.ndarray):
+        raise LoaderError(
+            f"expected samples that are dicts, got an array of shape {table.shape}. "
+            "Name it: DataLoader({'x': array})."
+        )
+    if isinstance(table, Mapping):
+        columns = dict(table)
+    elif hasattr(table, "columns") and hasattr(table, "to_numpy"):
+        columns = {str(name): table[name].to_numpy() for name in table.columns}
+    else:
+        return None
+    scalars = [name for name, column in columns.items() if not hasattr(column, "__len__") or isinstance(column, str)]
+    if scalars or not columns:
+        raise LoaderError(
+            f"expected a dict of columns, arrays or lists of one length; got {type(columns[scalars[0]]).__name__} for "
+            f"{scalars[0]!r}. One sample is a list of one dict: DataLoader([sample])."
+            if scalars
+            else "expected a table with at least one column, got none."
+        )
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise LoaderError(f"expected columns of one length, got {lengths}.")
+    return columns
+
+
 class PythonSource:
     """Passes over a generator function, a class, an iterable or a one-shot iterator.
 

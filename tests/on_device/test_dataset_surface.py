@@ -227,7 +227,7 @@ def test_a_subclass_of_lambda_data_loader_converts():
     loader = DataLoader(tens).batch(5).to_lambdaDataLoader(ToLists)
 
     assert list(loader) == [{"x": [0, 1, 2, 3, 4]}, {"x": [5, 6, 7, 8, 9]}]
-    assert loader.get_transformation_list()[-1] == "midas.DataLoader.to_lambdaDataLoader"
+    assert loader.get_transformation_list()[-1] == "ToLists"
     assert loader.get_n_samples() == 2
     assert loader.get_python_iterator_n_samples() == 10
 
