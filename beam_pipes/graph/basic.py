@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import natural_array
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
@@ -35,6 +36,22 @@ class BatchConstant(Operator):
 
 def _to_numpy(value: Any) -> Any:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def constant_array(value: Any) -> np.ndarray[Any, Any]:
+    """A constant in the dtype that DALI gives it: `3` → int32, `0.5` and float64 arrays → float32.
+
+    Arrays of 64-bit integers have 32 bits where these hold all of them. Other dtypes, and NumPy's scalars, stay.
+    """
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    array = natural_array(value)
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    narrow = {"int64": np.int32, "uint64": np.uint32}.get(array.dtype.name)
+    fits = narrow is not None and (not array.size or bool((array == array.astype(narrow)).all()))
+    return array.astype(narrow) if fits else array
 
 
 class ConstantSample(Operator):

@@ -80,6 +80,10 @@ def _unary(ufunc: str) -> Callable[[DataNode], DataNode]:
     return lambda self: _arithmetic(ufunc, self)
 
 
+def _itself(node: DataNode) -> DataNode:
+    return node
+
+
 class DataNode:
     """One output of one operator.
 
@@ -200,7 +204,7 @@ class DataNode:
     __eq__ = _binary("equal")  # type: ignore[assignment]
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
     __neg__ = _unary("negative")
-    __pos__ = _unary("positive")
+    __pos__ = _itself
     __abs__ = _unary("absolute")
     __invert__ = _unary("invert")
 

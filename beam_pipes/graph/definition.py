@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError
-from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.conditions import check_covered
 from beam_pipes.graph.cut import Plan, ancestors, make_plan
 from beam_pipes.graph.data_node import DataNode, DebugValues, OperatorNode
@@ -203,7 +203,7 @@ class GraphDefinition:
             return [one for part in output for one in self._as_outputs(part, name, where)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
             with self:
-                made: DataNode = call(ConstantSample, (), {"value": np.asarray(output)})
+                made: DataNode = call(ConstantSample, (), {"value": constant_array(output)})
             return [made]
         raise GraphError(
             f"output {name} should be a data node, a list of them, an array or a number, got "

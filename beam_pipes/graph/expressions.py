@@ -46,7 +46,6 @@ SYMBOLS = {
     "greater": ">",
     "greater_equal": ">=",
     "negative": "-",
-    "positive": "+",
     "absolute": "abs",
     "invert": "~",
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
-from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode, DefinedGraph, OperatorNode, Scope, is_within
 from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator, nearest
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
@@ -138,8 +138,10 @@ def _as_node(value: Any, operator_class: type[Operator], position: int, where: U
     pipeline = current_pipeline()
     if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
         return pipeline.debug_run.constant_batch(value)
-    if isinstance(value, (bool, int, float, np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
-        return call(ConstantSample, (), {"value": np.asarray(value)})  # type: ignore[no-any-return]
+    numbers = (bool, int, float, np.ndarray, np.generic)
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(one, numbers[:3]) for one in value)
+    if is_list or isinstance(value, numbers) or hasattr(value, "__dlpack__"):
+        return call(ConstantSample, (), {"value": constant_array(value)})  # type: ignore[no-any-return]
     names = operator_class.inputs
     name = names[min(position, len(names) - 1)] if names else str(position)
     raise OperatorArgumentError(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.tensors import DALIDataType as DALIDataType
 from beam_pipes.graph.tensors import to_dali_type as to_dali_type
@@ -108,10 +108,13 @@ def Constant(  # noqa: N802 - DALI's name
     layout: str = "",
     device: str = "cpu",
 ) -> DataNode:
-    """A data node that has the same value for every sample: `Constant(3, types.INT32)`, `Constant(np.eye(3))`."""
+    """A data node that has the same value for every sample: `Constant(3)` is int32, `Constant(np.eye(3))` float32.
+
+    Without `dtype` 64-bit arrays become 32-bit ones, as in DALI, but for integers that would change.
+    """
     target = None if dtype is None else to_numpy_type(dtype)
     try:
-        array = natural_array(value)
+        array = natural_array(value) if target is not None else constant_array(value)
         if target is not None and array.dtype.kind in "biuf" and target.kind in "biuf":
             array = cast_exactly(array, target, rounds=True)
         elif target is not None:

@@ -72,13 +72,13 @@ def saturated(xp: Any, values: Any, dtype: np.dtype[Any]) -> Any:
     """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
 
     Fractions are rounded, halves away from zero; what lies outside of the dtype is held at its bounds; NaN is zero as
-    an integer. As bool, whatever is not zero is true.
+    an integer. As bool, whatever is not zero is true, once it is rounded.
     """
     found = dtype_of(values)
     if found == dtype:
         return values
     if dtype == np.bool_:
-        return values != 0
+        return values != 0 if found.kind != "f" else xp.abs(values) >= 0.5
     if dtype.kind == "f" or found == np.bool_:
         return cast_to(xp, values, dtype)
     bounds = np.iinfo(dtype)
@@ -116,7 +116,7 @@ class Cast(Operator):
 
     inputs = ("data",)
     devices = ("cpu", "gpu")
-    version = "2"
+    version = "3"
     dtype = Constant("dtype", doc="the dtype to convert to")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
