@@ -260,7 +260,7 @@ def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec, where:
     bad_dtype = dtype is not None and (
         dtype.kind not in "iufb" or (argument.kind.name in ("int", "ints") and dtype.kind == "f")
     )
-    bad_rank = spec.ndim is not None and spec.ndim > rank
+    bad_rank = spec.ndim is not None and spec.ndim > rank and spec.shape not in ((1,), (None,))
     if bad_dtype or bad_rank:
         raise OperatorArgumentError(
             f"{operator.name}: the argument {name!r} should be {argument.kind.words} for each sample "

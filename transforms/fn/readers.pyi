@@ -24,7 +24,7 @@ def file(
     preserve: bool = False,
     on_error: str | None = None,
 ) -> list[DataNode]:
-    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 scalar).
+    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 of shape (1,)).
 
     With `file_root`, every directory in it is a class: classes are numbered in the order of their names, and files are
     read in the order of theirs.
