@@ -12,6 +12,7 @@ on data nodes are NumPy's ufuncs, in the dtypes that DALI promotes to (see `expr
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -19,8 +20,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from beam_pipes.errors import ConditionError, GraphError, InferenceError
-from beam_pipes.graph.basic import ShapeOf, ToDevice, ToHost
-from beam_pipes.graph.expressions import SYMBOLS, Arithmetic, Item, Subscript
+from beam_pipes.graph.basic import ConstantSample, RecordName, ShapeOf, ToDevice, ToHost
+from beam_pipes.graph.expressions import FLOATING, SYMBOLS, Arithmetic, Item, Subscript
 from beam_pipes.graph.operator import Device, Operator
 from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, located, user_frame
 from beam_pipes.graph.tensors import TensorList
@@ -78,6 +79,22 @@ def _reflected(ufunc: str) -> Callable[[DataNode, object], DataNode]:
 
 def _unary(ufunc: str) -> Callable[[DataNode], DataNode]:
     return lambda self: _arithmetic(ufunc, self)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewAxis:
+    """`images[newaxis("F")]`: a new axis of one element, with a name in the layout or, plain, without."""
+
+    name: str = ""
+
+    def __call__(self, name: str | None = None) -> NewAxis:
+        if name is not None and len(name) != 1:
+            raise InferenceError(f"the name of an axis is one letter, got {name!r}.")
+        return NewAxis(name or "")
+
+
+#: `node[newaxis]` is `node[None]`.
+newaxis = NewAxis()
 
 
 def _itself(node: DataNode) -> DataNode:
@@ -140,9 +157,27 @@ class DataNode:
         """This node on the host. What comes from a device can only be an output of the graph: the host goes before."""
         return self if self.device == "cpu" else self._call(ToHost, "gpu")
 
-    def shape(self) -> DataNode:
-        """The shape of every sample: int64, (rank,)."""
-        return self._call(ShapeOf)
+    def shape(self, *, dtype: object = None, device: Device | None = None) -> DataNode:
+        """The shape of every sample: (rank,), int64 or `dtype`. It lies where the node does, or on `device`."""
+        made: DataNode = self.call_operator(ShapeOf, (self,), {} if dtype is None else {"dtype": dtype})
+        return made.gpu() if device == "gpu" else made
+
+    def property(self, key: str, *, device: Device | None = None) -> DataNode:
+        """`"source_info"`, where every sample was read, or `"layout"`, the names of its axes: uint8, their bytes.
+
+        What was read is named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
+        """
+        if key not in ("source_info", "layout"):
+            raise located(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."), user_frame())
+        if key == "source_info":
+            made = self._call(RecordName)
+        else:
+            made = self.call_operator(ConstantSample, (), {"value": np.frombuffer(self.layout.encode(), np.uint8)})
+        return made.gpu() if device == "gpu" else made
+
+    def source_info(self, *, device: Device | None = None) -> DataNode:
+        """`property("source_info")`."""
+        return self.property("source_info", device=device)
 
     def get(self) -> TensorList:
         """The data, in debug mode: `pipeline_def(debug=True)`; elsewhere there is none yet."""
@@ -222,13 +257,40 @@ def _arithmetic(ufunc: str, *operands: Any) -> DataNode:
         if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
             raise located(
                 InferenceError(
-                    f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {type(value).__name__}: "
-                    f"{value!r:.60}."
+                    f"`{SYMBOLS.get(ufunc, ufunc)}` combines data nodes, arrays and numbers, got "
+                    f"{type(value).__name__}: {value!r:.60}."
                 ),
                 user_frame(),
             )
     made: DataNode = DataNode.call_operator(Arithmetic, nodes, keywords)
     return made
+
+
+class _Math:
+    """Functions over data nodes and numbers, by DALI's names: `math.sqrt(images)`, `math.clamp(images, 0, 255)`.
+
+    `abs`, `min`, `max`, `pow` and `clamp` promote as expressions do; the others give floats, float32 of integers.
+    """
+
+    min = staticmethod(functools.partial(_arithmetic, "minimum"))
+    max = staticmethod(functools.partial(_arithmetic, "maximum"))
+    pow = staticmethod(functools.partial(_arithmetic, "power"))
+    abs = staticmethod(functools.partial(_arithmetic, "absolute"))
+
+    def clamp(self, value: object, lo: object, hi: object) -> DataNode:
+        """`value`, held between `lo` and `hi`."""
+        return self.min(self.max(value, lo), hi)
+
+    def __getattr__(self, name: str) -> Callable[..., DataNode]:
+        if name not in FLOATING:
+            raise AttributeError(f"math has no function {name!r}: it has {', '.join(self.__dir__())}")
+        return functools.partial(_arithmetic, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(["abs", "clamp", "max", "min", "pow", *FLOATING])
+
+
+math = _Math()
 
 
 def _subscript(node: DataNode, key: Any) -> DataNode:
@@ -251,8 +313,8 @@ def _subscript(node: DataNode, key: Any) -> DataNode:
 
     items: list[Item] = []
     for one in key if isinstance(key, tuple) else (key,):
-        if one is None:
-            items.append(("newaxis",))
+        if one is None or isinstance(one, NewAxis):
+            items.append(("newaxis", one.name) if one is not None and one.name else ("newaxis",))
         elif one is Ellipsis:
             items.append(("ellipsis",))
         elif isinstance(one, slice):
@@ -289,6 +351,7 @@ class OperatorNode:
     on_error: str | None = None
     outputs: tuple[DataNode, ...] = ()
     pipeline: DefinedGraph | None = None
+    without_effect: tuple[str, ...] = ()
     order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
 
     def feeds(self) -> tuple[DataNode, ...]:

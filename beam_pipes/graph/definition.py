@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from beam_pipes.errors import GraphError, OperatorArgumentError
+from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.conditions import check_covered
 from beam_pipes.graph.cut import Plan, ancestors, make_plan
 from beam_pipes.graph.data_node import DataNode, DebugValues, OperatorNode
 from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.operator import Operator, nearest
-from beam_pipes.graph.spec import UserFrame, user_frame
+from beam_pipes.graph.spec import TensorSpec, UserFrame, user_frame
+from beam_pipes.graph.tensors import TensorList, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, call, pop_pipeline, push_pipeline, set_scope
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
@@ -38,8 +39,9 @@ WITHOUT_EFFECT = (
     "py_num_workers",
     "py_start_method",
     "py_callback_pickler",
-    "output_dtype",
-    "output_ndim",
+    "experimental_exec_dynamic",
+    "stream_policy",
+    "concurrency",
 )
 
 
@@ -59,6 +61,8 @@ class PipelineOptions:
         on_error: what happens to a sample on which an operator fails: "fail", "drop" (counted), "dead_letter" (kept in
             `pipe.dead_letters`). The batch is smaller by those.
         cache: the directory of the cache that stands for everything before the cut; None runs it with the rest.
+        output_dtype, output_ndim, output_layout: what the outputs should be: one value for all, or one for each output,
+            None among them for any. Others are refused, at definition where it is known there, else in the batch.
 
     Raises `OperatorArgumentError` for an option that is unknown (naming the nearest) or out of range.
     """
@@ -71,6 +75,9 @@ class PipelineOptions:
     last: str = "partial"
     on_error: str = "fail"
     cache: str | None = None
+    output_dtype: Any = None
+    output_ndim: Any = None
+    output_layout: Any = None
 
     def __post_init__(self) -> None:
         if self.seed == -1:
@@ -82,6 +89,11 @@ class PipelineOptions:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < bound:
                 raise OperatorArgumentError(f"{name} should be an integer of at least {bound}, got {value!r}.")
+        for name, convert in (("output_dtype", _dtype_name), ("output_ndim", _rank), ("output_layout", _layout)):
+            value = getattr(self, name)
+            several = isinstance(value, (list, tuple))
+            made = [None if one is None else convert(one) for one in (value if several else [value])]
+            object.__setattr__(self, name, made if several else made[0])
         for name, choices in (("last", LAST), ("on_error", POLICIES)):
             value = getattr(self, name)
             if value not in choices:
@@ -111,6 +123,26 @@ class PipelineOptions:
                 )
         own = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in own and value is not None})
+
+
+def _dtype_name(value: Any) -> str:
+    return to_numpy_type(value).name
+
+
+def _rank(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise OperatorArgumentError(
+            f"output_ndim should be ranks from 0 on, got {value!r:.40}.", argument="output_ndim"
+        )
+    return value
+
+
+def _layout(value: Any) -> str:
+    if not isinstance(value, str):
+        raise OperatorArgumentError(
+            f"output_layout should be the names of axes, such as 'HWC', got {value!r:.40}.", argument="output_layout"
+        )
+    return value
 
 
 def option_names() -> tuple[str, ...]:
@@ -245,8 +277,43 @@ class GraphDefinition:
             if self._outputs is None:
                 self._define()
             assert self._outputs is not None
+            for position, node in enumerate(self._outputs):
+                self._check_declared(position, node, node.spec)
             self._plan = make_plan(self.nodes, self._outputs)
         return self._plan
+
+    def _check_declared(self, position: int, node: DataNode, spec: TensorSpec) -> None:
+        """Raises `OperatorError` for an output that is not what `output_dtype` and the like say."""
+        assert self._outputs is not None
+        found = {
+            "output_dtype": None if spec.dtype is None else spec.dtype.name,
+            "output_ndim": spec.ndim,
+            "output_layout": spec.layout or None,
+        }
+        for option, value in found.items():
+            wanted = getattr(self.options, option)
+            if isinstance(wanted, list):
+                if len(wanted) != len(self._outputs):
+                    raise GraphError(
+                        f"{option} should be one value for each of the {len(self._outputs)} outputs, got {len(wanted)}."
+                    )
+                wanted = wanted[position]
+            if wanted is not None and value is not None and wanted != value:
+                raise OperatorError(
+                    f"{option} says {wanted!r} for output {position}, and {node.name!r} gives {spec} "
+                    f"({node.source.where}). Change the graph, or what is declared.",
+                    operator=node.source.name,
+                    where=node.source.where,
+                )
+
+    def checked(self, column: TensorList, node: DataNode) -> TensorList:
+        """A column of an output, once it is seen that it is what was declared."""
+        options = self.options
+        if self._outputs is not None and len(column) and (options.output_dtype or options.output_ndim is not None):
+            sample = column[0]
+            for position in (place for place, one in enumerate(self._outputs) if one is node):
+                self._check_declared(position, node, TensorSpec.of(sample.dtype, sample.shape, column.layout))
+        return column
 
     @property
     def output_names(self) -> tuple[str, ...]:

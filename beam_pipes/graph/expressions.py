@@ -17,7 +17,7 @@ int32 and does not wrap, and `uint8 / 255.0` is float32. Comparisons compare val
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,19 @@ SYMBOLS = {
     "negative": "-",
     "absolute": "abs",
     "invert": "~",
+}
+
+#: Functions of `math` that give floats, by their names in the array API: of integers they give float32.
+FLOATING = (
+    *("sqrt", "rsqrt", "cbrt", "exp", "log", "log2", "log10", "fabs", "floor", "ceil", "sin", "cos", "tan", "asin"),
+    *("acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "fpow", "atan2"),
+)
+#: Those that are made of others.
+_MADE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "rsqrt": lambda xp, x, _: 1 / xp.sqrt(x),
+    "cbrt": lambda xp, x, _: xp.sign(x) * xp.abs(x) ** (1 / 3) if xp is not np else np.cbrt(x),
+    "fabs": lambda xp, x, _: xp.abs(x),
+    "fpow": lambda xp, x, y: x**y,
 }
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -99,7 +112,7 @@ class Arithmetic(Operator):
             return _resolved(self.ufunc, tuple(_dtype_of(one) for one in dtypes))
         except (TypeError, OverflowError) as error:
             shown = " and ".join(str(one) for one in dtypes)
-            raise self.refuse(f"`{SYMBOLS[self.ufunc]}` does not take {shown}: {error}") from error
+            raise self.refuse(f"`{SYMBOLS.get(self.ufunc, self.ufunc)}` does not take {shown}: {error}") from error
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         operands = self._operands(*inputs)
@@ -125,6 +138,9 @@ class Arithmetic(Operator):
             compute = self._computed_in[dtypes] = self._dtypes(self._operands(*dtypes))[0]
         if name == "floor_divide" and compute.kind == "i":
             return _towards_zero(np, *(np.asarray(one, compute) for one in operands))
+        if name in _MADE:
+            one, other, *_ = (*(np.asarray(operand, compute) for operand in operands), None)
+            return _MADE[name](np, one, other)
         ufunc = getattr(np, "fmod" if name == "remainder" else name)
         return ufunc(*operands, dtype=compute, casting="unsafe")
 
@@ -148,6 +164,8 @@ class Arithmetic(Operator):
             made = _towards_zero(xp, *operands)
         elif self.ufunc == "remainder":
             made = xp.fmod(*operands)
+        elif self.ufunc in _MADE:
+            made = _MADE[self.ufunc](xp, operands[0], operands[-1])
         else:
             made = getattr(xp, _ARRAY_API.get(self.ufunc, self.ufunc))(*operands)
         return xp.astype(made, getattr(xp, result.name))
@@ -159,8 +177,10 @@ def _resolved(ufunc: str, dtypes: tuple[np.dtype[Any], ...]) -> tuple[np.dtype[A
     compute = dtypes[0] if len(dtypes) == 1 else _promoted(*dtypes)
     if len(dtypes) == 2 and compute.kind == "b" and ufunc in _OF_NUMBERS:
         raise TypeError("cast one of the booleans to a number, or combine them with & | ^")
-    if ufunc == "true_divide" and compute.kind != "f":
+    if (ufunc == "true_divide" or ufunc in FLOATING) and compute.kind != "f":
         compute = np.dtype(np.float32)
+    if ufunc in _MADE:
+        return compute, compute
     if ufunc == "floor_divide" and compute.kind == "f":
         raise TypeError(
             "DALI divides floats here, and Python rounds down besides; write a / b, and fn.cast to an integer if whole "
@@ -257,7 +277,8 @@ class Subscript(Operator):
         for item in items:
             if item[0] == "newaxis":
                 shape.append(1)
-                named = False
+                named = named and len(item) > 1
+                layout += item[1:]
             elif item[0] == "ellipsis":
                 for _ in range(len(data.shape) - used):
                     shape.append(data.shape[axis])

@@ -75,7 +75,7 @@ class OpenReader:
             seed=seed if reader.seed is None else reader.seed,
             shard_id=reader.shard_id,
             num_shards=reader.num_shards,
-            shuffle=reader.random_shuffle,
+            shuffle=reader.random_shuffle or reader.shuffle_after_epoch,
             sticky=reader.stick_to_shard,
         )
         if order.size < order.num_shards:

@@ -216,7 +216,7 @@ class GraphIterator:
         feeding.move(pipe.cursor)
         if feeding.streams and not pipe.cursor.position:
             return self._works_from(pipe.cursor)
-        first = feeding.take(pipe.cursor)
+        first = self._take(pipe.cursor)
         if first is None:
             pipe.end_epoch()
             pipe.go_on()
@@ -224,11 +224,18 @@ class GraphIterator:
         return self._works_from(pipe.cursor, first)
 
     def _works_from(self, cursor: Cursor, first: Work | None = None) -> Iterator[Work]:
-        feeding = self.pipe.feeding
-        work = feeding.take(cursor) if first is None else first
+        work = self._take(cursor) if first is None else first
         while work is not None:
             yield work
-            work = None if feeding.is_dry else feeding.take(work.after)
+            work = self._take(work.after, goes_on=True)
+
+    def _take(self, cursor: Cursor, *, goes_on: bool = False) -> Work | None:
+        feeding = self.pipe.feeding
+        try:
+            self.pipe.feed_batch()
+        except StopIteration:  # of `iter_setup`
+            return None
+        return None if goes_on and feeding.is_dry else feeding.take(cursor)
 
     def _made_ahead(self, works: Iterator[Work]) -> Any:
         """An iterator over (work, (tally, batch)) with `close`."""
@@ -264,7 +271,7 @@ class GraphIterator:
         """The outputs of a batch by name."""
         batch: dict[str, Any] = {}
         for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
-            batch.update(self.shaped(name, made.run.output(node), node.spec))
+            batch.update(self.shaped(name, self.pipe.checked(made.run.output(node), node), node.spec))
         batch.update(self._valid(made.run))
         return batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -222,13 +223,19 @@ class Pipeline(GraphDefinition):
 
     # Running
 
-    def run(self) -> Outputs:
+    def iter_setup(self) -> None:
+        """What a subclass overrides to feed its sources before each batch: `self.feed_input(self.images, batch)`."""
+
+    def run(self, cuda_stream: object = None, /, **fed: Any) -> Outputs:
         """The next batch: outputs by position and by name.
+
+        `pipe.run(images=batch)` feeds the `external_source` of that name first. `cuda_stream` is without effect.
 
         Raises `StopIteration` where a source in Python is at its end, `OperatorError` for a sample that fails.
         """
         if self._ended:
             raise StopIteration
+        self.feed_batch(**fed)
         feeding = self.feeding
         work = feeding.take(self._cursor)
         if work is None:
@@ -244,6 +251,13 @@ class Pipeline(GraphDefinition):
         made = self.execute(work)
         self._cursor = work.after
         return made
+
+    def feed_batch(self, **fed: Any) -> None:
+        """What stands before a batch: `iter_setup`, and what was given by name."""
+        self.plan()
+        self.iter_setup()
+        for name, batch in fed.items():
+            self.feed_input(name, batch)
 
     def schedule_run(self) -> None:
         """Makes a batch that `outputs` gives later."""
@@ -333,7 +347,7 @@ class Pipeline(GraphDefinition):
 
     def output_of(self, run: HostRun, node: DataNode) -> Any:
         """One output of a batch, with the names of its records."""
-        column = run.output(node)
+        column = self.checked(run.output(node), node)
         ids, rows = run.records, run.rows_of(None)
         return column.with_sources(lambda: [ids.ids[int(row)] for row in rows])
 
@@ -457,7 +471,17 @@ class Pipeline(GraphDefinition):
         assert text is not None
         return deserialize(text, cls, options)
 
-    deserialize_and_build = deserialize
+    def deserialize_and_build(self, serialized_pipeline: str | bytes) -> None:
+        """Makes this pipeline the one that was serialized; its own options go before those of the text."""
+        given = {
+            field.name: value
+            for field in dataclasses.fields(self.options)
+            if (value := getattr(self.options, field.name)) != field.default
+        }
+        vars(self).update(vars(deserialize(serialized_pipeline, Pipeline, given)))
+        for node in self.nodes:
+            node.pipeline = self
+        self.build()
 
     def save_graph_to_dot_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes `explain("dot")` to a file."""

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
 from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode, DefinedGraph, OperatorNode, Scope, is_within
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator, nearest
+from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, Device, Operator, nearest
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
 
 
@@ -89,6 +89,7 @@ def call(
         preserve=bool(common.get("preserve", False)),
         on_error=common.get("on_error"),
         pipeline=pipeline,
+        without_effect=tuple(name for name in operator_class.without_effect if name in keywords),
     )
     _check_call(node)
     count = operator.output_count()
@@ -107,7 +108,8 @@ def _split_keywords(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The operator's own arguments, and those that every operator takes."""
     general = {*COMMON_ARGUMENTS, *(["seed"] if operator_class.random else [])} - operator_class.arguments.keys()
-    own = {name: value for name, value in keywords.items() if name not in general and name != WITHOUT_EFFECT}
+    left_out = general.union(operator_class.without_effect)
+    own = {name: value for name, value in keywords.items() if name not in left_out}
     common = {name: value for name, value in keywords.items() if name in general and value is not None}
     title = operator_class.title()
     device = common.get("device")

@@ -95,7 +95,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             if node.device == "gpu":
                 batch.update(self._device_output(name, node, on_device[node], made))
             else:
-                shaped = self.shaped(name, made.run.output(node), node.spec)
+                shaped = self.shaped(name, self.pipe.checked(made.run.output(node), node), node.spec)
                 batch.update({key: self._all_placed(key, value) for key, value in shaped.items()})
         for key, value in self._valid(made.run).items():
             batch[key] = self.placed(key, value)

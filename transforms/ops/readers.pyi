@@ -22,6 +22,7 @@ class File:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory that holds a directory for each class (a str). Default: None.
         file_list: a text file of lines 'name label' (a str). Default: None.
@@ -42,6 +43,7 @@ class File:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         file_root: str | None = None,
         file_list: str | None = None,
@@ -69,6 +71,7 @@ class Numpy:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory below which files are (a str). Default: None.
         file_list: a text file with a name a line (a str). Default: None.
@@ -84,6 +87,7 @@ class Numpy:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         file_root: str | None = None,
         file_list: str | None = None,
@@ -113,6 +117,7 @@ class TFRecord:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         path: the TFRecord files, in order (a str or a list of str).
         features: name → tfrec.FixedLenFeature or tfrec.VarLenFeature (any value).
@@ -129,6 +134,7 @@ class TFRecord:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         index_path: str | Sequence[str] | None = None,
         device: str | None = None,
