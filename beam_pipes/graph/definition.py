@@ -126,7 +126,7 @@ class PipelineOptions:
 
 
 def _dtype_name(value: Any) -> str:
-    return to_numpy_type(value).name
+    return str(to_numpy_type(value).name)
 
 
 def _rank(value: Any) -> int:

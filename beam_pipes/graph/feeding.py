@@ -161,6 +161,9 @@ class Feeding:
         fed: dict[OperatorNode, Sequence[TensorList]] = {}
         for node, stream in self.streams.items():
             columns = stream.next(asked)
+            if columns is None and stream.ends_quietly and (self.primary is not None or not self.ends_quietly):
+                stream.move(place.epoch, 0, batch_size=self.batch_size)  # it goes round beside what says when all ends
+                columns = stream.next(asked)
             if columns is None:
                 return None
             fed[node] = columns

@@ -1,17 +1,20 @@
 """`MadeAhead`: batches made ahead by threads, or when they are asked for where that is quicker.
 
 `GraphIterator`: the batches of a pipeline, epoch by epoch, made ahead of their use.
+
+`DALIGenericIterator`: the same for several pipelines, in the form that DALI's iterators have.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import statistics
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -109,6 +112,24 @@ RAGGED = ("list", "pad", "values")
 VALID = "valid"
 
 
+class LastBatchPolicy(enum.Enum):
+    """DALI's words for the end of an epoch, and the `last` of a pipeline that they stand for."""
+
+    FILL = 0
+    DROP = 1
+    PARTIAL = 2
+
+    @property
+    def last(self) -> str:
+        """`"pad"`, `"drop"` or `"partial"`."""
+        return {"FILL": "pad", "DROP": "drop", "PARTIAL": "partial"}[self.name]
+
+
+#: Options of DALI's iterators that decide nothing here: batches say their own shapes and are made ahead in any case,
+#: and readers know where an epoch ends.
+WITHOUT_EFFECT = ("auto_reset", "dynamic_shape", "last_batch_padded", "prepare_first_batch", "size")
+
+
 @dataclasses.dataclass
 class Made:
     """A batch as it comes from the host: what was computed, and where it stands."""
@@ -139,6 +160,11 @@ class GraphIterator:
             `name/lengths`. With "pad" and "values" the graph decides which outputs these are, whatever a batch holds:
             all but scalars and those whose whole shape is known at definition (`node.spec`).
         pad_value: what "pad" fills with.
+        reader_name: a reader of the pipeline, checked to be there; the first one says what an epoch is.
+        last_batch_policy: a `LastBatchPolicy`, in place of the pipeline's `last`.
+        without_effect: further options of DALI's iterators, those in `WITHOUT_EFFECT`.
+
+    `next(iterator)` gives the next batch of the epoch, and `StopIteration` at its end.
     """
 
     def __init__(
@@ -148,7 +174,19 @@ class GraphIterator:
         *,
         ragged: str = "list",
         pad_value: Any = 0,
+        reader_name: str | None = None,
+        last_batch_policy: LastBatchPolicy | None = None,
+        **without_effect: object,
     ) -> None:
+        for name in without_effect:
+            if name not in WITHOUT_EFFECT:
+                raise OperatorArgumentError(
+                    f"an iterator has no option {name!r}.{nearest(name, WITHOUT_EFFECT)}", argument=name
+                )
+        if isinstance(pipe, (list, tuple)):
+            raise OperatorArgumentError(
+                f"it iterates over one pipeline, got {len(pipe)}. For several, each a dict, use DALIGenericIterator."
+            )
         if ragged not in RAGGED:
             raise OperatorArgumentError(
                 f"ragged should be one of {', '.join(RAGGED)}, got {ragged!r}.{nearest(ragged, RAGGED)}"
@@ -158,7 +196,12 @@ class GraphIterator:
                 "iterators run a graph that is fixed, and in debug mode the function makes it anew for each batch. "
                 "Call pipe.run() in a loop, until StopIteration; or leave out debug=True."
             )
+        if last_batch_policy is not None:
+            pipe.end_epochs(last_batch_policy.last)
+        if reader_name is not None:
+            pipe.reader_meta(reader_name)
         self.pipe = pipe
+        self._loop: Iterator[dict[str, Any]] | None = None
         self._ragged = ragged
         self._pad_value = pad_value
         plan = pipe.plan()
@@ -191,10 +234,22 @@ class GraphIterator:
         if older is not None:
             older.replace()  # whoever goes on with it is told, instead of finding a shorter epoch
         self.close()
+        self._loop = None
         ahead = self._ahead = self._made_ahead(self._works())
         newest = SharedIterator(self._deliver(ahead))
         self._newest = weakref.ref(newest)
         return newest
+
+    def __next__(self) -> dict[str, Any]:
+        if self._loop is None:
+            self._loop = iter(self)
+        try:
+            return next(self._loop)
+        except StopIteration:
+            self._loop = None
+            raise
+
+    next = __next__
 
     def _deliver(self, ahead: Any) -> Generator[dict[str, Any], None, None]:
         try:
@@ -325,6 +380,7 @@ class GraphIterator:
     def reset(self) -> None:
         """Begins the next epoch with the next loop, wherever this one stands."""
         self.close()
+        self._loop = None
         self.pipe.reset()
 
     def close(self) -> None:
@@ -332,6 +388,116 @@ class GraphIterator:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
+
+
+class DALIGenericIterator:
+    """Batches of one or several pipelines: for each step a list of dicts, one for each pipeline, as DALI gives them.
+
+        for data in DALIGenericIterator([pipe], ["images", "labels"], reader_name="R"):
+            data[0]["images"]
+
+    At the end of an epoch `next` raises `StopIteration`; with `auto_reset=True` the next one begins, else `reset()` or
+    another loop begins it. The epoch ends for all pipelines where one has no batch left.
+
+    Args:
+        pipelines: a pipeline, or a list of them.
+        output_map: names for the outputs.
+        size: at most so many samples an epoch, over all pipelines; -1 for as many as there are.
+        reader_name: a reader of each pipeline, checked to be there; the first one says what an epoch is.
+        auto_reset: whether the next epoch begins by itself: False or "no", True or "yes".
+        last_batch_policy: the end of an epoch. `FILL` repeats the last record, and never takes one of the next epoch.
+        fill_last_batch, dynamic_shape, last_batch_padded, prepare_first_batch: without effect.
+    """
+
+    #: What iterates over one pipeline.
+    over_one: ClassVar[type[GraphIterator]] = GraphIterator
+
+    def __init__(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        output_map: Sequence[str],
+        size: int = -1,
+        reader_name: str | None = None,
+        auto_reset: bool | str | None = False,
+        fill_last_batch: object = None,
+        dynamic_shape: object = False,
+        last_batch_padded: object = False,
+        last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+        prepare_first_batch: object = True,
+    ) -> None:
+        if auto_reset not in (False, None, "no", True, "yes"):
+            raise OperatorArgumentError(f"auto_reset should be False, 'no', True or 'yes', got {auto_reset!r}.")
+        if not isinstance(last_batch_policy, LastBatchPolicy):
+            raise OperatorArgumentError(
+                f"last_batch_policy should be one of LastBatchPolicy, got {last_batch_policy!r:.40}."
+            )
+        pipes = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines)
+        if not pipes or len({pipe.batch_size for pipe in pipes}) > 1:
+            sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "no pipelines"
+            raise OperatorArgumentError(f"an iterator takes pipelines of one batch size, got {sizes}.")
+        self.batch_size = pipes[0].batch_size
+        self.iterators = [
+            self.over_one(pipe, output_map, reader_name=reader_name, last_batch_policy=last_batch_policy)
+            for pipe in pipes
+        ]
+        whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
+        self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
+        self._size = size
+        self._auto_reset = auto_reset in (True, "yes")
+        self._count = 0
+        self._ended = False
+
+    def __iter__(self) -> DALIGenericIterator:
+        if self._ended:
+            self.reset()
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            if self._ended or self._count == self._steps:
+                raise StopIteration
+            batches = [next(one) for one in self.iterators]
+        except StopIteration:
+            self._ended = True
+            if self._auto_reset:
+                self.reset()
+            raise
+        self._count += 1
+        return self.shaped([{name: batch[name] for name in self.iterators[0].names} for batch in batches])
+
+    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+        """What a step gives."""
+        return batches
+
+    def next(self) -> Any:
+        """`next(iterator)`."""
+        return next(self)
+
+    def reset(self) -> None:
+        """Begins the next epoch, at the end of this one; before, nothing happens."""
+        if self._ended:
+            for one in self.iterators:
+                one.reset()
+            self._count, self._ended = 0, False
+
+    def checkpoints(self) -> list[str]:
+        """The state of each pipeline, as `Pipeline.checkpoint` gives it."""
+        return [one.pipe.checkpoint() for one in self.iterators]
+
+    @property
+    def size(self) -> int:
+        """Samples of an epoch of one pipeline, its last batch whole: batches times `batch_size`."""
+        return self._size if self._size >= 0 else len(self) * self.batch_size
+
+    def __len__(self) -> int:
+        return self._steps if self._steps is not None else len(self.iterators[0])
+
+
+class DALIClassificationIterator(DALIGenericIterator):
+    """`DALIGenericIterator` with the outputs "data" and "label"."""
+
+    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
+        super().__init__(pipelines, ["data", "label"], *args, **options)
 
 
 class _Direct:

@@ -396,6 +396,12 @@ class Pipeline(GraphDefinition):
         self._cursor = Cursor(epoch, 0)
         self.feeding.move(self._cursor)
 
+    def end_epochs(self, last: str) -> None:
+        """Says how epochs end from here on: `last` of the options."""
+        self.options = dataclasses.replace(self.options, last=last)
+        if self._feeding is not None:
+            self._feeding.last = last
+
     # State
 
     @property

@@ -9,8 +9,9 @@ its device operators run through the array API.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,9 @@ from beam_pipes.graph.basic import ToHost
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.device_program import Backend, DeviceProgram
 from beam_pipes.graph.feeding import Work
-from beam_pipes.graph.iterator import GraphIterator, Made
+from beam_pipes.graph.iterator import DALIGenericIterator, GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
+from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.conversions import narrowed, require_numeric
@@ -44,8 +46,9 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         ragged: str = "list",
         pad_value: Any = 0,
         device_buffer: int = 2,
+        **of_dali: Any,
     ) -> None:
-        super().__init__(pipe, output_map, ragged=ragged, pad_value=pad_value)
+        super().__init__(pipe, output_map, ragged=ragged, pad_value=pad_value, **of_dali)
         if isinstance(device_buffer, bool) or not isinstance(device_buffer, int) or device_buffer < 1:
             raise OperatorArgumentError(f"device_buffer should be at least 1, got {device_buffer!r}.")
         self._device_buffer = device_buffer
@@ -252,3 +255,61 @@ class TorchGraphIterator(DeviceGraphIterator):
 
     def fetched(self, array: Any) -> Any:
         return array.cpu().numpy()
+
+
+class TorchGenericIterator(DALIGenericIterator):
+    """`DALIGenericIterator` of `nvidia.dali.plugin.pytorch`: a list of dicts of tensors, one for each pipeline."""
+
+    over_one: ClassVar[type[GraphIterator]] = TorchGraphIterator
+
+
+class TorchClassificationIterator(TorchGenericIterator):
+    """`TorchGenericIterator` with the outputs "data" and "label"."""
+
+    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
+        super().__init__(pipelines, ["data", "label"], *args, **options)
+
+
+class JaxGenericIterator(DALIGenericIterator):
+    """`DALIGenericIterator` of `nvidia.dali.plugin.jax`: a dict of JAX arrays, of one pipeline.
+
+    For arrays over several devices, give each process its shard of one pipeline, or a cache to `JaxDataLoader`.
+    """
+
+    over_one: ClassVar[type[GraphIterator]] = JaxGraphIterator
+
+    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
+        super().__init__(pipelines, *args, **options)
+        if len(self.iterators) > 1:
+            raise OperatorArgumentError(
+                f"with JAX an iterator takes one pipeline, got {len(self.iterators)}. For arrays over several devices "
+                "build a cache and load it with JaxDataLoader(cache, sharding=…)."
+            )
+
+    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+        return batches[0]
+
+
+def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Any:
+    """A function that defines a graph, as a factory of `JaxGenericIterator`s; `options` are those of the iterator.
+
+        @data_iterator(output_map=["images", "labels"], reader_name="R")
+        def training(): ...
+
+        for batch in training(batch_size=32): ...
+
+    Arguments of the function and of the pipeline are given in the call, and `checkpoints=[text]` to go on.
+    """
+    if pipeline_fn is None:
+        return functools.partial(data_iterator, output_map=output_map, **options)
+    factory = pipeline_def(pipeline_fn)
+
+    @functools.wraps(pipeline_fn)
+    def make(*given: Any, checkpoints: Sequence[str] = (), **keywords: Any) -> JaxGenericIterator:
+        pipe = factory(*given, **keywords)
+        made = JaxGenericIterator(pipe, output_map, **options)
+        for text in checkpoints or ():
+            pipe.restore(text)
+        return made
+
+    return make

@@ -14,6 +14,8 @@ count: the first epoch of a fit is `loader.epoch`, whether the model was built b
 
 Keras drops `y`, `sample_weight` and `class_weight` where it is given an adapter. They are refused instead: whoever asks
 for the number of batches is Keras' `EpochIterator`, which has them.
+
+`DALIDataset`: a graph of operators as a tf.data.Dataset.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
+from beam_pipes.graph.iterator import GraphIterator
+from beam_pipes.graph.pipeline import Pipeline
 
 _ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
 # What Keras asks of an adapter.
@@ -142,3 +146,43 @@ def _refuse_what_keras_drops() -> None:
         if frame.f_back is None:
             return
         frame = frame.f_back
+
+
+def DALIDataset(  # noqa: N802 - DALI's name
+    pipeline: Pipeline,
+    output_dtypes: Any = None,
+    output_shapes: Any = None,
+    fail_on_device_mismatch: object = True,
+    **without_effect: object,
+) -> Any:
+    """The batches of a pipeline as a tf.data.Dataset, as `nvidia.dali.plugin.tf.DALIDataset` gives them.
+
+        DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
+
+    Tuples of outputs, or one where `output_dtypes` is one dtype; without it dtypes are those of the graph. One epoch
+    follows another without an end where a reader says what an epoch is: `steps_per_epoch`, or `.take(n)`. Sizes of
+    batches and threads are the pipeline's. Raises `LoaderError` where outputs of no known dtype were not declared.
+    """
+    import tensorflow as tf
+
+    nodes = pipeline.plan().outputs
+    if output_dtypes is None:
+        unknown = [node.name for node in nodes if node.dtype is None]
+        if unknown:
+            raise LoaderError(f"the dtypes of {', '.join(unknown)} are not known before there is data: output_dtypes=…")
+        output_dtypes = tuple(tf.as_dtype(node.dtype) for node in nodes)
+    is_one = not isinstance(output_dtypes, tuple)
+    dtypes = (output_dtypes,) if is_one else output_dtypes
+    shapes = (output_shapes,) if is_one else output_shapes or (None,) * len(dtypes)
+    specs = tuple(tf.TensorSpec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+    iterator = GraphIterator(pipeline)
+
+    def batches() -> Iterator[Any]:
+        while True:
+            for batch in iterator:
+                columns = tuple(batch[name] for name in iterator.names)
+                yield columns[0] if is_one else columns
+            if pipeline.steps_per_epoch is None:
+                return
+
+    return tf.data.Dataset.from_generator(batches, output_signature=specs[0] if is_one else specs)

@@ -282,7 +282,9 @@ class IteratedStream(_SourceStream):
         if iteration:
             self._iterator = self._begin(epoch)
             for _ in range(iteration * (1 if self.operator.batch else batch_size)):
-                next(self._iterator, None)
+                if next(self._iterator, _END) is _END and self.ends_quietly:
+                    self._iterator = self._begin(epoch)
+                    next(self._iterator, None)
 
 
 class PushedStream(_SourceStream):
