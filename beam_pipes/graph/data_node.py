@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -97,10 +98,6 @@ class NewAxis:
 newaxis = NewAxis()
 
 
-def _itself(node: DataNode) -> DataNode:
-    return node
-
-
 class DataNode:
     """One output of one operator.
 
@@ -169,10 +166,8 @@ class DataNode:
         """
         if key not in ("source_info", "layout"):
             raise located(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."), user_frame())
-        if key == "source_info":
-            made = self._call(RecordName)
-        else:
-            made = self.call_operator(ConstantSample, (), {"value": np.frombuffer(self.layout.encode(), np.uint8)})
+        layout = {"value": np.frombuffer(self.layout.encode(), np.uint8)}
+        made = self._call(RecordName) if key == "source_info" else self.call_operator(ConstantSample, (), layout)
         return made.gpu() if device == "gpu" else made
 
     def source_info(self, *, device: Device | None = None) -> DataNode:
@@ -239,7 +234,7 @@ class DataNode:
     __eq__ = _binary("equal")  # type: ignore[assignment]
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
     __neg__ = _unary("negative")
-    __pos__ = _itself
+    __pos__ = lambda self: self  # noqa: E731
     __abs__ = _unary("absolute")
     __invert__ = _unary("invert")
 
@@ -266,31 +261,15 @@ def _arithmetic(ufunc: str, *operands: Any) -> DataNode:
     return made
 
 
-class _Math:
-    """Functions over data nodes and numbers, by DALI's names: `math.sqrt(images)`, `math.clamp(images, 0, 255)`.
-
-    `abs`, `min`, `max`, `pow` and `clamp` promote as expressions do; the others give floats, float32 of integers.
-    """
-
-    min = staticmethod(functools.partial(_arithmetic, "minimum"))
-    max = staticmethod(functools.partial(_arithmetic, "maximum"))
-    pow = staticmethod(functools.partial(_arithmetic, "power"))
-    abs = staticmethod(functools.partial(_arithmetic, "absolute"))
-
-    def clamp(self, value: object, lo: object, hi: object) -> DataNode:
-        """`value`, held between `lo` and `hi`."""
-        return self.min(self.max(value, lo), hi)
-
-    def __getattr__(self, name: str) -> Callable[..., DataNode]:
-        if name not in FLOATING:
-            raise AttributeError(f"math has no function {name!r}: it has {', '.join(self.__dir__())}")
-        return functools.partial(_arithmetic, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted(["abs", "clamp", "max", "min", "pow", *FLOATING])
-
-
-math = _Math()
+#: Functions over data nodes and numbers, by DALI's names: `math.sqrt(images)`, `math.clamp(images, 0, 255)`. Those of
+#: `FLOATING` give floats, float32 of integers; the others promote as expressions do.
+math = SimpleNamespace(
+    **{name: functools.partial(_arithmetic, name) for name in FLOATING},
+    **{name: functools.partial(_arithmetic, f"{name}imum") for name in ("min", "max")},
+    pow=functools.partial(_arithmetic, "power"),
+    abs=functools.partial(_arithmetic, "absolute"),
+    clamp=lambda value, lo, hi: _arithmetic("minimum", _arithmetic("maximum", value, lo), hi),
+)
 
 
 def _subscript(node: DataNode, key: Any) -> DataNode:

@@ -27,22 +27,11 @@ from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 #: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
 #: move over unchanged, and decide nothing here.
 WITHOUT_EFFECT = (
-    "bytes_per_sample",
-    "set_affinity",
-    "max_streams",
-    "default_cuda_stream_priority",
-    "enable_memory_stats",
-    "enable_checkpointing",
-    "exec_async",
-    "exec_pipelined",
-    "exec_dynamic",
-    "py_num_workers",
-    "py_start_method",
-    "py_callback_pickler",
-    "experimental_exec_dynamic",
-    "stream_policy",
-    "concurrency",
+    *("bytes_per_sample", "set_affinity", "max_streams", "default_cuda_stream_priority", "enable_memory_stats"),
+    *("enable_checkpointing", "exec_async", "exec_pipelined", "exec_dynamic", "experimental_exec_dynamic"),
+    *("py_num_workers", "py_start_method", "py_callback_pickler", "stream_policy", "concurrency"),
 )
+_OF_OUTPUTS = ("output_dtype", "output_ndim", "output_layout")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,11 +78,8 @@ class PipelineOptions:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < bound:
                 raise OperatorArgumentError(f"{name} should be an integer of at least {bound}, got {value!r}.")
-        for name, convert in (("output_dtype", _dtype_name), ("output_ndim", _rank), ("output_layout", _layout)):
-            value = getattr(self, name)
-            several = isinstance(value, (list, tuple))
-            made = [None if one is None else convert(one) for one in (value if several else [value])]
-            object.__setattr__(self, name, made if several else made[0])
+        for name in _OF_OUTPUTS:
+            object.__setattr__(self, name, _of_outputs(name, getattr(self, name)))
         for name, choices in (("last", LAST), ("on_error", POLICIES)):
             value = getattr(self, name)
             if value not in choices:
@@ -125,29 +111,22 @@ class PipelineOptions:
         return cls(**{name: value for name, value in given.items() if name in own and value is not None})
 
 
-def _dtype_name(value: Any) -> str:
-    return str(to_numpy_type(value).name)
-
-
-def _rank(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise OperatorArgumentError(
-            f"output_ndim should be ranks from 0 on, got {value!r:.40}.", argument="output_ndim"
-        )
-    return value
-
-
-def _layout(value: Any) -> str:
-    if not isinstance(value, str):
-        raise OperatorArgumentError(
-            f"output_layout should be the names of axes, such as 'HWC', got {value!r:.40}.", argument="output_layout"
-        )
-    return value
+def _of_outputs(name: str, value: Any) -> Any:
+    """What is declared of the outputs, checked: dtypes by their names."""
+    if isinstance(value, (list, tuple)):
+        return [_of_outputs(name, one) for one in value]
+    kind, words = {"output_ndim": (int, "a rank from 0 on"), "output_layout": (str, "the names of axes")}.get(
+        name, (object, "")
+    )
+    if value is not None and (not isinstance(value, kind) or value is True or (kind is int and value < 0)):
+        raise OperatorArgumentError(f"{name} should be {words}, None, or a list of these, got {value!r:.40}.")
+    return value if value is None or name != "output_dtype" else str(to_numpy_type(value))
 
 
 def option_names() -> tuple[str, ...]:
     """All names that `PipelineOptions.of` takes."""
-    return (*(field.name for field in dataclasses.fields(PipelineOptions)), "max_batch_size", *WITHOUT_EFFECT)
+    own = (field.name for field in dataclasses.fields(PipelineOptions))
+    return (*own, "max_batch_size", "checkpoint", *WITHOUT_EFFECT)
 
 
 Defined = TypeVar("Defined", bound="GraphDefinition")
@@ -182,10 +161,10 @@ class GraphDefinition:
     def __exit__(self, *exc_info: object) -> None:
         pop_pipeline()
 
-    def add_sink(self, node: DataNode) -> None:
-        """Keeps what makes `node` from being pruned, although it is no output."""
-        self._adopt([node], user_frame())
-        node.source.preserve = True
+    def add_sink(self, edge: DataNode) -> None:
+        """Keeps what makes the data node `edge` from being pruned, although it is no output."""
+        self._adopt([edge], user_frame())
+        edge.source.preserve = True
 
     def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
         """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
@@ -284,21 +263,13 @@ class GraphDefinition:
 
     def _check_declared(self, position: int, node: DataNode, spec: TensorSpec) -> None:
         """Raises `OperatorError` for an output that is not what `output_dtype` and the like say."""
-        assert self._outputs is not None
-        found = {
-            "output_dtype": None if spec.dtype is None else spec.dtype.name,
-            "output_ndim": spec.ndim,
-            "output_layout": spec.layout or None,
-        }
-        for option, value in found.items():
+        count = len(self._outputs or ())
+        for option, value in zip(_OF_OUTPUTS, (spec.dtype, spec.ndim, spec.layout), strict=True):
             wanted = getattr(self.options, option)
-            if isinstance(wanted, list):
-                if len(wanted) != len(self._outputs):
-                    raise GraphError(
-                        f"{option} should be one value for each of the {len(self._outputs)} outputs, got {len(wanted)}."
-                    )
-                wanted = wanted[position]
-            if wanted is not None and value is not None and wanted != value:
+            if isinstance(wanted, list) and len(wanted) != count:
+                raise GraphError(f"{option} should be one value for each of the {count} outputs, got {len(wanted)}.")
+            wanted = wanted[position] if isinstance(wanted, list) else wanted
+            if wanted is not None and value not in (None, "") and wanted != value:
                 raise OperatorError(
                     f"{option} says {wanted!r} for output {position}, and {node.name!r} gives {spec} "
                     f"({node.source.where}). Change the graph, or what is declared.",
@@ -308,11 +279,10 @@ class GraphDefinition:
 
     def checked(self, column: TensorList, node: DataNode) -> TensorList:
         """A column of an output, once it is seen that it is what was declared."""
-        options = self.options
-        if self._outputs is not None and len(column) and (options.output_dtype or options.output_ndim is not None):
-            sample = column[0]
-            for position in (place for place, one in enumerate(self._outputs) if one is node):
-                self._check_declared(position, node, TensorSpec.of(sample.dtype, sample.shape, column.layout))
+        if len(column) and any(getattr(self.options, name) is not None for name in _OF_OUTPUTS):
+            spec = TensorSpec.of(column[0].dtype, column[0].shape, column.layout)
+            for position in (place for place, one in enumerate(self._outputs or ()) if one is node):
+                self._check_declared(position, node, spec)
         return column
 
     @property

@@ -27,27 +27,10 @@ from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 
 SYMBOLS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "true_divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-    "left_shift": "<<",
-    "right_shift": ">>",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "negative": "-",
-    "absolute": "abs",
-    "invert": "~",
+    **{"add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%"},
+    **{"power": "**", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<"},
+    **{"right_shift": ">>", "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">"},
+    **{"greater_equal": ">=", "negative": "-", "absolute": "abs", "invert": "~"},
 }
 
 #: Functions of `math` that give floats, by their names in the array API: of integers they give float32.

@@ -113,21 +113,15 @@ VALID = "valid"
 
 
 class LastBatchPolicy(enum.Enum):
-    """DALI's words for the end of an epoch, and the `last` of a pipeline that they stand for."""
+    """DALI's words for the end of an epoch; their values are those of a pipeline's `last`."""
 
-    FILL = 0
-    DROP = 1
-    PARTIAL = 2
-
-    @property
-    def last(self) -> str:
-        """`"pad"`, `"drop"` or `"partial"`."""
-        return {"FILL": "pad", "DROP": "drop", "PARTIAL": "partial"}[self.name]
+    FILL = "pad"
+    DROP = "drop"
+    PARTIAL = "partial"
 
 
-#: Options of DALI's iterators that decide nothing here: batches say their own shapes and are made ahead in any case,
-#: and readers know where an epoch ends.
-WITHOUT_EFFECT = ("auto_reset", "dynamic_shape", "last_batch_padded", "prepare_first_batch", "size")
+#: Options of DALI's iterators that decide nothing here: readers know where an epoch ends, and batches their shapes.
+WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_padded", "prepare_first_batch", "size"
 
 
 @dataclasses.dataclass
@@ -197,7 +191,7 @@ class GraphIterator:
                 "Call pipe.run() in a loop, until StopIteration; or leave out debug=True."
             )
         if last_batch_policy is not None:
-            pipe.end_epochs(last_batch_policy.last)
+            pipe.end_epochs(last_batch_policy.value)
         if reader_name is not None:
             pipe.reader_meta(reader_name)
         self.pipe = pipe
@@ -396,17 +390,14 @@ class DALIGenericIterator:
         for data in DALIGenericIterator([pipe], ["images", "labels"], reader_name="R"):
             data[0]["images"]
 
-    At the end of an epoch `next` raises `StopIteration`; with `auto_reset=True` the next one begins, else `reset()` or
-    another loop begins it. The epoch ends for all pipelines where one has no batch left.
+    At the end of an epoch, which is that of the first pipeline without a batch, `next` raises `StopIteration`.
 
     Args:
-        pipelines: a pipeline, or a list of them.
-        output_map: names for the outputs.
         size: at most so many samples an epoch, over all pipelines; -1 for as many as there are.
         reader_name: a reader of each pipeline, checked to be there; the first one says what an epoch is.
-        auto_reset: whether the next epoch begins by itself: False or "no", True or "yes".
+        auto_reset: whether the next epoch begins by itself (True, "yes"), or by `reset()` and another loop.
         last_batch_policy: the end of an epoch. `FILL` repeats the last record, and never takes one of the next epoch.
-        fill_last_batch, dynamic_shape, last_batch_padded, prepare_first_batch: without effect.
+        without_effect: `fill_last_batch`, `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
     """
 
     #: What iterates over one pipeline.
@@ -419,37 +410,28 @@ class DALIGenericIterator:
         size: int = -1,
         reader_name: str | None = None,
         auto_reset: bool | str | None = False,
-        fill_last_batch: object = None,
-        dynamic_shape: object = False,
-        last_batch_padded: object = False,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
-        prepare_first_batch: object = True,
+        **without_effect: object,
     ) -> None:
         if auto_reset not in (False, None, "no", True, "yes"):
             raise OperatorArgumentError(f"auto_reset should be False, 'no', True or 'yes', got {auto_reset!r}.")
         if not isinstance(last_batch_policy, LastBatchPolicy):
-            raise OperatorArgumentError(
-                f"last_batch_policy should be one of LastBatchPolicy, got {last_batch_policy!r:.40}."
-            )
+            raise OperatorArgumentError(f"last_batch_policy is one of LastBatchPolicy, got {last_batch_policy!r:.40}.")
         pipes = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines)
-        if not pipes or len({pipe.batch_size for pipe in pipes}) > 1:
-            sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "no pipelines"
+        if len({pipe.batch_size for pipe in pipes}) != 1:
+            sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "none"
             raise OperatorArgumentError(f"an iterator takes pipelines of one batch size, got {sizes}.")
         self.batch_size = pipes[0].batch_size
-        self.iterators = [
-            self.over_one(pipe, output_map, reader_name=reader_name, last_batch_policy=last_batch_policy)
-            for pipe in pipes
-        ]
+        options: Any = {"reader_name": reader_name, "last_batch_policy": last_batch_policy, **without_effect}
+        self.iterators = [self.over_one(pipe, output_map, **options) for pipe in pipes]
         whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
         self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
-        self._size = size
         self._auto_reset = auto_reset in (True, "yes")
         self._count = 0
         self._ended = False
 
     def __iter__(self) -> DALIGenericIterator:
-        if self._ended:
-            self.reset()
+        self.reset()
         return self
 
     def __next__(self) -> Any:
@@ -465,20 +447,17 @@ class DALIGenericIterator:
         self._count += 1
         return self.shaped([{name: batch[name] for name in self.iterators[0].names} for batch in batches])
 
+    next = __next__
+
     def shaped(self, batches: list[dict[str, Any]]) -> Any:
         """What a step gives."""
         return batches
 
-    def next(self) -> Any:
-        """`next(iterator)`."""
-        return next(self)
-
     def reset(self) -> None:
         """Begins the next epoch, at the end of this one; before, nothing happens."""
-        if self._ended:
-            for one in self.iterators:
-                one.reset()
-            self._count, self._ended = 0, False
+        for one in self.iterators if self._ended else ():
+            one.reset()
+        self._count, self._ended = 0 if self._ended else self._count, False
 
     def checkpoints(self) -> list[str]:
         """The state of each pipeline, as `Pipeline.checkpoint` gives it."""
@@ -486,8 +465,8 @@ class DALIGenericIterator:
 
     @property
     def size(self) -> int:
-        """Samples of an epoch of one pipeline, its last batch whole: batches times `batch_size`."""
-        return self._size if self._size >= 0 else len(self) * self.batch_size
+        """Samples of an epoch of one pipeline, its last batch whole."""
+        return len(self) * self.batch_size
 
     def __len__(self) -> int:
         return self._steps if self._steps is not None else len(self.iterators[0])

@@ -41,7 +41,7 @@ class Pipeline(GraphDefinition):
         images, labels = pipe.run()
 
     A function with `@pipeline_def`, or a subclass that overrides `define_graph`, says the same. Options are those of
-    `PipelineOptions`; the first four may be given by position.
+    `PipelineOptions`; the first four may be given by position. It goes on at a `checkpoint`, where one is given.
 
     `run` goes from epoch to epoch; a batch never holds samples of two. Where a source in Python (`external_source`) is
     at its end, `run` raises `StopIteration`, unless it goes on by `cycle="quiet"`.
@@ -53,8 +53,11 @@ class Pipeline(GraphDefinition):
         num_threads: int | None = None,
         device_id: int | None = None,
         seed: int | None = None,
+        *,
+        checkpoint: str | None = None,
         **options: Any,
     ) -> None:
+        self._checkpoint = checkpoint
         given = {"batch_size": batch_size, "num_threads": num_threads, "device_id": device_id, "seed": seed}
         super().__init__(PipelineOptions.of({**options, **{k: v for k, v in given.items() if v is not None}}))
         self.dead_letters: list[FailedSample] = []
@@ -125,6 +128,9 @@ class Pipeline(GraphDefinition):
             for batch in batches:
                 self.feed_input(name, batch)
         self._pushed = {}
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            self.restore(checkpoint)
 
     def _first_source(self) -> OperatorNode | None:
         return next((node for node in self.nodes if node.operator.is_source), None)
@@ -479,11 +485,7 @@ class Pipeline(GraphDefinition):
 
     def deserialize_and_build(self, serialized_pipeline: str | bytes) -> None:
         """Makes this pipeline the one that was serialized; its own options go before those of the text."""
-        given = {
-            field.name: value
-            for field in dataclasses.fields(self.options)
-            if (value := getattr(self.options, field.name)) != field.default
-        }
+        given = {name: value for name, value in vars(self.options).items() if value != getattr(PipelineOptions, name)}
         vars(self).update(vars(deserialize(serialized_pipeline, Pipeline, given)))
         for node in self.nodes:
             node.pipeline = self

@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from beam_pipes.graph.basic import ToHost
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.device_program import Backend, DeviceProgram
 from beam_pipes.graph.feeding import Work
-from beam_pipes.graph.iterator import DALIGenericIterator, GraphIterator, Made
+from beam_pipes.graph.iterator import DALIClassificationIterator, DALIGenericIterator, GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
@@ -260,56 +260,44 @@ class TorchGraphIterator(DeviceGraphIterator):
 class TorchGenericIterator(DALIGenericIterator):
     """`DALIGenericIterator` of `nvidia.dali.plugin.pytorch`: a list of dicts of tensors, one for each pipeline."""
 
-    over_one: ClassVar[type[GraphIterator]] = TorchGraphIterator
+    over_one = TorchGraphIterator
 
 
-class TorchClassificationIterator(TorchGenericIterator):
+class TorchClassificationIterator(DALIClassificationIterator):
     """`TorchGenericIterator` with the outputs "data" and "label"."""
 
-    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
-        super().__init__(pipelines, ["data", "label"], *args, **options)
+    over_one = TorchGraphIterator
 
 
 class JaxGenericIterator(DALIGenericIterator):
-    """`DALIGenericIterator` of `nvidia.dali.plugin.jax`: a dict of JAX arrays, of one pipeline.
+    """`DALIGenericIterator` of `nvidia.dali.plugin.jax`: a dict of JAX arrays, of one pipeline."""
 
-    For arrays over several devices, give each process its shard of one pipeline, or a cache to `JaxDataLoader`.
-    """
-
-    over_one: ClassVar[type[GraphIterator]] = JaxGraphIterator
-
-    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
-        super().__init__(pipelines, *args, **options)
-        if len(self.iterators) > 1:
-            raise OperatorArgumentError(
-                f"with JAX an iterator takes one pipeline, got {len(self.iterators)}. For arrays over several devices "
-                "build a cache and load it with JaxDataLoader(cache, sharding=…)."
-            )
+    over_one = JaxGraphIterator
 
     def shaped(self, batches: list[dict[str, Any]]) -> Any:
+        if len(batches) > 1:
+            raise OperatorArgumentError(
+                f"with JAX an iterator takes one pipeline, got {len(batches)}. For arrays over several devices build a "
+                "cache and load it with JaxDataLoader(cache, sharding=…)."
+            )
         return batches[0]
 
 
 def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Any:
-    """A function that defines a graph, as a factory of `JaxGenericIterator`s; `options` are those of the iterator.
+    """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
 
-        @data_iterator(output_map=["images", "labels"], reader_name="R")
-        def training(): ...
+    @data_iterator(output_map=["images", "labels"], reader_name="R")
+    def training(root): ...
 
-        for batch in training(batch_size=32): ...
-
-    Arguments of the function and of the pipeline are given in the call, and `checkpoints=[text]` to go on.
+    for batch in training("photos", batch_size=32): ...
     """
     if pipeline_fn is None:
         return functools.partial(data_iterator, output_map=output_map, **options)
-    factory = pipeline_def(pipeline_fn)
+    define = pipeline_def(pipeline_fn)
 
     @functools.wraps(pipeline_fn)
-    def make(*given: Any, checkpoints: Sequence[str] = (), **keywords: Any) -> JaxGenericIterator:
-        pipe = factory(*given, **keywords)
-        made = JaxGenericIterator(pipe, output_map, **options)
-        for text in checkpoints or ():
-            pipe.restore(text)
-        return made
+    def make(*given: Any, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
+        pipe = define(*given, checkpoint=checkpoints[0] if checkpoints else None, **keywords)
+        return JaxGenericIterator(pipe, output_map, **options)
 
     return make

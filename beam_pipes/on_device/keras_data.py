@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
@@ -149,40 +150,29 @@ def _refuse_what_keras_drops() -> None:
 
 
 def DALIDataset(  # noqa: N802 - DALI's name
-    pipeline: Pipeline,
-    output_dtypes: Any = None,
-    output_shapes: Any = None,
-    fail_on_device_mismatch: object = True,
-    **without_effect: object,
+    pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
 ) -> Any:
     """The batches of a pipeline as a tf.data.Dataset, as `nvidia.dali.plugin.tf.DALIDataset` gives them.
 
         DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
 
-    Tuples of outputs, or one where `output_dtypes` is one dtype; without it dtypes are those of the graph. One epoch
-    follows another without an end where a reader says what an epoch is: `steps_per_epoch`, or `.take(n)`. Sizes of
-    batches and threads are the pipeline's. Raises `LoaderError` where outputs of no known dtype were not declared.
+    Tuples of outputs, or one where `output_dtypes` is one dtype; without it dtypes are those of the graph. Epochs
+    follow each other without an end where a reader says what an epoch is. Sizes of batches are the pipeline's.
     """
     import tensorflow as tf
 
-    nodes = pipeline.plan().outputs
-    if output_dtypes is None:
-        unknown = [node.name for node in nodes if node.dtype is None]
-        if unknown:
-            raise LoaderError(f"the dtypes of {', '.join(unknown)} are not known before there is data: output_dtypes=…")
-        output_dtypes = tuple(tf.as_dtype(node.dtype) for node in nodes)
-    is_one = not isinstance(output_dtypes, tuple)
-    dtypes = (output_dtypes,) if is_one else output_dtypes
-    shapes = (output_shapes,) if is_one else output_shapes or (None,) * len(dtypes)
-    specs = tuple(tf.TensorSpec(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+    dtypes = output_dtypes or tuple(node.dtype for node in pipeline.plan().outputs)
+    if isinstance(dtypes, tuple) and None in dtypes:
+        raise LoaderError(f"dtypes are not known before there is data, of the outputs {dtypes}: give output_dtypes.")
+    is_one = not isinstance(dtypes, tuple)
+    shapes = output_shapes if is_one or output_shapes else (None,) * len(dtypes)
+    spec = tf.TensorSpec(shapes, dtypes) if is_one else tuple(map(tf.TensorSpec, shapes, dtypes))
     iterator = GraphIterator(pipeline)
 
     def batches() -> Iterator[Any]:
-        while True:
+        for _ in itertools.repeat(None) if pipeline.steps_per_epoch else range(1):
             for batch in iterator:
                 columns = tuple(batch[name] for name in iterator.names)
                 yield columns[0] if is_one else columns
-            if pipeline.steps_per_epoch is None:
-                return
 
-    return tf.data.Dataset.from_generator(batches, output_signature=specs[0] if is_one else specs)
+    return tf.data.Dataset.from_generator(batches, output_signature=spec)
