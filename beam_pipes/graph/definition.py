@@ -115,12 +115,13 @@ def _of_outputs(name: str, value: Any) -> Any:
     """What is declared of the outputs, checked: dtypes by their names."""
     if isinstance(value, (list, tuple)):
         return [_of_outputs(name, one) for one in value]
-    kind, words = {"output_ndim": (int, "a rank from 0 on"), "output_layout": (str, "the names of axes")}.get(
-        name, (object, "")
-    )
-    if value is not None and (not isinstance(value, kind) or value is True or (kind is int and value < 0)):
+    if value is None or name == "output_dtype":
+        return None if value is None else str(to_numpy_type(value))
+    is_rank = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not (is_rank if name == "output_ndim" else isinstance(value, str)):
+        words = "a rank from 0 on" if name == "output_ndim" else "the names of axes, such as 'HWC'"
         raise OperatorArgumentError(f"{name} should be {words}, None, or a list of these, got {value!r:.40}.")
-    return value if value is None or name != "output_dtype" else str(to_numpy_type(value))
+    return value
 
 
 def option_names() -> tuple[str, ...]:

@@ -283,7 +283,7 @@ class JaxGenericIterator(DALIGenericIterator):
         return batches[0]
 
 
-def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Any:
+def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Callable[..., Any]:
     """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
 
     @data_iterator(output_map=["images", "labels"], reader_name="R")

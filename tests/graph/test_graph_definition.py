@@ -403,7 +403,10 @@ def test_batches_can_be_scheduled_and_asked_for_later(files_root: str) -> None:
         pipe.set_outputs(labels)
     pipe.schedule_run()
     pipe.schedule_run()
-    assert [pipe.outputs()[0].as_array().tolist(), pipe.share_outputs()[0].as_array().tolist()] == [[[0]] * 5, [[1]] * 5]
+    assert [pipe.outputs()[0].as_array().tolist(), pipe.share_outputs()[0].as_array().tolist()] == [
+        [[0]] * 5,
+        [[1]] * 5,
+    ]
     pipe.release_outputs()
     with pytest.raises(GraphError, match=r"there is no batch to give: call schedule_run\(\) first"):
         pipe.outputs()
