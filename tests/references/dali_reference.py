@@ -3,6 +3,7 @@
     .venv-dali/bin/python tests/references/dali_reference.py names   > tests/references/dali_names.json
     .venv-dali/bin/python tests/references/dali_reference.py answers > tests/references/dali_answers.json
 
+Decoding needs `pip install --no-deps nvidia-nvimgcodec-cu12` too, its folder `nvidia/nvimgcodec` in LD_LIBRARY_PATH.
 A program is a function of a module in `dali_programs/` that takes nothing, or `root`, an empty directory, and returns
 JSON. DALI's iterators need torch, which is not there: in the module `nvidia.dali.plugin.pytorch` stands what they are
 made of, DALI's `_DaliBaseIterator`, over NumPy.

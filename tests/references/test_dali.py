@@ -46,6 +46,15 @@ def moved(line: str) -> str:
 
 ANSWERS: dict[str, Any] = json.loads((HERE / "dali_answers.json").read_text())
 PROGRAMS = dali_reference.programs(moved)
+# Program → what ours is instead, as the page says.
+OTHER_ANSWERS: dict[str, Any] = {
+    "comparisons_of_int64_and_float32": [[False]],  # of the values, not of float32
+    "none_in_an_index": [[[1, 2, 3]]],  # a new axis, not all of one
+    "whole_quotients_of_floats": "refused",  # not divided
+    "the_end_of_an_epoch": [[0, 1, 2, 10], [11, 12]],  # never two epochs in a batch
+    "the_files_of_a_shard": [[1, 10, 12]],  # every second one, not the second half
+    "where_a_file_was_read": "cat/0.jpg@0",  # the name of the record
+}
 
 
 def alike(found: Any, expected: Any) -> bool:
@@ -65,7 +74,8 @@ def test_every_program_has_a_recorded_answer() -> None:
 def test_programs_give_what_they_give_with_dali(name: str) -> None:
     found = dali_reference.answer(PROGRAMS[name])
 
-    assert alike(found, ANSWERS[name]), found
+    assert alike(found, OTHER_ANSWERS.get(name, ANSWERS[name])), found
+    assert name not in OTHER_ANSWERS or not alike(found, ANSWERS[name])
 
 
 NAMES: dict[str, Any] = json.loads((HERE / "dali_names.json").read_text())
@@ -97,7 +107,7 @@ DIFFERENT = {
     "types.to_numpy_type": "the argument is called `dtype`, and may be one of NumPy's",
     "types.Constant": "a node for single numbers too; an `int` beyond int32 is int64",
 }
-EXECUTOR = "says how DALI's executor runs: accepted as an option, without effect"
+EXECUTOR = "says how DALI's executor runs: what is an option of that name is taken, without effect"
 ITERATORS = "the other iterators do it: a state is exact wherever it is asked for"
 MEMORY = "DALI's memory: a batch here is NumPy's"
 # Name → why it is not there.
