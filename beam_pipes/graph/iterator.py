@@ -146,7 +146,7 @@ class GraphIterator:
     Where batches are pushed (`feed_input`), none is made ahead, and a loop ends when no batch waits.
 
     Args:
-        pipe: the pipeline; its `last` says how an epoch ends.
+        pipe: the pipeline, or a list of it alone; its `last` says how an epoch ends.
         output_map: names for the outputs, where the graph did not name them.
         ragged: what becomes of an output whose samples may differ in shape: "list" gives a list of arrays, or one array
             for a batch in which they do not; "pad" one array, filled up with `pad_value` at the ends, and
@@ -163,7 +163,7 @@ class GraphIterator:
 
     def __init__(
         self,
-        pipe: Pipeline,
+        pipe: Pipeline | Sequence[Pipeline],
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
@@ -174,13 +174,13 @@ class GraphIterator:
     ) -> None:
         for name in without_effect:
             if name not in WITHOUT_EFFECT:
+                raise OperatorArgumentError(f"an iterator has no option {name!r}.{nearest(name, WITHOUT_EFFECT)}")
+        if not isinstance(pipe, Pipeline):
+            if len(pipe) != 1:
                 raise OperatorArgumentError(
-                    f"an iterator has no option {name!r}.{nearest(name, WITHOUT_EFFECT)}", argument=name
+                    f"it takes one pipeline, got {len(pipe)}. Use DALIGenericIterator for them."
                 )
-        if isinstance(pipe, (list, tuple)):
-            raise OperatorArgumentError(
-                f"it iterates over one pipeline, got {len(pipe)}. For several, each a dict, use DALIGenericIterator."
-            )
+            pipe = pipe[0]
         if ragged not in RAGGED:
             raise OperatorArgumentError(
                 f"ragged should be one of {', '.join(RAGGED)}, got {ragged!r}.{nearest(ragged, RAGGED)}"
@@ -410,6 +410,7 @@ class DALIGenericIterator:
         size: int = -1,
         reader_name: str | None = None,
         auto_reset: bool | str | None = False,
+        *,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         **without_effect: object,
     ) -> None:

@@ -40,7 +40,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
 
     def __init__(
         self,
-        pipe: Pipeline,
+        pipe: Pipeline | Sequence[Pipeline],
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
@@ -52,7 +52,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
         if isinstance(device_buffer, bool) or not isinstance(device_buffer, int) or device_buffer < 1:
             raise OperatorArgumentError(f"device_buffer should be at least 1, got {device_buffer!r}.")
         self._device_buffer = device_buffer
-        self.program = DeviceProgram(pipe.plan(), self.backend())
+        self.program = DeviceProgram(self.pipe.plan(), self.backend())
         self._kept = set(self.program.host_inputs)
 
     @abc.abstractmethod

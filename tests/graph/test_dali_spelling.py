@@ -63,7 +63,7 @@ def test_shuffle_after_epoch_shuffles(files_root: str) -> None:
 @pytest.mark.parametrize("iterator", [GraphIterator, JaxGraphIterator, TorchGraphIterator])
 def test_iterators_take_the_options_of_dali(iterator: Any, files_root: str) -> None:
     made = iterator(
-        reading(files_root),
+        [reading(files_root)],
         ["data", "label"],
         reader_name="R",
         last_batch_policy=LastBatchPolicy.DROP,
@@ -81,7 +81,7 @@ def test_iterators_take_the_options_of_dali(iterator: Any, files_root: str) -> N
         iterator(reading(files_root), reader_name="r")
     with pytest.raises(OperatorArgumentError, match="an iterator has no option 'dynamic_shapes'. Did you mean 'dynam"):
         iterator(reading(files_root), dynamic_shapes=True)
-    with pytest.raises(OperatorArgumentError, match="over one pipeline, got 2. For several, each a dict, use DALIGen"):
+    with pytest.raises(OperatorArgumentError, match="it takes one pipeline, got 2. Use DALIGenericIterator for"):
         iterator([reading(files_root)] * 2)
 
 
