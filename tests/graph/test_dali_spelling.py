@@ -44,6 +44,9 @@ def test_arguments_that_decide_nothing_are_listed(files_root: str) -> None:
         pipe.set_outputs(files)
 
     assert "[without effect: initial_fill, pad_last_batch, read_ahead]" in pipe.explain()
+    with Pipeline(batch_size=2) as fed:
+        fed.set_outputs(fn.external_source(source=[np.zeros((2, 1))], use_copy_kernel=True, cuda_stream=None))
+    assert "[without effect: cuda_stream, use_copy_kernel]" in fed.explain()
     with pytest.raises(OperatorArgumentError, match=r"has no argument 'initial_full'"):
         fn.readers.file(file_root=files_root, initial_full=10)
 
@@ -101,6 +104,7 @@ def test_the_iterators_of_plugins_give_their_arrays(files_root: str) -> None:
     decorated, *_ = training(files_root, batch_size=4)
     assert isinstance(host["data"], np.ndarray) and isinstance(tensors["data"], torch.Tensor)
     assert isinstance(arrays["data"], jax.Array) and isinstance(decorated["data"], jax.Array)
+    assert tensors["label"].squeeze(-1).long().tolist() == [0, 0, 0, 0]
     for one in (tensors, arrays, decorated):
         assert list(one) == ["data", "label"] and np.asarray(one["data"]).tolist() == host["data"].tolist()
 
