@@ -122,8 +122,8 @@ class Arithmetic(Operator):
         if name == "floor_divide" and compute.kind == "i":
             return _towards_zero(np, *(np.asarray(one, compute) for one in operands))
         if name in _MADE:
-            one, other, *_ = (*(np.asarray(operand, compute) for operand in operands), None)
-            return _MADE[name](np, one, other)
+            operands = [np.asarray(one, compute) for one in operands]
+            return _MADE[name](np, operands[0], operands[-1])
         ufunc = getattr(np, "fmod" if name == "remainder" else name)
         return ufunc(*operands, dtype=compute, casting="unsafe")
 

@@ -154,7 +154,7 @@ class GraphIterator:
             `name/lengths`. With "pad" and "values" the graph decides which outputs these are, whatever a batch holds:
             all but scalars and those whose whole shape is known at definition (`node.spec`).
         pad_value: what "pad" fills with.
-        reader_name: a reader of the pipeline, checked to be there; the first one says what an epoch is.
+        reader_name: a reader of the pipeline with as many records as the first source, which says what an epoch is.
         last_batch_policy: a `LastBatchPolicy`, in place of the pipeline's `last`.
         without_effect: further options of DALI's iterators, those in `WITHOUT_EFFECT`.
 
@@ -192,8 +192,12 @@ class GraphIterator:
             )
         if last_batch_policy is not None:
             pipe.end_epochs(last_batch_policy.value)
-        if reader_name is not None:
-            pipe.reader_meta(reader_name)
+        size = None if reader_name is None else pipe.epoch_size(reader_name)
+        if size is not None and size != (epoch := pipe.feeding.epoch_size):
+            raise GraphError(
+                f"reader_name={reader_name!r} has {size} records, and an epoch {epoch}: the first source of the "
+                f"graph says what it is. Call {reader_name!r} first."
+            )
         self.pipe = pipe
         self._loop: Iterator[dict[str, Any]] | None = None
         self._ragged = ragged
@@ -394,7 +398,7 @@ class DALIGenericIterator:
 
     Args:
         size: at most so many samples an epoch, over all pipelines; -1 for as many as there are.
-        reader_name: a reader of each pipeline, checked to be there; the first one says what an epoch is.
+        reader_name: a reader of each pipeline with as many records as the first source, which says what an epoch is.
         auto_reset: whether the next epoch begins by itself (True, "yes"), or by `reset()` and another loop.
         last_batch_policy: the end of an epoch. `FILL` repeats the last record, and never takes one of the next epoch.
         without_effect: `fill_last_batch`, `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
@@ -428,8 +432,7 @@ class DALIGenericIterator:
         whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
         self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
         self._auto_reset = auto_reset in (True, "yes")
-        self._count = 0
-        self._ended = False
+        self._count, self._ended = 0, False
 
     def __iter__(self) -> DALIGenericIterator:
         self.reset()

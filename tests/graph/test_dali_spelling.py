@@ -109,6 +109,19 @@ def test_the_iterators_of_plugins_give_their_arrays(files_root: str) -> None:
         assert list(one) == ["data", "label"] and np.asarray(one["data"]).tolist() == host["data"].tolist()
 
 
+def test_a_reader_that_does_not_say_what_an_epoch_is_is_refused_by_name(files_root: str) -> None:
+    @pipeline_def(batch_size=4)
+    def graph() -> Any:
+        _, labels = fn.readers.file(file_root=files_root, name="all")
+        _, others = fn.readers.file(file_root=files_root, dir_filters="cat", name="cats")
+        _, same = fn.readers.file(file_root=files_root, name="same", random_shuffle=True)
+        return labels, others, same
+
+    assert len(GraphIterator(graph(), reader_name="same")) == 3
+    with pytest.raises(GraphError, match="reader_name='cats' has 5 records, and an epoch 10: .* Call 'cats' first"):
+        DALIGenericIterator(graph(), ["a", "b", "c"], reader_name="cats")
+
+
 def test_what_dali_shaped_iterators_refuse(files_root: str) -> None:
     for options, words in (
         ({"auto_reset": "maybe"}, "auto_reset should be False, 'no', True or 'yes', got 'maybe'"),
