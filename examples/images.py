@@ -62,7 +62,7 @@ def training(root: str = ROOT) -> dict[str, Any]:
         brightness=fn.random.uniform(range=(0.8, 1.2)),
     )
     images = fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=MEAN, std=STD)
-    return {"images": images, "labels": labels}
+    return {"images": images, "labels": labels[0]}
 
 
 def declaration(root: str = ROOT) -> Declaration:

@@ -18,7 +18,11 @@ from beam_pipes.graph.autograph import do_not_convert as do_not_convert
 from beam_pipes.graph.conditions import cond as cond
 from beam_pipes.graph.cut import cache as cache
 from beam_pipes.graph.data_node import DataNode as DataNode
+from beam_pipes.graph.data_node import newaxis as newaxis
+from beam_pipes.graph.iterator import DALIClassificationIterator as DALIClassificationIterator
+from beam_pipes.graph.iterator import DALIGenericIterator as DALIGenericIterator
 from beam_pipes.graph.iterator import GraphIterator as GraphIterator
+from beam_pipes.graph.iterator import LastBatchPolicy as LastBatchPolicy
 from beam_pipes.graph.pipeline import Pipeline as Pipeline
 from beam_pipes.graph.pipeline_def import pipeline_def as pipeline_def
 from beam_pipes.graph.tensors import Outputs as Outputs

@@ -89,6 +89,8 @@ def _argument_column(operator: Operator, name: str, column: TensorList, node: Op
         want = 1 + kind.rank
         if kind.rank and (array.ndim == 1 or kind.flat):
             array = array.reshape(len(array), -1)
+        if not kind.rank and array.shape[1:] == (1,):  # such as the label of a file: one number, as DALI takes it
+            array = array[:, 0]
         if array.ndim != want:
             raise _bad_argument(node, argument, f"samples of shape {array.shape[1:]}")
         return TensorList(_cast(array, node, argument))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipes.cache.exact import natural_array
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
@@ -35,6 +36,22 @@ class BatchConstant(Operator):
 
 def _to_numpy(value: Any) -> Any:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def constant_array(value: Any) -> np.ndarray[Any, Any]:
+    """A constant in the dtype that DALI gives it: `3` → int32, `0.5` and float64 arrays → float32.
+
+    Arrays of 64-bit integers have 32 bits where these hold all of them. Other dtypes, and NumPy's scalars, stay.
+    """
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    array = natural_array(value)
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    narrow = {"int64": np.int32, "uint64": np.uint32}.get(array.dtype.name)
+    fits = narrow is not None and (not array.size or bool((array == array.astype(narrow)).all()))
+    return array.astype(narrow) if fits else array
 
 
 class ConstantSample(Operator):
@@ -110,22 +127,37 @@ class Partial(Operator):
         return inputs[1]
 
 
+class RecordName(Operator):
+    """uint8, (bytes,): where every sample was read, such as `cat/3.jpg@0`."""
+
+    op_name = "record_name"
+    inputs = ("data",)
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        return TensorSpec.of("uint8", (None,))
+
+    def run_batch(self, samples: Samples, data: TensorList) -> TensorList:
+        names = [samples.record_id(index).encode("utf-8", "surrogateescape") for index in range(len(samples))]
+        return TensorList([np.frombuffer(name, np.uint8) for name in names])
+
+
 class ShapeOf(Operator):
-    """int64, (rank,): the shape of every sample."""
+    """(rank,), int64 unless it is said: the shape of every sample."""
 
     op_name = "shapes"
     inputs = ("data",)
     devices = ("cpu", "gpu")
+    dtype = Constant("dtype", default="int64", doc="the dtype of the shape")
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
-        return TensorSpec.of("int64", (inputs[0].ndim,))
+        return TensorSpec.of(self.dtype, (inputs[0].ndim,))
 
     def run_batch(self, samples: Samples, data: TensorList) -> TensorList:
         if data.is_stacked:
-            shape = np.array(data.as_array().shape[1:], np.int64)
+            shape = np.array(data.as_array().shape[1:], self.dtype)
             return TensorList(np.broadcast_to(shape, (len(data), len(shape))))
-        return TensorList([np.array(sample.shape, np.int64) for sample in data])
+        return TensorList([np.array(sample.shape, self.dtype) for sample in data])
 
     def run_arrays(self, xp: Any, data: Any) -> Any:
-        shape = np.array(data.shape[1:], np.int64)
+        shape = np.array(data.shape[1:], self.dtype)
         return xp.asarray(np.tile(shape, (data.shape[0], 1)))

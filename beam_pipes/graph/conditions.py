@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import ConditionError
-from beam_pipes.graph.basic import ConstantSample, Merge, Partial
+from beam_pipes.graph.basic import ConstantSample, Merge, Partial, constant_array
 from beam_pipes.graph.data_node import DataNode, OperatorNode, Scope
 from beam_pipes.graph.operator import Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec, user_frame
@@ -129,13 +129,11 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _node(value: Any, predicate: DataNode, branch: bool) -> DataNode | None:
-    from beam_pipes.graph.basic import ConstantSample
-
     if isinstance(value, DataNode):
         return value
     if not isinstance(value, (bool, int, float, np.ndarray, np.generic)):
         return None
-    made: DataNode = in_branch(predicate, branch, lambda: call(ConstantSample, (), {"value": np.asarray(value)}))
+    made: DataNode = in_branch(predicate, branch, lambda: call(ConstantSample, (), {"value": constant_array(value)}))
     return made
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from beam_pipes.errors import ConditionError, GraphError, InferenceError
-from beam_pipes.graph.basic import ShapeOf, ToDevice, ToHost
+from beam_pipes.graph.basic import ConstantSample, RecordName, ShapeOf, ToDevice, ToHost
 from beam_pipes.graph.expressions import SYMBOLS, Arithmetic, Item, Subscript
 from beam_pipes.graph.operator import Device, Operator
 from beam_pipes.graph.spec import UNKNOWN, TensorSpec, UserFrame, located, user_frame
@@ -80,6 +80,22 @@ def _unary(ufunc: str) -> Callable[[DataNode], DataNode]:
     return lambda self: _arithmetic(ufunc, self)
 
 
+@dataclasses.dataclass(frozen=True)
+class NewAxis:
+    """`images[newaxis("F")]`: a new axis of one element, with a name in the layout or, plain, without."""
+
+    name: str = ""
+
+    def __call__(self, name: str | None = None) -> NewAxis:
+        if name is not None and len(name) != 1:
+            raise InferenceError(f"the name of an axis is one letter, got {name!r}.")
+        return NewAxis(name or "")
+
+
+#: `node[newaxis]` is `node[None]`.
+newaxis = NewAxis()
+
+
 class DataNode:
     """One output of one operator.
 
@@ -136,9 +152,25 @@ class DataNode:
         """This node on the host. What comes from a device can only be an output of the graph: the host goes before."""
         return self if self.device == "cpu" else self._call(ToHost, "gpu")
 
-    def shape(self) -> DataNode:
-        """The shape of every sample: int64, (rank,)."""
-        return self._call(ShapeOf)
+    def shape(self, *, dtype: object = None, device: Device | None = None) -> DataNode:
+        """The shape of every sample: (rank,), int64 or `dtype`. It lies where the node does, or on `device`."""
+        made: DataNode = self.call_operator(ShapeOf, (self,), {} if dtype is None else {"dtype": dtype})
+        return made.gpu() if device == "gpu" else made
+
+    def property(self, key: str, *, device: Device | None = None) -> DataNode:
+        """`"source_info"`, where every sample was read, or `"layout"`, the names of its axes: uint8, their bytes.
+
+        What was read is named as in messages: `cat/3.jpg@0`. Raises `GraphError` for another key.
+        """
+        if key not in ("source_info", "layout"):
+            raise located(GraphError(f"key should be 'source_info' or 'layout', got {key!r}."), user_frame())
+        layout = {"value": np.frombuffer(self.layout.encode(), np.uint8)}
+        made = self._call(RecordName) if key == "source_info" else self.call_operator(ConstantSample, (), layout)
+        return made.gpu() if device == "gpu" else made
+
+    def source_info(self, *, device: Device | None = None) -> DataNode:
+        """`property("source_info")`."""
+        return self.property("source_info", device=device)
 
     def get(self) -> TensorList:
         """The data, in debug mode: `pipeline_def(debug=True)`; elsewhere there is none yet."""
@@ -200,7 +232,7 @@ class DataNode:
     __eq__ = _binary("equal")  # type: ignore[assignment]
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
     __neg__ = _unary("negative")
-    __pos__ = _unary("positive")
+    __pos__ = lambda self: self  # noqa: E731
     __abs__ = _unary("absolute")
     __invert__ = _unary("invert")
 
@@ -218,8 +250,8 @@ def _arithmetic(ufunc: str, *operands: Any) -> DataNode:
         if not isinstance(value, (DataNode, np.ndarray, np.generic)) and not hasattr(value, "__dlpack__"):
             raise located(
                 InferenceError(
-                    f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got {type(value).__name__}: "
-                    f"{value!r:.60}."
+                    f"`{SYMBOLS[ufunc]}` combines data nodes, arrays and numbers, got "
+                    f"{type(value).__name__}: {value!r:.60}."
                 ),
                 user_frame(),
             )
@@ -247,8 +279,8 @@ def _subscript(node: DataNode, key: Any) -> DataNode:
 
     items: list[Item] = []
     for one in key if isinstance(key, tuple) else (key,):
-        if one is None:
-            items.append(("newaxis",))
+        if one is None or isinstance(one, NewAxis):
+            items.append(("newaxis", one.name) if one is not None and one.name else ("newaxis",))
         elif one is Ellipsis:
             items.append(("ellipsis",))
         elif isinstance(one, slice):
@@ -285,6 +317,7 @@ class OperatorNode:
     on_error: str | None = None
     outputs: tuple[DataNode, ...] = ()
     pipeline: DefinedGraph | None = None
+    without_effect: tuple[str, ...] = ()
     order: int = dataclasses.field(default_factory=lambda: next(_ORDER))
 
     def feeds(self) -> tuple[DataNode, ...]:

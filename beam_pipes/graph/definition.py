@@ -12,35 +12,26 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from beam_pipes.errors import GraphError, OperatorArgumentError
-from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.errors import GraphError, OperatorArgumentError, OperatorError
+from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.conditions import check_covered
 from beam_pipes.graph.cut import Plan, ancestors, make_plan
 from beam_pipes.graph.data_node import DataNode, DebugValues, OperatorNode
 from beam_pipes.graph.feeding import LAST
 from beam_pipes.graph.operator import Operator, nearest
-from beam_pipes.graph.spec import UserFrame, user_frame
+from beam_pipes.graph.spec import TensorSpec, UserFrame, user_frame
+from beam_pipes.graph.tensors import TensorList, to_numpy_type
 from beam_pipes.graph.trace import POLICIES, call, pop_pipeline, push_pipeline, set_scope
 from beam_pipes.graph.types import CPU_ONLY_DEVICE_ID
 
 #: Options of DALI's that say how its executor manages threads, streams and memory. They are accepted, so that graphs
 #: move over unchanged, and decide nothing here.
 WITHOUT_EFFECT = (
-    "bytes_per_sample",
-    "set_affinity",
-    "max_streams",
-    "default_cuda_stream_priority",
-    "enable_memory_stats",
-    "enable_checkpointing",
-    "exec_async",
-    "exec_pipelined",
-    "exec_dynamic",
-    "py_num_workers",
-    "py_start_method",
-    "py_callback_pickler",
-    "output_dtype",
-    "output_ndim",
+    *("bytes_per_sample", "set_affinity", "max_streams", "default_cuda_stream_priority", "enable_memory_stats"),
+    *("enable_checkpointing", "exec_async", "exec_pipelined", "exec_dynamic", "experimental_exec_dynamic"),
+    *("py_num_workers", "py_start_method", "py_callback_pickler", "stream_policy", "concurrency"),
 )
+_OF_OUTPUTS = ("output_dtype", "output_ndim", "output_layout")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +50,8 @@ class PipelineOptions:
         on_error: what happens to a sample on which an operator fails: "fail", "drop" (counted), "dead_letter" (kept in
             `pipe.dead_letters`). The batch is smaller by those.
         cache: the directory of the cache that stands for everything before the cut; None runs it with the rest.
+        output_dtype, output_ndim, output_layout: what the outputs should be: one value for all, or one for each output,
+            None among them for any. Others are refused, at definition where it is known there, else in the batch.
 
     Raises `OperatorArgumentError` for an option that is unknown (naming the nearest) or out of range.
     """
@@ -71,6 +64,9 @@ class PipelineOptions:
     last: str = "partial"
     on_error: str = "fail"
     cache: str | None = None
+    output_dtype: Any = None
+    output_ndim: Any = None
+    output_layout: Any = None
 
     def __post_init__(self) -> None:
         if self.seed == -1:
@@ -82,6 +78,8 @@ class PipelineOptions:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < bound:
                 raise OperatorArgumentError(f"{name} should be an integer of at least {bound}, got {value!r}.")
+        for name in _OF_OUTPUTS:
+            object.__setattr__(self, name, _of_outputs(name, getattr(self, name)))
         for name, choices in (("last", LAST), ("on_error", POLICIES)):
             value = getattr(self, name)
             if value not in choices:
@@ -113,9 +111,23 @@ class PipelineOptions:
         return cls(**{name: value for name, value in given.items() if name in own and value is not None})
 
 
+def _of_outputs(name: str, value: Any) -> Any:
+    """What is declared of the outputs, checked: dtypes by their names."""
+    if isinstance(value, (list, tuple)):
+        return [_of_outputs(name, one) for one in value]
+    if value is None or name == "output_dtype":
+        return None if value is None else str(to_numpy_type(value))
+    is_rank = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not (is_rank if name == "output_ndim" else isinstance(value, str)):
+        words = "a rank from 0 on" if name == "output_ndim" else "the names of axes, such as 'HWC'"
+        raise OperatorArgumentError(f"{name} should be {words}, None, or a list of these, got {value!r:.40}.")
+    return value
+
+
 def option_names() -> tuple[str, ...]:
     """All names that `PipelineOptions.of` takes."""
-    return (*(field.name for field in dataclasses.fields(PipelineOptions)), "max_batch_size", *WITHOUT_EFFECT)
+    own = (field.name for field in dataclasses.fields(PipelineOptions))
+    return (*own, "max_batch_size", "checkpoint", *WITHOUT_EFFECT)
 
 
 Defined = TypeVar("Defined", bound="GraphDefinition")
@@ -150,10 +162,10 @@ class GraphDefinition:
     def __exit__(self, *exc_info: object) -> None:
         pop_pipeline()
 
-    def add_sink(self, node: DataNode) -> None:
-        """Keeps what makes `node` from being pruned, although it is no output."""
-        self._adopt([node], user_frame())
-        node.source.preserve = True
+    def add_sink(self, edge: DataNode) -> None:
+        """Keeps what makes the data node `edge` from being pruned, although it is no output."""
+        self._adopt([edge], user_frame())
+        edge.source.preserve = True
 
     def name_for(self, operator: type[Operator], name: str | None, where: UserFrame) -> str:
         """A name for a new operator: the given one, or its kind and a number. Called as it is defined."""
@@ -203,7 +215,7 @@ class GraphDefinition:
             return [one for part in output for one in self._as_outputs(part, name, where)]
         if isinstance(output, (bool, int, float, np.ndarray, np.generic)):
             with self:
-                made: DataNode = call(ConstantSample, (), {"value": np.asarray(output)})
+                made: DataNode = call(ConstantSample, (), {"value": constant_array(output)})
             return [made]
         raise GraphError(
             f"output {name} should be a data node, a list of them, an array or a number, got "
@@ -245,8 +257,34 @@ class GraphDefinition:
             if self._outputs is None:
                 self._define()
             assert self._outputs is not None
+            for position, node in enumerate(self._outputs):
+                self._check_declared(position, node, node.spec)
             self._plan = make_plan(self.nodes, self._outputs)
         return self._plan
+
+    def _check_declared(self, position: int, node: DataNode, spec: TensorSpec) -> None:
+        """Raises `OperatorError` for an output that is not what `output_dtype` and the like say."""
+        count = len(self._outputs or ())
+        for option, value in zip(_OF_OUTPUTS, (spec.dtype, spec.ndim, spec.layout), strict=True):
+            wanted = getattr(self.options, option)
+            if isinstance(wanted, list) and len(wanted) != count:
+                raise GraphError(f"{option} should be one value for each of the {count} outputs, got {len(wanted)}.")
+            wanted = wanted[position] if isinstance(wanted, list) else wanted
+            if wanted is not None and value not in (None, "") and wanted != value:
+                raise OperatorError(
+                    f"{option} says {wanted!r} for output {position}, and {node.name!r} gives {spec} "
+                    f"({node.source.where}). Change the graph, or what is declared.",
+                    operator=node.source.name,
+                    where=node.source.where,
+                )
+
+    def checked(self, column: TensorList, node: DataNode) -> TensorList:
+        """A column of an output, once it is seen that it is what was declared."""
+        if len(column) and any(getattr(self.options, name) is not None for name in _OF_OUTPUTS):
+            spec = TensorSpec.of(column[0].dtype, column[0].shape, column.layout)
+            for position in (place for place, one in enumerate(self._outputs or ()) if one is node):
+                self._check_declared(position, node, spec)
+        return column
 
     @property
     def output_names(self) -> tuple[str, ...]:

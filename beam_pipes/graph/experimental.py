@@ -56,10 +56,12 @@ class DebugPipeline(Pipeline):
             raise GraphError("in debug mode nothing is known of the graph before the first run.")
         return self._feeding
 
-    def run(self) -> Outputs:
+    def run(self, cuda_stream: object = None, /, **fed: Any) -> Outputs:
         """The next batch, running the function over it."""
         if self._ended:
             raise StopIteration
+        if fed:
+            raise GraphError("in debug mode sources are called: give external_source its source.")
         for _ in range(2):
             made = self._run_once()
             if made is not None:

@@ -145,6 +145,7 @@ class Drawing:
                 )
                 took = f" ← {', '.join(feeds)}" if feeds else ""
                 under = f"  [{describe(node.scope)}]" if node.scope is not None else ""
+                under += f"  [without effect: {', '.join(node.without_effect)}]" if node.without_effect else ""
                 lines.append(f"  {node.name:<{width}}{took} → {gives or 'nothing'}{under}  ({node.where})")
         outputs = [
             f"{edge.label} = {edge.source.outputs[edge.output].name} ({edge.told})"

@@ -27,28 +27,10 @@ from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 
 SYMBOLS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "true_divide": "/",
-    "floor_divide": "//",
-    "remainder": "%",
-    "power": "**",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-    "left_shift": "<<",
-    "right_shift": ">>",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-    "negative": "-",
-    "positive": "+",
-    "absolute": "abs",
-    "invert": "~",
+    **{"add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%"},
+    **{"power": "**", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "left_shift": "<<"},
+    **{"right_shift": ">>", "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">"},
+    **{"greater_equal": ">=", "negative": "-", "absolute": "abs", "invert": "~"},
 }
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -258,7 +240,8 @@ class Subscript(Operator):
         for item in items:
             if item[0] == "newaxis":
                 shape.append(1)
-                named = False
+                named = named and len(item) > 1
+                layout += item[1:]
             elif item[0] == "ellipsis":
                 for _ in range(len(data.shape) - used):
                     shape.append(data.shape[axis])

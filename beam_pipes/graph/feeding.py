@@ -75,7 +75,7 @@ class OpenReader:
             seed=seed if reader.seed is None else reader.seed,
             shard_id=reader.shard_id,
             num_shards=reader.num_shards,
-            shuffle=reader.random_shuffle,
+            shuffle=reader.random_shuffle or reader.shuffle_after_epoch,
             sticky=reader.stick_to_shard,
         )
         if order.size < order.num_shards:
@@ -161,6 +161,9 @@ class Feeding:
         fed: dict[OperatorNode, Sequence[TensorList]] = {}
         for node, stream in self.streams.items():
             columns = stream.next(asked)
+            if columns is None and stream.ends_quietly and (self.primary is not None or not self.ends_quietly):
+                stream.move(place.epoch, 0, batch_size=self.batch_size)  # it goes round beside what says when all ends
+                columns = stream.next(asked)
             if columns is None:
                 return None
             fed[node] = columns

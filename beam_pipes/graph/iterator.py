@@ -1,17 +1,20 @@
 """`MadeAhead`: batches made ahead by threads, or when they are asked for where that is quicker.
 
 `GraphIterator`: the batches of a pipeline, epoch by epoch, made ahead of their use.
+
+`DALIGenericIterator`: the same for several pipelines, in the form that DALI's iterators have.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import statistics
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -109,6 +112,18 @@ RAGGED = ("list", "pad", "values")
 VALID = "valid"
 
 
+class LastBatchPolicy(enum.Enum):
+    """DALI's words for the end of an epoch; their values are those of a pipeline's `last`."""
+
+    FILL = "pad"
+    DROP = "drop"
+    PARTIAL = "partial"
+
+
+#: Options of DALI's iterators that decide nothing here: readers know where an epoch ends, and batches their shapes.
+WITHOUT_EFFECT = "auto_reset", "dynamic_shape", "fill_last_batch", "last_batch_padded", "prepare_first_batch", "size"
+
+
 @dataclasses.dataclass
 class Made:
     """A batch as it comes from the host: what was computed, and where it stands."""
@@ -131,7 +146,7 @@ class GraphIterator:
     Where batches are pushed (`feed_input`), none is made ahead, and a loop ends when no batch waits.
 
     Args:
-        pipe: the pipeline; its `last` says how an epoch ends.
+        pipe: the pipeline, or a list of it alone; its `last` says how an epoch ends.
         output_map: names for the outputs, where the graph did not name them.
         ragged: what becomes of an output whose samples may differ in shape: "list" gives a list of arrays, or one array
             for a batch in which they do not; "pad" one array, filled up with `pad_value` at the ends, and
@@ -139,16 +154,33 @@ class GraphIterator:
             `name/lengths`. With "pad" and "values" the graph decides which outputs these are, whatever a batch holds:
             all but scalars and those whose whole shape is known at definition (`node.spec`).
         pad_value: what "pad" fills with.
+        reader_name: a reader of the pipeline with as many records as the first source, which says what an epoch is.
+        last_batch_policy: a `LastBatchPolicy`, in place of the pipeline's `last`.
+        without_effect: further options of DALI's iterators, those in `WITHOUT_EFFECT`.
+
+    `next(iterator)` gives the next batch of the epoch, and `StopIteration` at its end.
     """
 
     def __init__(
         self,
-        pipe: Pipeline,
+        pipe: Pipeline | Sequence[Pipeline],
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
         pad_value: Any = 0,
+        reader_name: str | None = None,
+        last_batch_policy: LastBatchPolicy | None = None,
+        **without_effect: object,
     ) -> None:
+        for name in without_effect:
+            if name not in WITHOUT_EFFECT:
+                raise OperatorArgumentError(f"an iterator has no option {name!r}.{nearest(name, WITHOUT_EFFECT)}")
+        if not isinstance(pipe, Pipeline):
+            if len(pipe) != 1:
+                raise OperatorArgumentError(
+                    f"it takes one pipeline, got {len(pipe)}. Use DALIGenericIterator for them."
+                )
+            pipe = pipe[0]
         if ragged not in RAGGED:
             raise OperatorArgumentError(
                 f"ragged should be one of {', '.join(RAGGED)}, got {ragged!r}.{nearest(ragged, RAGGED)}"
@@ -158,7 +190,16 @@ class GraphIterator:
                 "iterators run a graph that is fixed, and in debug mode the function makes it anew for each batch. "
                 "Call pipe.run() in a loop, until StopIteration; or leave out debug=True."
             )
+        if last_batch_policy is not None:
+            pipe.end_epochs(last_batch_policy.value)
+        size = None if reader_name is None else pipe.epoch_size(reader_name)
+        if size is not None and size != (epoch := pipe.feeding.epoch_size):
+            raise GraphError(
+                f"reader_name={reader_name!r} has {size} records, and an epoch {epoch}: the first source of the "
+                f"graph says what it is. Call {reader_name!r} first."
+            )
         self.pipe = pipe
+        self._loop: Iterator[dict[str, Any]] | None = None
         self._ragged = ragged
         self._pad_value = pad_value
         plan = pipe.plan()
@@ -191,10 +232,22 @@ class GraphIterator:
         if older is not None:
             older.replace()  # whoever goes on with it is told, instead of finding a shorter epoch
         self.close()
+        self._loop = None
         ahead = self._ahead = self._made_ahead(self._works())
         newest = SharedIterator(self._deliver(ahead))
         self._newest = weakref.ref(newest)
         return newest
+
+    def __next__(self) -> dict[str, Any]:
+        if self._loop is None:
+            self._loop = iter(self)
+        try:
+            return next(self._loop)
+        except StopIteration:
+            self._loop = None
+            raise
+
+    next = __next__
 
     def _deliver(self, ahead: Any) -> Generator[dict[str, Any], None, None]:
         try:
@@ -216,7 +269,7 @@ class GraphIterator:
         feeding.move(pipe.cursor)
         if feeding.streams and not pipe.cursor.position:
             return self._works_from(pipe.cursor)
-        first = feeding.take(pipe.cursor)
+        first = self._take(pipe.cursor)
         if first is None:
             pipe.end_epoch()
             pipe.go_on()
@@ -224,11 +277,18 @@ class GraphIterator:
         return self._works_from(pipe.cursor, first)
 
     def _works_from(self, cursor: Cursor, first: Work | None = None) -> Iterator[Work]:
-        feeding = self.pipe.feeding
-        work = feeding.take(cursor) if first is None else first
+        work = self._take(cursor) if first is None else first
         while work is not None:
             yield work
-            work = None if feeding.is_dry else feeding.take(work.after)
+            work = self._take(work.after, goes_on=True)
+
+    def _take(self, cursor: Cursor, *, goes_on: bool = False) -> Work | None:
+        feeding = self.pipe.feeding
+        try:
+            self.pipe.feed_batch()
+        except StopIteration:  # of `iter_setup`
+            return None
+        return None if goes_on and feeding.is_dry else feeding.take(cursor)
 
     def _made_ahead(self, works: Iterator[Work]) -> Any:
         """An iterator over (work, (tally, batch)) with `close`."""
@@ -264,7 +324,7 @@ class GraphIterator:
         """The outputs of a batch by name."""
         batch: dict[str, Any] = {}
         for name, node in zip(self.names, self.pipe.plan().outputs, strict=True):
-            batch.update(self.shaped(name, made.run.output(node), node.spec))
+            batch.update(self.shaped(name, self.pipe.checked(made.run.output(node), node), node.spec))
         batch.update(self._valid(made.run))
         return batch
 
@@ -318,6 +378,7 @@ class GraphIterator:
     def reset(self) -> None:
         """Begins the next epoch with the next loop, wherever this one stands."""
         self.close()
+        self._loop = None
         self.pipe.reset()
 
     def close(self) -> None:
@@ -325,6 +386,101 @@ class GraphIterator:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
+
+
+class DALIGenericIterator:
+    """Batches of one or several pipelines: for each step a list of dicts, one for each pipeline, as DALI gives them.
+
+        for data in DALIGenericIterator([pipe], ["images", "labels"], reader_name="R"):
+            data[0]["images"]
+
+    At the end of an epoch, which is that of the first pipeline without a batch, `next` raises `StopIteration`.
+
+    Args:
+        size: at most so many samples an epoch, over all pipelines; -1 for as many as there are.
+        reader_name: a reader of each pipeline with as many records as the first source, which says what an epoch is.
+        auto_reset: whether the next epoch begins by itself (True, "yes"), or by `reset()` and another loop.
+        last_batch_policy: the end of an epoch. `FILL` repeats the last record, and never takes one of the next epoch.
+        without_effect: `fill_last_batch`, `dynamic_shape`, `last_batch_padded`, `prepare_first_batch`.
+    """
+
+    #: What iterates over one pipeline.
+    over_one: ClassVar[type[GraphIterator]] = GraphIterator
+
+    def __init__(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        output_map: Sequence[str],
+        size: int = -1,
+        reader_name: str | None = None,
+        auto_reset: bool | str | None = False,
+        *,
+        last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+        **without_effect: object,
+    ) -> None:
+        if auto_reset not in (False, None, "no", True, "yes"):
+            raise OperatorArgumentError(f"auto_reset should be False, 'no', True or 'yes', got {auto_reset!r}.")
+        if not isinstance(last_batch_policy, LastBatchPolicy):
+            raise OperatorArgumentError(f"last_batch_policy is one of LastBatchPolicy, got {last_batch_policy!r:.40}.")
+        pipes = [pipelines] if isinstance(pipelines, Pipeline) else list(pipelines)
+        if len({pipe.batch_size for pipe in pipes}) != 1:
+            sizes = ", ".join(str(pipe.batch_size) for pipe in pipes) or "none"
+            raise OperatorArgumentError(f"an iterator takes pipelines of one batch size, got {sizes}.")
+        self.batch_size = pipes[0].batch_size
+        options: Any = {"reader_name": reader_name, "last_batch_policy": last_batch_policy, **without_effect}
+        self.iterators = [self.over_one(pipe, output_map, **options) for pipe in pipes]
+        whole = size if last_batch_policy is LastBatchPolicy.DROP else size + self.batch_size * len(pipes) - 1
+        self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
+        self._auto_reset = auto_reset in (True, "yes")
+        self._count, self._ended = 0, False
+
+    def __iter__(self) -> DALIGenericIterator:
+        self.reset()
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            if self._ended or self._count == self._steps:
+                raise StopIteration
+            batches = [next(one) for one in self.iterators]
+        except StopIteration:
+            self._ended = True
+            if self._auto_reset:
+                self.reset()
+            raise
+        self._count += 1
+        return self.shaped([{name: batch[name] for name in self.iterators[0].names} for batch in batches])
+
+    next = __next__
+
+    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+        """What a step gives."""
+        return batches
+
+    def reset(self) -> None:
+        """Begins the next epoch, at the end of this one; before, nothing happens."""
+        for one in self.iterators if self._ended else ():
+            one.reset()
+        self._count, self._ended = 0 if self._ended else self._count, False
+
+    def checkpoints(self) -> list[str]:
+        """The state of each pipeline, as `Pipeline.checkpoint` gives it."""
+        return [one.pipe.checkpoint() for one in self.iterators]
+
+    @property
+    def size(self) -> int:
+        """Samples of an epoch of one pipeline, its last batch whole."""
+        return len(self) * self.batch_size
+
+    def __len__(self) -> int:
+        return self._steps if self._steps is not None else len(self.iterators[0])
+
+
+class DALIClassificationIterator(DALIGenericIterator):
+    """`DALIGenericIterator` with the outputs "data" and "label"."""
+
+    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], *args: Any, **options: Any) -> None:
+        super().__init__(pipelines, ["data", "label"], *args, **options)
 
 
 class _Direct:

@@ -238,9 +238,6 @@ DEVICES: tuple[Device, ...] = ("cpu", "mixed", "gpu")
 #: Keywords that every operator takes, besides its own arguments.
 COMMON_ARGUMENTS = ("device", "name", "preserve", "on_error")
 
-#: A keyword of DALI's operators that sizes its buffers: accepted, so that graphs move over, and decides nothing here.
-WITHOUT_EFFECT = "bytes_per_sample_hint"
-
 
 class Operator:
     """What a call of `fn.…` or `ops.…` stands for; see the module for how it runs.
@@ -274,6 +271,8 @@ class Operator:
     holds_gil: ClassVar[bool] = False
     rounds_by_place: ClassVar[bool] = False
     version: ClassVar[str] = "1"
+    #: Keywords of DALI's that manage its buffers and threads: accepted, so that graphs move over; `explain` lists them.
+    without_effect: ClassVar[tuple[str, ...]] = ("bytes_per_sample_hint",)
     #: It begins a graph: a reader, or fed from outside.
     is_source: ClassVar[bool] = False
     #: It takes nodes out of the branches of a condition.
@@ -328,7 +327,7 @@ class Operator:
         """Raises `OperatorArgumentError` for a keyword that this operator does not take, naming the nearest one."""
         known = [*cls.arguments, *COMMON_ARGUMENTS, *(["seed"] if cls.random else [])]
         for name in names:
-            if name not in cls.arguments and name != WITHOUT_EFFECT:
+            if name not in cls.arguments and name not in cls.without_effect:
                 raise OperatorArgumentError(
                     f"{cls.title()} has no argument {name!r}.{nearest(name, known)} It takes: {', '.join(known)}.",
                     operator=cls.title(),
@@ -336,11 +335,6 @@ class Operator:
                 )
 
     # What a subclass may say
-
-    @staticmethod
-    def constant_input(value: Any) -> Any:
-        """The sample that a number or an array stands for where it is given as an input."""
-        return np.asarray(value)
 
     def check(self) -> None:
         """Raises `OperatorArgumentError` where constants do not go together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,7 @@ class Pipeline(GraphDefinition):
         images, labels = pipe.run()
 
     A function with `@pipeline_def`, or a subclass that overrides `define_graph`, says the same. Options are those of
-    `PipelineOptions`; the first four may be given by position.
+    `PipelineOptions`; the first four may be given by position. It goes on at a `checkpoint`, where one is given.
 
     `run` goes from epoch to epoch; a batch never holds samples of two. Where a source in Python (`external_source`) is
     at its end, `run` raises `StopIteration`, unless it goes on by `cycle="quiet"`.
@@ -52,8 +53,11 @@ class Pipeline(GraphDefinition):
         num_threads: int | None = None,
         device_id: int | None = None,
         seed: int | None = None,
+        *,
+        checkpoint: str | None = None,
         **options: Any,
     ) -> None:
+        self._checkpoint = checkpoint
         given = {"batch_size": batch_size, "num_threads": num_threads, "device_id": device_id, "seed": seed}
         super().__init__(PipelineOptions.of({**options, **{k: v for k, v in given.items() if v is not None}}))
         self.dead_letters: list[FailedSample] = []
@@ -124,6 +128,9 @@ class Pipeline(GraphDefinition):
             for batch in batches:
                 self.feed_input(name, batch)
         self._pushed = {}
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None:
+            self.restore(checkpoint)
 
     def _first_source(self) -> OperatorNode | None:
         return next((node for node in self.nodes if node.operator.is_source), None)
@@ -222,13 +229,19 @@ class Pipeline(GraphDefinition):
 
     # Running
 
-    def run(self) -> Outputs:
+    def iter_setup(self) -> None:
+        """What a subclass overrides to feed its sources before each batch: `self.feed_input(self.images, batch)`."""
+
+    def run(self, cuda_stream: object = None, /, **fed: Any) -> Outputs:
         """The next batch: outputs by position and by name.
+
+        `pipe.run(images=batch)` feeds the `external_source` of that name first. `cuda_stream` is without effect.
 
         Raises `StopIteration` where a source in Python is at its end, `OperatorError` for a sample that fails.
         """
         if self._ended:
             raise StopIteration
+        self.feed_batch(**fed)
         feeding = self.feeding
         work = feeding.take(self._cursor)
         if work is None:
@@ -244,6 +257,13 @@ class Pipeline(GraphDefinition):
         made = self.execute(work)
         self._cursor = work.after
         return made
+
+    def feed_batch(self, **fed: Any) -> None:
+        """What stands before a batch: `iter_setup`, and what was given by name."""
+        self.plan()
+        self.iter_setup()
+        for name, batch in fed.items():
+            self.feed_input(name, batch)
 
     def schedule_run(self) -> None:
         """Makes a batch that `outputs` gives later."""
@@ -333,7 +353,7 @@ class Pipeline(GraphDefinition):
 
     def output_of(self, run: HostRun, node: DataNode) -> Any:
         """One output of a batch, with the names of its records."""
-        column = run.output(node)
+        column = self.checked(run.output(node), node)
         ids, rows = run.records, run.rows_of(None)
         return column.with_sources(lambda: [ids.ids[int(row)] for row in rows])
 
@@ -381,6 +401,12 @@ class Pipeline(GraphDefinition):
         self._ended = False
         self._cursor = Cursor(epoch, 0)
         self.feeding.move(self._cursor)
+
+    def end_epochs(self, last: str) -> None:
+        """Says how epochs end from here on: `last` of the options."""
+        self.options = dataclasses.replace(self.options, last=last)
+        if self._feeding is not None:
+            self._feeding.last = last
 
     # State
 
@@ -457,7 +483,13 @@ class Pipeline(GraphDefinition):
         assert text is not None
         return deserialize(text, cls, options)
 
-    deserialize_and_build = deserialize
+    def deserialize_and_build(self, serialized_pipeline: str | bytes) -> None:
+        """Makes this pipeline the one that was serialized; its own options go before those of the text."""
+        given = {name: value for name, value in vars(self.options).items() if value != getattr(PipelineOptions, name)}
+        vars(self).update(vars(deserialize(serialized_pipeline, Pipeline, given)))
+        for node in self.nodes:
+            node.pipeline = self
+        self.build()
 
     def save_graph_to_dot_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes `explain("dot")` to a file."""

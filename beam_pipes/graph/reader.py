@@ -115,13 +115,21 @@ class Reader(Operator):
         default=False,
         doc="this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a whole",
     )
+    shuffle_after_epoch = Constant("bool", default=False, doc="as random_shuffle")
     seed = Constant("int", default=None, doc="what the order is keyed by; the pipeline's seed by default")
 
+    without_effect: ClassVar[tuple[str, ...]] = (
+        *("bytes_per_sample_hint", "cache_header_information", "dont_use_mmap", "initial_fill", "lazy_init"),
+        *("pad_last_batch", "prefetch_queue_depth", "read_ahead", "register_buffers", "shuffle_after_epoch_seed"),
+        *("skip_cached_images", "tensor_init_bytes", "use_o_direct"),
+    )
     is_source: ClassVar[bool] = True
 
     #: Arguments that say where the records lie: what a cache holds depends on what they are, not on where.
     locations: ClassVar[tuple[str, ...]] = ("file_root", "file_list", "files", "path", "index_path")
-    _order_only: ClassVar[tuple[str, ...]] = ("shard_id", "num_shards", "random_shuffle", "stick_to_shard", "seed")
+    _order_only: ClassVar[tuple[str, ...]] = (
+        *("shard_id", "num_shards", "random_shuffle", "shuffle_after_epoch", "stick_to_shard", "seed"),
+    )
 
     def check(self) -> None:
         if self.num_shards < 1:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.errors import GraphError, OperatorArgumentError, PlacementError
-from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode, DefinedGraph, OperatorNode, Scope, is_within
-from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, WITHOUT_EFFECT, Device, Operator, nearest
+from beam_pipes.graph.operator import COMMON_ARGUMENTS, DEVICES, Device, Operator, nearest
 from beam_pipes.graph.spec import TensorSpec, UserFrame, located, user_frame
 
 
@@ -89,6 +89,7 @@ def call(
         preserve=bool(common.get("preserve", False)),
         on_error=common.get("on_error"),
         pipeline=pipeline,
+        without_effect=tuple(name for name in operator_class.without_effect if name in keywords),
     )
     _check_call(node)
     count = operator.output_count()
@@ -107,7 +108,8 @@ def _split_keywords(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The operator's own arguments, and those that every operator takes."""
     general = {*COMMON_ARGUMENTS, *(["seed"] if operator_class.random else [])} - operator_class.arguments.keys()
-    own = {name: value for name, value in keywords.items() if name not in general and name != WITHOUT_EFFECT}
+    left_out = general.union(operator_class.without_effect)
+    own = {name: value for name, value in keywords.items() if name not in left_out}
     common = {name: value for name, value in keywords.items() if name in general and value is not None}
     title = operator_class.title()
     device = common.get("device")
@@ -138,8 +140,10 @@ def _as_node(value: Any, operator_class: type[Operator], position: int, where: U
     pipeline = current_pipeline()
     if pipeline is not None and pipeline.debug_run is not None and isinstance(value, (list, tuple)):
         return pipeline.debug_run.constant_batch(value)
-    if isinstance(value, (bool, int, float, np.ndarray, np.generic)) or hasattr(value, "__dlpack__"):
-        return call(ConstantSample, (), {"value": operator_class.constant_input(value)})  # type: ignore[no-any-return]
+    numbers = (bool, int, float, np.ndarray, np.generic)
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(one, numbers[:3]) for one in value)
+    if is_list or isinstance(value, numbers) or hasattr(value, "__dlpack__"):
+        return call(ConstantSample, (), {"value": constant_array(value)})  # type: ignore[no-any-return]
     names = operator_class.inputs
     name = names[min(position, len(names) - 1)] if names else str(position)
     raise OperatorArgumentError(
@@ -258,7 +262,8 @@ def _check_argument_spec(operator: Operator, name: str, spec: TensorSpec, where:
     bad_dtype = dtype is not None and (
         dtype.kind not in "iufb" or (argument.kind.name in ("int", "ints") and dtype.kind == "f")
     )
-    bad_rank = spec.ndim is not None and spec.ndim > rank and not argument.kind.flat
+    bad_rank = spec.ndim is not None and spec.ndim > rank and spec.shape not in ((1,), (None,))
+    bad_rank = bad_rank and not argument.kind.flat
     if bad_dtype or bad_rank:
         raise OperatorArgumentError(
             f"{operator.name}: the argument {name!r} should be {argument.kind.words} for each sample "

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from beam_pipes.cache.exact import NotExactError, cast_exactly, natural_array
 from beam_pipes.errors import OperatorArgumentError
-from beam_pipes.graph.basic import ConstantSample
+from beam_pipes.graph.basic import ConstantSample, constant_array
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.tensors import DALIDataType as DALIDataType
 from beam_pipes.graph.tensors import to_dali_type as to_dali_type
@@ -40,39 +40,12 @@ class DALIInterpType(enum.Enum):
     INTERP_GAUSSIAN = "gaussian"
 
 
-UINT8, UINT16, UINT32, UINT64 = (
-    DALIDataType.UINT8,
-    DALIDataType.UINT16,
-    DALIDataType.UINT32,
-    DALIDataType.UINT64,
-)
+UINT8, UINT16, UINT32, UINT64 = DALIDataType.UINT8, DALIDataType.UINT16, DALIDataType.UINT32, DALIDataType.UINT64
 INT8, INT16, INT32, INT64 = DALIDataType.INT8, DALIDataType.INT16, DALIDataType.INT32, DALIDataType.INT64
-FLOAT16, FLOAT, FLOAT32, FLOAT64 = (
-    DALIDataType.FLOAT16,
-    DALIDataType.FLOAT,
-    DALIDataType.FLOAT,
-    DALIDataType.FLOAT64,
-)
-BOOL = DALIDataType.BOOL
-
-RGB, BGR, GRAY, YCbCr, ANY_DATA = (
-    DALIImageType.RGB,
-    DALIImageType.BGR,
-    DALIImageType.GRAY,
-    DALIImageType.YCbCr,
-    DALIImageType.ANY_DATA,
-)
-
-INTERP_NN, INTERP_LINEAR, INTERP_CUBIC = (
-    DALIInterpType.INTERP_NN,
-    DALIInterpType.INTERP_LINEAR,
-    DALIInterpType.INTERP_CUBIC,
-)
-INTERP_LANCZOS3, INTERP_TRIANGULAR, INTERP_GAUSSIAN = (
-    DALIInterpType.INTERP_LANCZOS3,
-    DALIInterpType.INTERP_TRIANGULAR,
-    DALIInterpType.INTERP_GAUSSIAN,
-)
+FLOAT16, FLOAT, FLOAT64, BOOL = DALIDataType.FLOAT16, DALIDataType.FLOAT, DALIDataType.FLOAT64, DALIDataType.BOOL
+FLOAT32 = FLOAT
+RGB, BGR, GRAY, YCbCr, ANY_DATA = DALIImageType
+INTERP_NN, INTERP_LINEAR, INTERP_CUBIC, INTERP_LANCZOS3, INTERP_TRIANGULAR, INTERP_GAUSSIAN = DALIInterpType
 
 
 #: The `device_id` of a pipeline without a device, as DALI writes it.
@@ -108,10 +81,13 @@ def Constant(  # noqa: N802 - DALI's name
     layout: str = "",
     device: str = "cpu",
 ) -> DataNode:
-    """A data node that has the same value for every sample: `Constant(3, types.INT32)`, `Constant(np.eye(3))`."""
+    """A data node that has the same value for every sample: `Constant(3)` is int32, `Constant(np.eye(3))` float32.
+
+    Without `dtype` 64-bit arrays become 32-bit ones, as in DALI, but for integers that would change.
+    """
     target = None if dtype is None else to_numpy_type(dtype)
     try:
-        array = natural_array(value)
+        array = natural_array(value) if target is not None else constant_array(value)
         if target is not None and array.dtype.kind in "biuf" and target.kind in "biuf":
             array = cast_exactly(array, target, rounds=True)
         elif target is not None:

@@ -11,32 +11,47 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.explain import Suggestion as Suggestion
+    from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
     from beam_pipes.on_device.graph_iterator import JaxGraphIterator as JaxGraphIterator
+    from beam_pipes.on_device.graph_iterator import TorchClassificationIterator as TorchClassificationIterator
+    from beam_pipes.on_device.graph_iterator import TorchGenericIterator as TorchGenericIterator
     from beam_pipes.on_device.graph_iterator import TorchGraphIterator as TorchGraphIterator
+    from beam_pipes.on_device.graph_iterator import data_iterator as data_iterator
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
+    from beam_pipes.on_device.keras_data import DALIDataset as DALIDataset
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.prefetch import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _FILE_OF_NAME = {
+    "DALIDataset": "keras_data",
     "DataLoader": "data_loader",
     "JaxDataLoader": "jax_loader",
+    "JaxGenericIterator": "graph_iterator",
     "JaxGraphIterator": "graph_iterator",
     "LambdaDataLoader": "lambda_loader",
     "NumpyDataLoader": "lambda_loader",
     "PrefetchOptions": "prefetch",
     "Suggestion": "explain",
     "TorchDataLoader": "torch_loader",
+    "TorchClassificationIterator": "graph_iterator",
+    "TorchGenericIterator": "graph_iterator",
     "TorchGraphIterator": "graph_iterator",
+    "data_iterator": "graph_iterator",
 }
 
 # Imported only with its framework there: the name of the module to ask `extras` for.
 _FRAMEWORK_OF_NAME = {
     "JaxDataLoader": "jax",
+    "DALIDataset": "tensorflow",
+    "JaxGenericIterator": "jax",
     "JaxGraphIterator": "jax",
     "TorchDataLoader": "torch",
+    "TorchClassificationIterator": "torch",
+    "TorchGenericIterator": "torch",
     "TorchGraphIterator": "torch",
+    "data_iterator": "jax",
 }
 
 __all__ = list(_FILE_OF_NAME)

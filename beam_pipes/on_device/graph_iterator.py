@@ -9,6 +9,7 @@ its device operators run through the array API.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,8 +24,9 @@ from beam_pipes.graph.basic import ToHost
 from beam_pipes.graph.data_node import DataNode
 from beam_pipes.graph.device_program import Backend, DeviceProgram
 from beam_pipes.graph.feeding import Work
-from beam_pipes.graph.iterator import GraphIterator, Made
+from beam_pipes.graph.iterator import DALIClassificationIterator, DALIGenericIterator, GraphIterator, Made
 from beam_pipes.graph.pipeline import Pipeline
+from beam_pipes.graph.pipeline_def import pipeline_def
 from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.conversions import narrowed, require_numeric
@@ -38,18 +40,19 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
 
     def __init__(
         self,
-        pipe: Pipeline,
+        pipe: Pipeline | Sequence[Pipeline],
         output_map: Sequence[str] | None = None,
         *,
         ragged: str = "list",
         pad_value: Any = 0,
         device_buffer: int = 2,
+        **of_dali: Any,
     ) -> None:
-        super().__init__(pipe, output_map, ragged=ragged, pad_value=pad_value)
+        super().__init__(pipe, output_map, ragged=ragged, pad_value=pad_value, **of_dali)
         if isinstance(device_buffer, bool) or not isinstance(device_buffer, int) or device_buffer < 1:
             raise OperatorArgumentError(f"device_buffer should be at least 1, got {device_buffer!r}.")
         self._device_buffer = device_buffer
-        self.program = DeviceProgram(pipe.plan(), self.backend())
+        self.program = DeviceProgram(self.pipe.plan(), self.backend())
         self._kept = set(self.program.host_inputs)
 
     @abc.abstractmethod
@@ -95,7 +98,7 @@ class DeviceGraphIterator(GraphIterator, abc.ABC):
             if node.device == "gpu":
                 batch.update(self._device_output(name, node, on_device[node], made))
             else:
-                shaped = self.shaped(name, made.run.output(node), node.spec)
+                shaped = self.shaped(name, self.pipe.checked(made.run.output(node), node), node.spec)
                 batch.update({key: self._all_placed(key, value) for key, value in shaped.items()})
         for key, value in self._valid(made.run).items():
             batch[key] = self.placed(key, value)
@@ -252,3 +255,49 @@ class TorchGraphIterator(DeviceGraphIterator):
 
     def fetched(self, array: Any) -> Any:
         return array.cpu().numpy()
+
+
+class TorchGenericIterator(DALIGenericIterator):
+    """`DALIGenericIterator` of `nvidia.dali.plugin.pytorch`: a list of dicts of tensors, one for each pipeline."""
+
+    over_one = TorchGraphIterator
+
+
+class TorchClassificationIterator(DALIClassificationIterator):
+    """`TorchGenericIterator` with the outputs "data" and "label"."""
+
+    over_one = TorchGraphIterator
+
+
+class JaxGenericIterator(DALIGenericIterator):
+    """`DALIGenericIterator` of `nvidia.dali.plugin.jax`: a dict of JAX arrays, of one pipeline."""
+
+    over_one = JaxGraphIterator
+
+    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+        if len(batches) > 1:
+            raise OperatorArgumentError(
+                f"with JAX an iterator takes one pipeline, got {len(batches)}. For arrays over several devices build a "
+                "cache and load it with JaxDataLoader(cache, sharding=…)."
+            )
+        return batches[0]
+
+
+def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Callable[..., Any]:
+    """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
+
+    @data_iterator(output_map=["images", "labels"], reader_name="R")
+    def training(root): ...
+
+    for batch in training("photos", batch_size=32): ...
+    """
+    if pipeline_fn is None:
+        return functools.partial(data_iterator, output_map=output_map, **options)
+    define = pipeline_def(pipeline_fn)
+
+    @functools.wraps(pipeline_fn)
+    def make(*given: Any, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
+        pipe = define(*given, checkpoint=checkpoints[0] if checkpoints else None, **keywords)
+        return JaxGenericIterator(pipe, output_map, **options)
+
+    return make

@@ -157,3 +157,12 @@ def test_without_debug_it_is_the_plain_decorator(files_root: str) -> None:
         return fn.readers.file(file_root=files_root)
 
     assert len(my_pipe().run()) == 2
+
+
+def test_sources_are_not_fed_by_name_in_debug_mode() -> None:
+    @experimental.pipeline_def(batch_size=2, debug=True)
+    def fed() -> Any:
+        return fn.external_source(name="images")
+
+    with pytest.raises(GraphError, match="in debug mode sources are called: give external_source its source"):
+        fed().run(images=np.zeros((2, 1)))

@@ -74,7 +74,7 @@ def test_a_bare_decorator_takes_its_options_from_the_call(files_root: str) -> No
 
     assert (pipe.batch_size, pipe.num_threads) == (4, 2)
     assert [one.tolist() for one in images] == [one.tolist() for one in masks]
-    assert labels.as_array().tolist() == [0, 0, 0, 0]
+    assert labels.as_array().tolist() == [[0]] * 4
     assert my_pipeline.__doc__ == "Reads files."
 
 
@@ -294,7 +294,7 @@ def test_what_nobody_uses_is_pruned_and_still_checked(files_root: str) -> None:
         data, labels = fn.readers.file(file_root=files_root)
         unused = fn.cast(data, dtype=types.FLOAT, name="unused")
         fn.cast(labels, dtype=types.FLOAT, name="kept", preserve=True)
-        fn.python_function(labels, function=lambda one: called.append(int(one)), num_outputs=0)
+        fn.python_function(labels, function=lambda one: called.append(int(one[0])), num_outputs=0)
         pipe.set_outputs(labels)
         with pytest.raises(TypeError):
             fn.cast(unused, dtpe=types.FLOAT)
@@ -403,7 +403,10 @@ def test_batches_can_be_scheduled_and_asked_for_later(files_root: str) -> None:
         pipe.set_outputs(labels)
     pipe.schedule_run()
     pipe.schedule_run()
-    assert [pipe.outputs()[0].as_array().tolist(), pipe.share_outputs()[0].as_array().tolist()] == [[0] * 5, [1] * 5]
+    assert [pipe.outputs()[0].as_array().tolist(), pipe.share_outputs()[0].as_array().tolist()] == [
+        [[0]] * 5,
+        [[1]] * 5,
+    ]
     pipe.release_outputs()
     with pytest.raises(GraphError, match=r"there is no batch to give: call schedule_run\(\) first"):
         pipe.outputs()

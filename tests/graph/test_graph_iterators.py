@@ -44,7 +44,7 @@ def reading(root: str, *, num_shards: int = 1, shard_id: int = 0, stick: bool = 
             shard_id=shard_id,
             stick_to_shard=stick,
         )
-        return {"size": data.shape()[0], "label": labels, "draw": fn.random.uniform(range=(0.0, 1.0))}
+        return {"size": data.shape()[0], "label": labels[0], "draw": fn.random.uniform(range=(0.0, 1.0))}
 
     return define()
 
@@ -277,7 +277,7 @@ def test_ragged_outputs_are_lists_padded_arrays_or_values(files_root: str) -> No
 
     names = ["data", "labels"]
     listed = next(iter(GraphIterator(define(), names)))
-    assert [one.shape for one in listed["data"]] == [(4,), (8,), (12,)] and listed["labels"].shape == (3,)
+    assert [one.shape for one in listed["data"]] == [(4,), (8,), (12,)] and listed["labels"].shape == (3, 1)
     filled = next(iter(GraphIterator(define(), names, ragged="pad", pad_value=255)))
     assert filled["data"].shape == (3, 12) and filled["data"][0, 3:6].tolist() == [3, 255, 255]
     assert filled["data/lengths"].tolist() == [4, 8, 12]
@@ -323,7 +323,7 @@ def refuse_dogs(data: Any, label: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("ragged", "shapes"),
-    [("pad", {"x": (0, 0), "x/lengths": (0,), "y": (0,)}), ("values", {"x": (0,), "x/lengths": (0,), "y": (0,)})],
+    [("pad", {"x": (0, 0), "x/lengths": (0,), "y": (0, 1)}), ("values", {"x": (0,), "x/lengths": (0,), "y": (0, 1)})],
 )
 def test_a_batch_without_samples_has_the_same_form(ragged: str, shapes: dict[str, Any], files_root: str) -> None:
     pipe = Pipeline(batch_size=5, on_error="drop")
@@ -408,7 +408,7 @@ def test_errors_reach_the_loop(files_root: str) -> None:
     pipe = Pipeline(batch_size=2, num_threads=2)
     with pipe:
         _, labels = fn.readers.file(file_root=files_root)
-        pipe.set_outputs(fn.python_function(labels, function=lambda one: 1 // (1 - int(one))))
+        pipe.set_outputs(fn.python_function(labels, function=lambda one: 1 // (1 - int(one[0]))))
     with pytest.raises(OperatorError, match="'python_function' failed on record 'dog/0.jpg@0'"):
         list(GraphIterator(pipe))
 
@@ -465,7 +465,7 @@ def test_a_batch_of_no_samples_has_the_declared_dtypes_and_shapes(
     batches = list(iterator(of_five_images(tmp_path, damaged=dropped), ragged=ragged))
     empty = batches[-1]
 
-    expected = {"normal": ("float32", (0, 3, 4, 4)), "sent": ("float32", (0, 3, 4, 4)), "label": ("int32", (0,))}
+    expected = {"normal": ("float32", (0, 3, 4, 4)), "sent": ("float32", (0, 3, 4, 4)), "label": ("int32", (0, 1))}
     expected["image"] = ("uint8", (0, 0, 3) if ragged == "values" else (0, 0, 0, 3))
     found = {name: (str(empty[name].dtype).removeprefix("torch."), tuple(empty[name].shape)) for name in expected}
     assert found == expected
@@ -483,5 +483,5 @@ def test_run_gives_the_declared_dtypes_and_shapes_of_no_samples(tmp_path: Path) 
     pipe.run()
     normal, label, part, sent, image, _ = (one.as_array() for one in pipe.run())
 
-    assert (normal.shape, normal.dtype, label.shape, label.dtype) == ((0, 3, 4, 4), np.float32, (0,), np.int32)
+    assert (normal.shape, normal.dtype, label.shape, label.dtype) == ((0, 3, 4, 4), np.float32, (0, 1), np.int32)
     assert (sent.shape, sent.dtype, image.dtype, part.dtype) == ((0, 3, 4, 4), np.float32, np.uint8, np.float32)

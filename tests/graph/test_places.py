@@ -112,7 +112,7 @@ def test_conditions_before_the_cut_run_in_the_job(files_root: str, tmp_path: Pat
             size = data.shape()[0]
             if size > 20:
                 out = data[:2] + np.uint8(100)
-            elif labels == 1:
+            elif labels[0] == 1:
                 out = data[1:3]
             else:
                 out = data[:2]
@@ -145,7 +145,7 @@ def test_what_else_cannot_stand_before_the_cut(files_root: str) -> None:
         with pytest.raises(PlacementError, match="cache takes 'to_device', which lies on the device since"):
             cache(data.gpu())
         with pytest.raises(PlacementError, match="cache stands in a branch of a condition"):
-            cond(labels == 1, lambda: cache(data * 2), lambda: data)
+            cond(labels[0] == 1, lambda: cache(data * 2), lambda: data)
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,14 @@ def test_the_drawing_shows_places_bytes_and_what_was_pruned(files_root: str) -> 
         four = cache(data[:4])
         fn.flip(four[None], name="unused")
         pipe.set_outputs({"four": four.gpu() * 2, "label": labels})
-    assert "label = readers.file[1] (int32[])" in pipe.explain()
+    assert "label = readers.file[1] (int32[1])" in pipe.explain()
     pipe.run()
     text = pipe.explain()
 
     for heading in ("offline (before the cut)", "host", "device", "pruned", "outputs"):
         assert heading in text.splitlines()
     assert "subscript    ← readers.file[0] → uint8[·] 8 B" in text
-    assert "label = readers.file[1] (int32[], 8 B)" in text
+    assert "label = readers.file[1] (int32[1], 8 B)" in text
     dot = pipe.explain("dot")
     assert 'subgraph "cluster_device"' in dot and '"readers.file" -> "subscript" [label="uint8[·], 12 B"]' in dot
     svg = ET.fromstring(pipe.explain("svg"))

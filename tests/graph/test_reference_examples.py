@@ -66,7 +66,7 @@ def test_argument_inputs_and_explicit_places(images_dir: str) -> None:
     pipe = my_pipeline(batch_size=4, num_threads=2, device_id=0)
     pipe.build()
     flipped, labels = pipe.run()
-    assert len(flipped) == 4 and labels.as_array().tolist() == [0, 0, 0, 0]
+    assert len(flipped) == 4 and labels.as_array().tolist() == [[0]] * 4
 
 
 def test_the_devices_give_the_same_images(images_dir: str) -> None:

@@ -25,7 +25,7 @@ def define(root: str) -> Pipeline:
         four = fn.python_function(data[:4], function=halve)
         flip = fn.random.coin_flip(dtype=types.BOOL)
         if flip:
-            if labels == 1:
+            if labels[0] == 1:
                 four = four + np.array([1, 2, 3, 4], np.uint8)
             else:
                 four = four * 2

@@ -30,7 +30,7 @@ def read(node: Any, *, batch_size: int) -> list[tuple[str, int]]:
     with pipe:
         pipe.set_outputs(*node())
     data, labels = pipe.run()
-    return [(bytes(one).decode(), int(label)) for one, label in zip(data, labels, strict=True)]
+    return [(bytes(one).decode(), int(label[0])) for one, label in zip(data, labels, strict=True)]
 
 
 def test_directories_are_classes_and_files_of_media_are_read(root: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_source_for_caching_gives_the_same_files(root: Path, options: dict[s
 
     data, labels = store.read(np.arange(len(store)), (0, 1))
     assert [bytes(one[0]) for one in values] == [bytes(one) for one in data]
-    assert [int(one[1]) for one in values] == [int(one) for one in labels]
+    assert [int(one[1][0]) for one in values] == [int(one[0]) for one in labels]
 
 
 def test_globs_of_any_case() -> None:
@@ -139,12 +139,12 @@ def test_another_directory_in_front_labels_the_cached_files_anew(
 
     cache, one_process, pipe = str(tmp_path_factory.mktemp("cache")), LocalOptions(workers=1), labels(None)
     build(pipe.offline_declaration(), cache, options=one_process)
-    assert [int(one) for one in labels(cache).run()[0]] == [0, 0, 1, 1]
+    assert [int(one[0]) for one in labels(cache).run()[0]] == [0, 0, 1, 1]
 
     (root / "bee").mkdir()
     (root / "bee" / "notes.txt").write_bytes(b"no file that fits: the input is the same, and labels move")
     build(pipe.offline_declaration(), cache, options=one_process)
 
-    assert [int(one) for one in labels(None).run()[0]] == [1, 1, 2, 2]
+    assert [int(one[0]) for one in labels(None).run()[0]] == [1, 1, 2, 2]
     root.rename(root.parent / "elsewhere")
-    assert [int(one) for one in labels(cache).run()[0]] == [1, 1, 2, 2]
+    assert [int(one[0]) for one in labels(cache).run()[0]] == [1, 1, 2, 2]

@@ -34,7 +34,7 @@ def one(call: Any, *samples: Any, **options: Any) -> Any:
         ([-2.7, -1.5, 2.5, 2.7, 3e9], "int32", [-3, -2, 3, 3, 2147483647]),
         (np.array([-1, 256, 300], np.int32), "uint8", [0, 255, 255]),
         (np.array([0, 200, 255], np.uint8), "int8", [0, 127, 127]),
-        ([-1.0, 0.0, 0.3, 2.0], "bool", [True, False, True, True]),
+        ([-1.0, 0.0, 0.3, 0.5, 2.0], "bool", [True, False, False, True, True]),
         (np.array([True, False]), "float32", [1.0, 0.0]),
         ([1.5, 65504.0], "float16", [1.5, 65504.0]),
     ],

@@ -16,6 +16,7 @@ def coco(
     num_shards: int = 1,
     random_shuffle: bool = False,
     stick_to_shard: bool = False,
+    shuffle_after_epoch: bool = False,
     seed: int | None = None,
     images: str | Sequence[str] | None = None,
     ltrb: bool = False,
@@ -42,6 +43,7 @@ def coco(
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory that holds the images (a str).
         annotations_file: the JSON file of annotations (a str).
@@ -64,6 +66,7 @@ def file(
     num_shards: int = 1,
     random_shuffle: bool = False,
     stick_to_shard: bool = False,
+    shuffle_after_epoch: bool = False,
     seed: int | None = None,
     file_root: str | None = None,
     file_list: str | None = None,
@@ -77,7 +80,7 @@ def file(
     preserve: bool = False,
     on_error: str | None = None,
 ) -> list[DataNode]:
-    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 scalar).
+    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 of shape (1,)).
 
     With `file_root`, every directory in it is a class: classes are numbered in the order of their names, and files are
     read in the order of theirs.
@@ -93,6 +96,7 @@ def file(
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory that holds a directory for each class (a str). Default: None.
         file_list: a text file of lines 'name label' (a str). Default: None.
@@ -113,6 +117,7 @@ def nemo_asr(
     num_shards: int = 1,
     random_shuffle: bool = False,
     stick_to_shard: bool = False,
+    shuffle_after_epoch: bool = False,
     seed: int | None = None,
     sample_rate: float = -1.0,
     downmix: bool = True,
@@ -139,6 +144,7 @@ def nemo_asr(
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         manifest_filepaths: the manifests (a str or a list of str).
         sample_rate: resample to this many Hz; 0 or less keeps those of the file (a number). Default: -1.0.
@@ -159,6 +165,7 @@ def numpy(
     num_shards: int = 1,
     random_shuffle: bool = False,
     stick_to_shard: bool = False,
+    shuffle_after_epoch: bool = False,
     seed: int | None = None,
     file_root: str | None = None,
     file_list: str | None = None,
@@ -180,6 +187,7 @@ def numpy(
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory below which files are (a str). Default: None.
         file_list: a text file with a name a line (a str). Default: None.
@@ -196,6 +204,7 @@ def tfrecord(
     num_shards: int = 1,
     random_shuffle: bool = False,
     stick_to_shard: bool = False,
+    shuffle_after_epoch: bool = False,
     seed: int | None = None,
     index_path: str | Sequence[str] | None = None,
     device: str | None = None,
@@ -219,6 +228,7 @@ def tfrecord(
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         path: the TFRecord files, in order (a str or a list of str).
         features: name → tfrec.FixedLenFeature or tfrec.VarLenFeature (any value).
@@ -234,6 +244,7 @@ def webdataset(
     num_shards: int = 1,
     random_shuffle: bool = False,
     stick_to_shard: bool = False,
+    shuffle_after_epoch: bool = False,
     seed: int | None = None,
     index_paths: str | Sequence[str] | None = None,
     dtypes: Any = None,
@@ -254,6 +265,7 @@ def webdataset(
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         paths: the archives (a str or a list of str).
         ext: for each output what follows the first dot of names; alternatives as 'jpg;png' (a str or a list of str).

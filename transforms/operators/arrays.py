@@ -76,13 +76,13 @@ def saturated(xp: Any, values: Any, dtype: np.dtype[Any]) -> Any:
     """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
 
     Fractions are rounded, halves away from zero; what lies outside of the dtype is held at its bounds; NaN is zero as
-    an integer. As bool, whatever is not zero is true.
+    an integer. As bool, whatever is not zero is true, once it is rounded.
     """
     found = dtype_of(values)
     if found == dtype:
         return values
     if dtype == np.bool_:
-        return values != 0
+        return values != 0 if found.kind != "f" else xp.abs(values) >= 0.5
     if dtype.kind == "f" or found == np.bool_:
         return cast_to(xp, values, dtype)
     bounds = np.iinfo(dtype)
@@ -129,7 +129,7 @@ class Cast(Mapped):
     """
 
     devices = ("cpu", "gpu")
-    version = "2"
+    version = "3"
     dtype = Constant("dtype", doc="the dtype to convert to")
 
     def run_arrays(self, xp: Any, data: Any) -> Any:
@@ -278,13 +278,6 @@ class Reinterpret(Reshape):
         return np.ascontiguousarray(data).view(self.dtype)
 
 
-def number_sample(value: Any) -> Any:
-    """The sample that a Python number stands for beside others: int32 (int64 where it does not fit) or float32."""
-    if type(value) is int and -(2**31) <= value < 2**31:
-        return np.asarray(value, np.int32)
-    return np.asarray(value, np.float32 if type(value) is float else None)
-
-
 class Elementwise(Operator):
     """A function of numbers, element by element."""
 
@@ -292,8 +285,6 @@ class Elementwise(Operator):
     #: What is computed, from the namespace and operands of one dtype.
     function: ClassVar[Callable[..., Any]]
     keeps_integers: ClassVar[bool] = False
-
-    constant_input = staticmethod(number_sample)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         shapes = [spec.shape for spec in inputs]

@@ -39,6 +39,7 @@ class ExternalSource(Fed):
     """
 
     positional = ("source", "num_outputs")
+    without_effect = ("bytes_per_sample_hint", "blocking", "cuda_stream", "use_copy_kernel")
     source = Constant("any", default=None, doc="what gives the data; None where it is pushed")
     num_outputs = Constant("int", default=None, doc="how many data nodes it gives, as a list; one node by default")
     cycle = Constant(
@@ -283,7 +284,9 @@ class IteratedStream(_SourceStream):
         if iteration:
             self._iterator = self._begin(epoch)
             for _ in range(iteration * (1 if self.operator.batch else batch_size)):
-                next(self._iterator, None)
+                if next(self._iterator, _END) is _END and self.ends_quietly:
+                    self._iterator = self._begin(epoch)
+                    next(self._iterator, None)
 
 
 class PushedStream(_SourceStream):

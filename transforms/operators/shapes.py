@@ -16,7 +16,7 @@ from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.graph.tensors import TensorList
-from beam_pipes.transforms.operators.arrays import Mapped, dtype_of, known_axes, number_sample, positive_axes, saturated
+from beam_pipes.transforms.operators.arrays import Mapped, dtype_of, known_axes, positive_axes, saturated
 
 _BOTH: tuple[Device, ...] = ("cpu", "gpu")
 
@@ -172,7 +172,6 @@ class Full(Operator):
     inputs: ClassVar[tuple[str, ...]] = ("fill_value",)
     shape = Argument("ints", default=None, doc="the shape of each sample; that of the value by default")
     layout = Constant("str", default=None, doc="names of the axes")
-    constant_input = staticmethod(number_sample)
 
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         shape = inputs[0].shape
@@ -210,7 +209,6 @@ class FullLike(Mapped):
     """Samples of the shape and dtype of `data` that are `fill_value`: `full_like([[1], [2]], 7)` → `[[7], [7]]`."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "fill_value")
-    constant_input = staticmethod(number_sample)
 
     def run(self, sample: Sample, data: Any, fill_value: Any) -> Any:
         return np.broadcast_to(saturated(np, fill_value, data.dtype), data.shape).copy()

@@ -104,7 +104,7 @@ class Slice(Operator):
         begin = 0.0
         if anchor is not None:
             relative = np.asarray(anchor).dtype.kind == "f" and self.normalized_anchor
-            begin = float(anchor[at]) * (extent if relative else 1)
+            begin = float(np.atleast_1d(anchor)[at]) * (extent if relative else 1)
         elif given["start"] is not None:
             begin = float(given["start"][at])
         elif given["rel_start"] is not None:
@@ -112,7 +112,7 @@ class Slice(Operator):
         stop = float(extent)
         if shape_input is not None:
             relative = np.asarray(shape_input).dtype.kind == "f" and self.normalized_shape
-            stop = begin + float(shape_input[at]) * (extent if relative else 1)
+            stop = begin + float(np.atleast_1d(shape_input)[at]) * (extent if relative else 1)
         elif given["end"] is not None:
             stop = float(given["end"][at])
         elif given["rel_end"] is not None:
@@ -137,6 +137,8 @@ class Slice(Operator):
         return self._cut(np, data, 0, anchor, shape_input, given)
 
     def run_arrays(self, xp: Any, data: Any, *windows: Any, **given: Any) -> Any:
+        if windows and xp is np:
+            return [self.run(None, one, *window, **given) for one, *window in zip(data, *windows, strict=True)]
         if windows:
             raise ValueError("on the device the window should be given as start=, shape=, …, computed on the host")
         return self._cut(xp, data, 1, None, None, given)

@@ -20,6 +20,7 @@ class COCO:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory that holds the images (a str).
         annotations_file: the JSON file of annotations (a str).
@@ -45,6 +46,7 @@ class COCO:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         images: str | Sequence[str] | None = None,
         ltrb: bool = False,
@@ -63,7 +65,7 @@ class COCO:
     def __call__(self, **arguments: Any) -> Any: ...
 
 class File:
-    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 scalar).
+    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 of shape (1,)).
 
     With `file_root`, every directory in it is a class: classes are numbered in the order of their names, and files are
     read in the order of theirs.
@@ -79,6 +81,7 @@ class File:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory that holds a directory for each class (a str). Default: None.
         file_list: a text file of lines 'name label' (a str). Default: None.
@@ -99,6 +102,7 @@ class File:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         file_root: str | None = None,
         file_list: str | None = None,
@@ -126,6 +130,7 @@ class NemoAsr:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         manifest_filepaths: the manifests (a str or a list of str).
         sample_rate: resample to this many Hz; 0 or less keeps those of the file (a number). Default: -1.0.
@@ -148,6 +153,7 @@ class NemoAsr:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         sample_rate: float = -1.0,
         downmix: bool = True,
@@ -177,6 +183,7 @@ class Numpy:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         file_root: the directory below which files are (a str). Default: None.
         file_list: a text file with a name a line (a str). Default: None.
@@ -192,6 +199,7 @@ class Numpy:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         file_root: str | None = None,
         file_list: str | None = None,
@@ -221,6 +229,7 @@ class TFRecord:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         path: the TFRecord files, in order (a str or a list of str).
         features: name → tfrec.FixedLenFeature or tfrec.VarLenFeature (any value).
@@ -237,6 +246,7 @@ class TFRecord:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         index_path: str | Sequence[str] | None = None,
         device: str | None = None,
@@ -257,6 +267,7 @@ class Webdataset:
         random_shuffle: another order each epoch, over all records of the data set (a bool). Default: False.
         stick_to_shard: this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a
             whole (a bool). Default: False.
+        shuffle_after_epoch: as random_shuffle (a bool). Default: False.
         seed: what the order is keyed by; the pipeline's seed by default (an int). Default: None.
         paths: the archives (a str or a list of str).
         ext: for each output what follows the first dot of names; alternatives as 'jpg;png' (a str or a list of str).
@@ -276,6 +287,7 @@ class Webdataset:
         num_shards: int = 1,
         random_shuffle: bool = False,
         stick_to_shard: bool = False,
+        shuffle_after_epoch: bool = False,
         seed: int | None = None,
         index_paths: str | Sequence[str] | None = None,
         dtypes: Any = None,

@@ -148,7 +148,7 @@ class ClassedFiles(Files):
 
 
 class File(Reader):
-    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 scalar).
+    """Reads whole files: their bytes (uint8, 1-D), and a label (int32 of shape (1,)).
 
     With `file_root`, every directory in it is a class: classes are numbered in the order of their names, and files are
     read in the order of theirs.
@@ -160,6 +160,7 @@ class File(Reader):
     """
 
     num_outputs = 2
+    version = "2"
     file_root = Constant("str", default=None, doc="the directory that holds a directory for each class")
     file_list = Constant("str", default=None, doc="a text file of lines 'name label'")
     files = Constant("strs", default=None, doc="paths of files, in the order in which they are numbered")
@@ -180,7 +181,7 @@ class File(Reader):
             raise self.argument_error(f"labels needs files, and as many of them: {len(self.labels)} labels were given.")
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
-        return [TensorSpec.of("uint8", (None,)), TensorSpec.of("int32", ())]
+        return [TensorSpec.of("uint8", (None,)), TensorSpec.of("int32", (1,))]
 
     def open(self) -> FileStore:
         names, paths, labels = self._found()
@@ -227,7 +228,7 @@ class File(Reader):
         return ClassedFiles(root=self.file_root, pattern=pattern, classes=self._classes)
 
     def from_source(self, value: FileContent) -> Sequence[Any]:
-        return [np.frombuffer(value.content, np.uint8), np.int32(self._classes.label_of(value.path))]
+        return [np.frombuffer(value.content, np.uint8), np.array([self._classes.label_of(value.path)], np.int32)]
 
 
 class FileStore(RecordStore):
@@ -248,7 +249,7 @@ class FileStore(RecordStore):
         contents = None
         if 0 in outputs:
             contents = TensorList([np.fromfile(self._paths[index], np.uint8) for index in indices])
-        return [contents, TensorList(self._labels[indices])]
+        return [contents, TensorList(self._labels[indices, None])]
 
     def identity(self) -> Mapping[str, Any]:
         return self._identity
