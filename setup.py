@@ -27,6 +27,7 @@ JAX = ["jax>=0.5"]
 TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
 AUDIO = ["soundfile>=0.12"]
+CHINESE = ["pypinyin>=0.50"]
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
 GRAPH = [
     "array-api-compat>=1.11",
@@ -87,6 +88,7 @@ EXTRAS = {
     "torch": TORCH,
     "gcs": GCS,
     "audio": AUDIO,
+    "chinese": CHINESE,
     "images": IMAGES,
     "graph": GRAPH,
     "telemetry": TELEMETRY,

@@ -16,10 +16,10 @@ import numpy as np
 
 from beam_pipes.map_style import (
     BatchSampler,
-    BucketSampler,
     PartialyRandomizedSimilarTimeLengthSampler,
     RandomSampler,
     SequentialSampler,
+    SimilarLengthBatchSampler,
     padding_waste,
 )
 from benchmarks import harness
@@ -52,9 +52,9 @@ def samplers(lengths: Lengths, batch_size: int) -> dict[str, Iterable[list[int]]
         "sequential": BatchSampler(SequentialSampler(len(lengths)), batch_size),
         "random": BatchSampler(RandomSampler(len(lengths)), batch_size),
         "similar_length": BatchSampler(similar, batch_size),
-        "bucketed": BucketSampler(lengths, batch_size),
-        "bucketed_pool_10": BucketSampler(lengths, batch_size, pool_batches=10),
-        "bucketed_max_elements": BucketSampler(lengths, 8 * batch_size, max_elements=budget),
+        "bucketed": SimilarLengthBatchSampler(lengths, batch_size),
+        "bucketed_pool_10": SimilarLengthBatchSampler(lengths, batch_size, pool_batches=10),
+        "bucketed_max_elements": SimilarLengthBatchSampler(lengths, 8 * batch_size, max_elements=budget),
     }
 
 

@@ -22,9 +22,9 @@ from beam_pipes.identity.canonical import Asset
 from beam_pipes.loader import random_access
 from beam_pipes.map_style import (
     BatchSampler,
-    BucketSampler,
     DataLoader,
     RandomSampler,
+    SimilarLengthBatchSampler,
     TransformDataset,
     padding_waste,
     split,
@@ -90,7 +90,7 @@ def create_dataloader(cache_path: str, valid_size: int, batch_size: int) -> tupl
     """
     cached = Cache.open(cache_path)["train"]
     valid_set, train_set = split(TransformDataset(random_access(cached), as_record), valid_size)
-    buckets = BucketSampler(cached.lengths("mel")[valid_size:], batch_size, drop_last=True)
+    buckets = SimilarLengthBatchSampler(cached.lengths("mel")[valid_size:], batch_size, drop_last=True)
     collate = LJSpeechCollector()
     return (
         DataLoader(train_set, batch_sampler=buckets, collate_fn=collate),
@@ -104,7 +104,7 @@ def main(cache_path: str) -> None:
     ids, mels, stop_probs = next(iter(train_loader))
     print(f"ids {ids.shape} {ids.dtype}, mels {mels.shape} {mels.dtype}, stop_probs {stop_probs.shape}")
     lengths = Cache.open(cache_path)["train"].lengths("mel")[4:]
-    buckets, random = BucketSampler(lengths, 8), BatchSampler(RandomSampler(lengths), 8)
+    buckets, random = SimilarLengthBatchSampler(lengths, 8), BatchSampler(RandomSampler(lengths), 8)
     print(f"padding: {padding_waste(buckets, lengths):.0%} of an epoch, {padding_waste(random, lengths):.0%} in random")
 
 

@@ -13,6 +13,7 @@ from beam_pipes.map_style import DataLoader as DataLoader
 from beam_pipes.map_style import Dataset as Dataset
 from beam_pipes.map_style import DataTable as DataTable
 from beam_pipes.map_style import DictDataset as DictDataset
+from beam_pipes.map_style import DistributedBatchSampler as DistributedBatchSampler
 from beam_pipes.map_style import DistributedSampler as DistributedSampler
 from beam_pipes.map_style import FilterDataset as FilterDataset
 from beam_pipes.map_style import (
@@ -37,9 +38,12 @@ from beam_pipes.map_style import batch_wav as batch_wav
 from beam_pipes.map_style import random_split as random_split
 from beam_pipes.map_style import split as split
 from beam_pipes.transforms.audio import AudioProcessor as AudioProcessor
+from beam_pipes.transforms.audio import Chinese as Chinese
 from beam_pipes.transforms.audio import English as English
+from beam_pipes.transforms.audio import EnglishCharacter as EnglishCharacter
 from beam_pipes.transforms.audio import LogMagnitude as LogMagnitude
 from beam_pipes.transforms.audio import UnitMagnitude as UnitMagnitude
+from beam_pipes.transforms.audio import Vocab as Vocab
 
 #: The reference's module of datasets: `dataset.split(lj, 100)`.
 dataset = map_style

@@ -17,10 +17,12 @@ from __future__ import annotations
 from beam_pipes.map_style.batch_samplers import SAMPLERS as SAMPLERS
 from beam_pipes.map_style.batch_samplers import BatchSampler as BatchSampler
 from beam_pipes.map_style.batch_samplers import BucketSampler as BucketSampler
+from beam_pipes.map_style.batch_samplers import DistributedBatchSampler as DistributedBatchSampler
 from beam_pipes.map_style.batch_samplers import DistributedSampler as DistributedSampler
 from beam_pipes.map_style.batch_samplers import (
     PartialyRandomizedSimilarTimeLengthSampler as PartialyRandomizedSimilarTimeLengthSampler,
 )
+from beam_pipes.map_style.batch_samplers import SimilarLengthBatchSampler as SimilarLengthBatchSampler
 from beam_pipes.map_style.batch_samplers import padding_waste as padding_waste
 from beam_pipes.map_style.batch_samplers import sampler as sampler
 from beam_pipes.map_style.batchers import SpecBatcher as SpecBatcher

@@ -19,9 +19,11 @@ import numpy as np
 
 from beam_pipes.errors import DatasetError, UnknownNameError
 from beam_pipes.loader.world import TENSORFLOW, known_world
+from beam_pipes.map_style.dataset import Dataset
 from beam_pipes.map_style.sampler import (
     IndexSampler,
     Indices,
+    KeyedRandom,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -39,23 +41,41 @@ class BatchSampler(Sampler):
     """Groups the indices of a sampler into lists of `batch_size`.
 
         list(BatchSampler(SequentialSampler(5), batch_size=2, drop_last=False)) → [[0, 1], [2, 3], [4]]
+        BatchSampler(dataset=sentences, shuffle=True, batch_size=2)     as in paddle.io
 
     Args:
-      sampler: any iterable of indices with a length; its epoch follows this one's.
+      sampler: any iterable of indices with a length; its epoch follows this one's. A `Dataset` counts as `dataset`.
+      dataset: instead of a sampler, what indices are drawn from: in order, or permuted each epoch with `shuffle`.
       batch_size: how many indices a list has.
       drop_last: leave out the last list where it is shorter (here 4). Which examples that hits changes with the
         epoch if the sampler shuffles.
-      seed, epoch: belong to `sampler`; there are none here.
+      seed: of `shuffle`; a sampler has its own, and its own epoch.
     """
 
-    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:
-        if not hasattr(sampler, "__iter__") or not hasattr(sampler, "__len__"):
+    def __init__(
+        self,
+        sampler: Iterable[int] | Dataset | None = None,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        *,
+        dataset: Sized | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(sampler, Dataset):
+            sampler, dataset = None, sampler
+        if dataset is not None and sampler is None:
+            sampler = RandomSampler(dataset, seed=seed) if shuffle else SequentialSampler(dataset)
+        elif dataset is not None or shuffle:
+            raise DatasetError("BatchSampler needs either a sampler, which has an order of its own, or a dataset")
+        assert not isinstance(sampler, Dataset)
+        if sampler is None or not hasattr(sampler, "__iter__") or not hasattr(sampler, "__len__"):
             raise DatasetError(
                 "BatchSampler needs a sampler: an iterable of indices with a length, that can be iterated again; "
                 f"got {type(sampler).__name__}"
             )
         super().__init__(seed=getattr(sampler, "seed", 0), epoch=getattr(sampler, "epoch", 0))
-        self.sampler = sampler
+        self.sampler: Iterable[int] = sampler
         self.batch_size = check_count(batch_size, "batch_size", "BatchSampler")
         self.drop_last = drop_last
 
@@ -92,6 +112,64 @@ class BatchSampler(Sampler):
                 yield batch
 
 
+class DistributedBatchSampler(BatchSampler):
+    """Batches of one rank, as paddle.io deals them out: whole batches in turns, equal counts on all ranks.
+
+        n=10, 2 ranks, batch_size=2      rank 0: [0 1] [4 5] [8]      rank 1: [2 3] [6 7] [9]
+
+    Where the ranks do not divide the examples, up to `num_replicas - 1` of the front come twice. Without `drop_last`
+    the last batch may be shorter. The order is a function of (seed, epoch), so ranks agree on it.
+
+    Args:
+      dataset: the dataset, or its length.
+      batch_size: examples a batch of one rank.
+      num_replicas, rank: by default the processes of `torch.distributed` or `jax.distributed`.
+      shuffle: permute each epoch; False by default, as there. Set the epoch by `set_epoch`.
+      drop_last: leave out the last batch where it is shorter.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized | int,
+        batch_size: int,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        *,
+        seed: int = 0,
+    ) -> None:
+        # Its checks, and the ranks of the world.
+        ranks = DistributedSampler(dataset, num_replicas, rank, shuffle, last="pad", seed=seed)
+        self.num_replicas, self.rank = ranks.num_trainers, ranks.rank
+        size = size_of(dataset, "DistributedBatchSampler")
+        order = RandomSampler(size, seed=seed) if shuffle else SequentialSampler(size)
+        check_count(batch_size, "batch_size", "DistributedBatchSampler")
+        super().__init__(_InTurns(order, batch_size, self.num_replicas, self.rank), batch_size, drop_last)
+
+
+class _InTurns(IndexSampler):
+    """A rank's indices of an order that is padded and dealt out by the batch."""
+
+    def __init__(self, of: IndexSampler, batch_size: int, num_replicas: int, rank: int) -> None:
+        super().__init__(seed=of.seed)
+        self._of, self._batch_size, self._num_replicas, self._rank = of, batch_size, num_replicas, rank
+
+    def __len__(self) -> int:
+        return -(-len(self._of) // self._num_replicas)
+
+    def order(self, epoch: int) -> Indices:
+        order, share = self._of.order(epoch), len(self)
+        padded = order[np.arange(share * self._num_replicas) % max(len(order), 1)]
+        rest = share % self._batch_size
+        turns, last = np.split(padded, [(share - rest) * self._num_replicas])
+        mine = turns.reshape(-1, self._num_replicas, self._batch_size)[:, self._rank].reshape(-1)
+        return np.concatenate([mine, last.reshape(self._num_replicas, rest)[self._rank]])
+
+    def describe(self) -> dict[str, Any]:
+        return {"sampler": "DistributedBatchSampler", "num_replicas": self._num_replicas, "of": self._of.describe()}
+
+
 def describe_sampler(sampler: Any) -> dict[str, Any]:
     """Describes any sampler; of a list the content is known, of another class that is not ours only the length."""
     if isinstance(sampler, Sampler):
@@ -119,7 +197,7 @@ class DistributedSampler(Sampler):
 
     Args:
       dataset_size: a dataset or its length; or another sampler, index or batch, whose items are then dealt out
-        (`DistributedSampler(BucketSampler(lengths, 32), 8, rank)` deals whole batches).
+        (`DistributedSampler(SimilarLengthBatchSampler(lengths, 32), 8, rank)` deals whole batches).
       num_trainers: the number of ranks, w. By default the processes of `torch.distributed` or `jax.distributed`.
       rank: this one, in [0, w). By default this process's.
       shuffle: permute per epoch (default). Must be left out with a sampler, which has an order of its own.
@@ -202,7 +280,7 @@ def _of_world(num_trainers: int | None, rank: int | None) -> tuple[int, int]:
     return world.count, world.index
 
 
-class BucketSampler(Sampler):
+class SimilarLengthBatchSampler(Sampler):
     """A batch sampler: gives lists of indices whose examples are of almost equal length.
 
     Each epoch: a new permutation of everything is cut into pools of `pool_batches` batches; a pool is sorted by
@@ -238,22 +316,24 @@ class BucketSampler(Sampler):
         epoch: int = 0,
     ) -> None:
         super().__init__(seed=seed, epoch=epoch)
-        self._lengths = check_lengths(lengths, "BucketSampler")
+        self._lengths = check_lengths(lengths, "SimilarLengthBatchSampler")
         self._digest = digest(self._lengths)
-        self.batch_size = check_count(batch_size, "batch_size", "BucketSampler")
-        self.pool_batches = check_count(pool_batches, "pool_batches", "BucketSampler")
+        self.batch_size = check_count(batch_size, "batch_size", "SimilarLengthBatchSampler")
+        self.pool_batches = check_count(pool_batches, "pool_batches", "SimilarLengthBatchSampler")
         self.drop_last = drop_last
         self.shuffle = shuffle
         self.max_elements = max_elements
         if max_elements is not None:
-            check_count(max_elements, "max_elements", "BucketSampler")
+            check_count(max_elements, "max_elements", "SimilarLengthBatchSampler")
             if drop_last:
-                raise DatasetError("BucketSampler cannot drop a last batch with max_elements: batches vary in size")
+                raise DatasetError(
+                    "SimilarLengthBatchSampler cannot drop a last batch with max_elements: batches vary in size"
+                )
             longest = int(np.argmax(self._lengths)) if len(self._lengths) else 0
             if len(self._lengths) and self._lengths[longest] > max_elements:
                 raise DatasetError(
-                    f"BucketSampler cannot place example {longest} of length {self._lengths[longest]} in a batch of "
-                    f"max_elements={max_elements}; raise the limit or leave the example out"
+                    f"SimilarLengthBatchSampler cannot place example {longest} of length {self._lengths[longest]} in a "
+                    f"batch of max_elements={max_elements}; raise the limit or leave the example out"
                 )
 
     def __len__(self) -> int:
@@ -316,8 +396,8 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
     `DataLoader(sampler=…, batch_size=…)` with the same `batch_size`. The class is spelled as its users spell it.
 
     Of 20,000 lengths uniform in 200-900, in batches of 32, 3 % of what is fed is padding; of 600 it is 35 %, as one
-    group then holds nearly everything. `BucketSampler` has 1 % and 3 %, and spreads the longest examples over
-    the epoch.
+    group then holds nearly everything. `SimilarLengthBatchSampler` has 1 % and 3 %, and spreads the longest
+    examples over the epoch.
 
     Args:
       lengths: the length of each example.
@@ -358,8 +438,9 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
         return len(self._lengths)
 
     def order(self, epoch: int) -> Indices:
-        random = self.random(epoch)
-        indices = np.argsort(self._lengths, kind="stable").astype(np.int64, copy=False)
+        return self._grouped(np.argsort(self._lengths, kind="stable").astype(np.int64, copy=False), self.random(epoch))
+
+    def _grouped(self, indices: Indices, random: KeyedRandom) -> Indices:
         grouped = len(indices) - len(indices) % self.batch_group_size
         for start in [*range(0, grouped, self.batch_group_size), grouped]:
             group = indices[start : start + self.batch_group_size]
@@ -379,6 +460,51 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
         return {**super().describe(), **facts}
 
 
+class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
+    """Parakeet's: the order of `PartialyRandomizedSimilarTimeLengthSampler`, dealt out to ranks; it gives indices.
+
+    Batches of all ranks are grouped together, so that the ranks have examples of similar length at the same time. Some
+    examples, drawn at random, come twice where `num_trainers` does not divide them: every rank has the same number.
+    A batch sampler with less padding is `SimilarLengthBatchSampler`.
+
+    Args:
+      lengths, batch_size, batch_group_size, permutate: as there; a group is a multiple of `num_trainers * batch_size`.
+      num_trainers, rank: rank r has the places r, r + num_trainers, …; all of them by default, as in Parakeet.
+      seed, epoch: the order is a function of both, alike on all ranks.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | np.ndarray[Any, Any],
+        batch_size: int = 4,
+        batch_group_size: int | None = None,
+        permutate: bool = True,
+        num_trainers: int = 1,
+        rank: int = 0,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.num_trainers = check_count(num_trainers, "num_trainers", "BucketSampler")
+        self.rank = check_count(rank, "rank", "BucketSampler", at_least=0)
+        if self.rank >= self.num_trainers:
+            raise DatasetError(f"BucketSampler needs 0 <= rank < num_trainers={num_trainers}, got rank={rank}")
+        check_count(batch_size, "batch_size", "BucketSampler")
+        super().__init__(lengths, num_trainers * batch_size, batch_group_size, permutate, seed=seed, epoch=epoch)
+
+    def __len__(self) -> int:
+        return -(-len(self._lengths) // self.num_trainers)
+
+    def order(self, epoch: int) -> Indices:
+        random, size = self.random(epoch), len(self._lengths)
+        extra = self.random(epoch, "extra").permutation(size)[: len(self) * self.num_trainers - size]
+        indices = np.concatenate([np.argsort(self._lengths, kind="stable").astype(np.int64), extra])
+        return self._grouped(indices, random)[self.rank :: self.num_trainers]
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "num_trainers": self.num_trainers}
+
+
 def padding_waste(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray[Any, Any]) -> float:
     """Returns the share of padding, in [0, 1), when each batch of indices is padded to its longest example.
 
@@ -395,7 +521,7 @@ def padding_waste(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "batch": BatchSampler,
-    "bucketed": BucketSampler,
+    "bucketed": SimilarLengthBatchSampler,
     "distributed": DistributedSampler,
     "random": RandomSampler,
     "sequential": SequentialSampler,

@@ -16,14 +16,24 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError
+from beam_pipes.errors import DatasetError, ExampleError, StateMismatchError, logger
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.world import known_world
-from beam_pipes.map_style.batch_samplers import SAMPLERS, BatchSampler, DistributedSampler, describe_sampler
+from beam_pipes.map_style.batch_samplers import (
+    SAMPLERS,
+    BatchSampler,
+    BucketSampler,
+    DistributedSampler,
+    describe_sampler,
+)
 from beam_pipes.map_style.batching import default_collate
 from beam_pipes.map_style.dataset import MapStyle, check_dataset, describe
 from beam_pipes.map_style.sampler import RandomSampler, SequentialSampler, check_count
 from beam_pipes.map_style.workers import Loaded, WorkerPool, load_examples, load_on_threads, short
+
+_log = logger(__name__)
+# What was noted of Paddle's arguments: once a process.
+_noted: list[list[str]] = []
 
 VERSION = 1
 
@@ -107,6 +117,8 @@ class DataLoader:
       return_list: hand out the fields of a batch as a list: a tuple becomes a list, a dict the list of its values, an
         array a list of one. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
+      feed_list, places, use_buffer_reader, use_shared_memory, persistent_workers: Paddle's, without effect here; what
+        is not the default is noted once in the log.
 
     Where `torch.distributed` or `jax.distributed` runs several processes, the samplers of this library would give all
     of them the same batches: that is a `DatasetError`, unless a `DistributedSampler` deals them out. Samplers of other
@@ -131,8 +143,14 @@ class DataLoader:
         timeout: float = 0,
         return_list: bool = False,
         seed: int | None = None,
+        feed_list: object = None,
+        places: object = None,
+        use_buffer_reader: bool = True,
+        use_shared_memory: bool = True,
+        persistent_workers: bool = True,
     ) -> None:
         check_dataset(dataset, "DataLoader")
+        _note_of_paddle(feed_list, places, not use_buffer_reader, not use_shared_memory, not persistent_workers)
         self.dataset = dataset
         self.batch_sampler = (
             _batch_sampler(dataset, batch_size, shuffle, drop_last, sampler, seed)
@@ -299,6 +317,18 @@ class DataLoader:
         return list(batch) if isinstance(batch, (tuple, list)) else [batch]
 
 
+def _note_of_paddle(*given: object) -> None:
+    names = ("feed_list", "places", "use_buffer_reader", "use_shared_memory", "persistent_workers")
+    without_effect = [name for name, value in zip(names, given, strict=True) if value]
+    if without_effect and not _noted:
+        _noted.append(without_effect)
+        _log.warning(
+            "DataLoader takes %s for scripts written for Paddle, without effect: batches are NumPy arrays on the host, "
+            "and workers are kept between epochs.",
+            ", ".join(without_effect),
+        )
+
+
 def _close_pools(pools: list[WorkerPool]) -> None:
     while pools:
         pools.pop().close()
@@ -351,6 +381,8 @@ def _is_dealt_out(sampler: Any) -> bool:
     """Whether each process gets a share of its own; of samplers that are not ours that is taken for granted."""
     if type(sampler) is BatchSampler:
         return _is_dealt_out(sampler.sampler)
+    if type(sampler) is BucketSampler:
+        return sampler.num_trainers > 1
     return type(sampler) is DistributedSampler or type(sampler) not in SAMPLERS.values()
 
 

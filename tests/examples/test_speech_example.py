@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_pipes.errors import DatasetError, ExampleError
-from beam_pipes.map_style import BucketSampler, DataLoader, padding_waste
+from beam_pipes.map_style import DataLoader, SimilarLengthBatchSampler, padding_waste
 from beam_pipes.runners import LocalOptions, build
 from examples import speech, speech_cache
 
@@ -84,7 +84,7 @@ def test_epochs_differ_and_repeat(corpus):
 def test_sorting_by_metadata_saves_padding(corpus):
     meta = speech.LJSpeechMetaData(corpus)
     lengths = [len(text) for _, text, _ in meta]
-    buckets = BucketSampler(lengths, 3)
+    buckets = SimilarLengthBatchSampler(lengths, 3)
 
     loader = DataLoader(
         speech.TransformDataset(meta, speech.Transform()), batch_sampler=buckets, collate_fn=speech.LJSpeechCollector()

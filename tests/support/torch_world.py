@@ -17,8 +17,8 @@ from world_processes import words_of
 
 from beam_pipes.cache import Cache
 from beam_pipes.loader import Loader, Mixture, pack, random_access
-from beam_pipes.map_style import BucketSampler, DistributedSampler, RandomSampler
 from beam_pipes.map_style import DataLoader as MapStyleLoader
+from beam_pipes.map_style import DistributedSampler, RandomSampler, SimilarLengthBatchSampler
 from beam_pipes.on_device import DataLoader, TorchDataLoader
 from beam_pipes.tasks.in_python.loading_plan import LoadingPlan, TaskRows
 
@@ -114,7 +114,7 @@ FOUND["map style"] = {
     "our sampler": sum(ids(MapStyleLoader(source, 5, sampler=DistributedSampler(source, shuffle=False))), []),
 }
 lengths = [1] * len(source)
-buckets = BucketSampler(lengths, 10, seed=1)
+buckets = SimilarLengthBatchSampler(lengths, 10, seed=1)
 FOUND["map style"]["buckets"] = sum(
     ids(MapStyleLoader(source, batch_sampler=DistributedSampler(buckets, last="drop"))), []
 )

@@ -72,6 +72,11 @@ class English:
         """The number of ids."""
         return len(self.vocabulary)
 
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids."""
+        return len(self)
+
     def phoneticize(self, text: str) -> list[str]:
         """Returns `<s>`, the phonemes of each word with a space between words and punctuation kept, `</s>`."""
         phonemes = ["<s>"]

@@ -20,11 +20,11 @@ from shared_iterators import assert_each_comes_once_and_in_order
 from beam_pipes.errors import DatasetError, ExampleError, LoaderError, StateMismatchError
 from beam_pipes.map_style import (
     BatchSampler,
-    BucketSampler,
     CacheDataset,
     DataLoader,
     DistributedSampler,
     RandomSampler,
+    SimilarLengthBatchSampler,
     TransformDataset,
     WeightedRandomSampler,
 )
@@ -148,10 +148,10 @@ def test_samplers_and_batch_samplers_decide_the_order(num_workers):
 
 def test_a_batch_sampler_follows_the_epoch():
     lengths = list(range(30))
-    loader = DataLoader(Numbers(30), batch_sampler=BucketSampler(lengths, 4))
+    loader = DataLoader(Numbers(30), batch_sampler=SimilarLengthBatchSampler(lengths, 4))
 
-    assert list(BucketSampler(lengths, 4)) == indices(loader)
-    assert list(BucketSampler(lengths, 4, epoch=1)) == indices(loader)
+    assert list(SimilarLengthBatchSampler(lengths, 4)) == indices(loader)
+    assert list(SimilarLengthBatchSampler(lengths, 4, epoch=1)) == indices(loader)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_threads_share_a_cache():
 def build(num_workers=0):
     """A loader whose batches vary in size."""
     lengths = [10 + (37 * n) % 50 for n in range(50)]
-    sampler = BucketSampler(lengths, 8, max_elements=200)
+    sampler = SimilarLengthBatchSampler(lengths, 8, max_elements=200)
     return DataLoader(Numbers(50), batch_sampler=sampler, num_workers=num_workers)
 
 

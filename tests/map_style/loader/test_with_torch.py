@@ -7,10 +7,10 @@ from loader_datasets import Numbers
 from torch.utils import data
 
 from beam_pipes.map_style import (
-    BucketSampler,
     DataLoader,
     DistributedSampler,
     RandomSampler,
+    SimilarLengthBatchSampler,
     TransformDataset,
     batch_sequences,
 )
@@ -19,10 +19,10 @@ from beam_pipes.map_style import (
 def test_torch_iterates_our_dataset_in_the_order_of_our_samplers():
     lengths = [(7 * n) % 30 for n in range(40)]
     ragged = TransformDataset(lengths, lambda length: np.full(length, length))
-    buckets = BucketSampler(lengths, 8, seed=3)
+    buckets = SimilarLengthBatchSampler(lengths, 8, seed=3)
 
     theirs = data.DataLoader(ragged, batch_sampler=buckets, collate_fn=batch_sequences)
-    ours = DataLoader(ragged, batch_sampler=BucketSampler(lengths, 8, seed=3), collate_fn=batch_sequences)
+    ours = DataLoader(ragged, batch_sampler=SimilarLengthBatchSampler(lengths, 8, seed=3), collate_fn=batch_sequences)
 
     for expected, batch in zip(theirs, ours, strict=True):
         np.testing.assert_array_equal(expected, batch)

@@ -14,12 +14,12 @@ from beam_pipes.errors import DatasetError, UnknownNameError
 from beam_pipes.map_style import (
     SAMPLERS,
     BatchSampler,
-    BucketSampler,
     DistributedSampler,
     PartialyRandomizedSimilarTimeLengthSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
+    SimilarLengthBatchSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
     padding_waste,
@@ -42,7 +42,7 @@ def shuffling_samplers(size, **options):
         WeightedRandomSampler([1.0] * size, size, replacement=False, **options),
         DistributedSampler(size, 2, 1, **options),
         PartialyRandomizedSimilarTimeLengthSampler(lengths, **options),
-        BucketSampler(lengths, 4, **options),
+        SimilarLengthBatchSampler(lengths, 4, **options),
         BatchSampler(RandomSampler(size, **options), 4),
     ]
 
@@ -87,7 +87,7 @@ def test_orders_are_frozen():
     assert [11, 7, 5, 9] == list(SubsetRandomSampler([5, 7, 9, 11]))
     assert [2, 2, 2, 2, 2, 2, 0, 2] == list(WeightedRandomSampler([1, 0, 3], 8))
     assert [3, 2, 0] == list(WeightedRandomSampler([1, 0, 3, 1], 3, False))
-    assert [[4, 2], [0], [1, 3]] == list(BucketSampler([5, 1, 4, 2, 3], 2))
+    assert [[4, 2], [0], [1, 3]] == list(SimilarLengthBatchSampler([5, 1, 4, 2, 3], 2))
     assert [1, 0, 3, 6, 4, 2, 5] == list(PartialyRandomizedSimilarTimeLengthSampler([5, 1, 4, 2, 3, 9, 8], 2))
 
 
@@ -138,7 +138,7 @@ def test_a_batch_sampler_groups_any_iterable_of_indices():
 
 @given(LENGTHS, st.integers(1, 20), st.integers(1, 5), SEEDS, st.booleans())
 def test_a_bucket_sampler_gives_every_index_once_in_full_batches(lengths, batch_size, pool, seed, shuffle):
-    buckets = BucketSampler(lengths, batch_size, pool_batches=pool, seed=seed, shuffle=shuffle)
+    buckets = SimilarLengthBatchSampler(lengths, batch_size, pool_batches=pool, seed=seed, shuffle=shuffle)
 
     batches = list(buckets)
 
@@ -151,7 +151,7 @@ def test_a_bucket_sampler_gives_every_index_once_in_full_batches(lengths, batch_
 
 @given(LENGTHS, st.integers(1, 20), st.integers(1000, 5000), SEEDS)
 def test_a_bucket_sampler_keeps_its_budget_of_elements(lengths, batch_size, budget, seed):
-    buckets = BucketSampler(lengths, batch_size, max_elements=budget, seed=seed)
+    buckets = SimilarLengthBatchSampler(lengths, batch_size, max_elements=budget, seed=seed)
 
     batches = list(buckets)
 
@@ -162,7 +162,7 @@ def test_a_bucket_sampler_keeps_its_budget_of_elements(lengths, batch_size, budg
 
 
 def test_dropping_the_short_batch_hits_other_examples_each_epoch():
-    buckets = BucketSampler(range(10), 4, drop_last=True)
+    buckets = SimilarLengthBatchSampler(range(10), 4, drop_last=True)
     left_out = set()
     for epoch in range(40):
         buckets.set_epoch(epoch)
@@ -174,7 +174,7 @@ def test_dropping_the_short_batch_hits_other_examples_each_epoch():
 
 
 def test_unshuffled_buckets_are_sorted_for_evaluation():
-    assert [[1, 3], [4, 2], [0]] == list(BucketSampler([5, 1, 4, 2, 3], 2, shuffle=False))
+    assert [[1, 3], [4, 2], [0]] == list(SimilarLengthBatchSampler([5, 1, 4, 2, 3], 2, shuffle=False))
 
 
 def test_buckets_waste_under_a_tenth_where_random_batches_waste_over_a_third():
@@ -182,7 +182,7 @@ def test_buckets_waste_under_a_tenth_where_random_batches_waste_over_a_third():
 
     random = padding_waste(BatchSampler(RandomSampler(len(lengths)), 32), lengths)
     similar = padding_waste(BatchSampler(PartialyRandomizedSimilarTimeLengthSampler(lengths, 32), 32), lengths)
-    bucketed = padding_waste(BucketSampler(lengths, 32), lengths)
+    bucketed = padding_waste(SimilarLengthBatchSampler(lengths, 32), lengths)
 
     assert 0.38 == pytest.approx(random, abs=0.01)
     assert similar < 0.10
@@ -243,11 +243,11 @@ def test_ranks_deal_the_order_of_one_rank():
 
 def test_ranks_deal_the_batches_of_any_sampler():
     lengths = list(range(50))
-    ranks = [DistributedSampler(BucketSampler(lengths, 4, seed=2), 3, rank, epoch=1) for rank in range(3)]
+    ranks = [DistributedSampler(SimilarLengthBatchSampler(lengths, 4, seed=2), 3, rank, epoch=1) for rank in range(3)]
 
     batches = [batch for rank in ranks for batch in rank]
 
-    assert sorted(map(tuple, BucketSampler(lengths, 4, seed=2, epoch=1))) == sorted(map(tuple, batches))
+    assert sorted(map(tuple, SimilarLengthBatchSampler(lengths, 4, seed=2, epoch=1))) == sorted(map(tuple, batches))
     assert [5, 4, 4] == [len(rank) for rank in ranks]
 
 
@@ -270,7 +270,7 @@ def test_a_description_names_what_the_order_depends_on_but_no_rank():
 
 
 def test_a_description_changes_with_the_lengths():
-    assert BucketSampler([1, 2], 2).describe() != BucketSampler([2, 1], 2).describe()
+    assert SimilarLengthBatchSampler([1, 2], 2).describe() != SimilarLengthBatchSampler([2, 1], 2).describe()
     assert digest(np.array([1, 2], np.int16)) == digest(np.array([1, 2], np.int64))
 
 
@@ -349,19 +349,20 @@ def test_an_unknown_name_lists_the_choices():
             id="batch_size",
         ),
         pytest.param(
-            lambda: BucketSampler([1.5], 2),
-            "BucketSampler needs lengths to be integers of at least 0, one an example; got dtype float64, shape (1,)",
+            lambda: SimilarLengthBatchSampler([1.5], 2),
+            "SimilarLengthBatchSampler needs lengths to be integers of at least 0, one an example; "
+            "got dtype float64, shape (1,)",
             id="lengths",
         ),
         pytest.param(
-            lambda: BucketSampler([3, 9], 2, max_elements=8),
-            "BucketSampler cannot place example 1 of length 9 in a batch of max_elements=8; "
+            lambda: SimilarLengthBatchSampler([3, 9], 2, max_elements=8),
+            "SimilarLengthBatchSampler cannot place example 1 of length 9 in a batch of max_elements=8; "
             "raise the limit or leave the example out",
             id="too_long",
         ),
         pytest.param(
-            lambda: BucketSampler([3], 2, drop_last=True, max_elements=8),
-            "BucketSampler cannot drop a last batch with max_elements: batches vary in size",
+            lambda: SimilarLengthBatchSampler([3], 2, drop_last=True, max_elements=8),
+            "SimilarLengthBatchSampler cannot drop a last batch with max_elements: batches vary in size",
             id="drop_last",
         ),
         pytest.param(
