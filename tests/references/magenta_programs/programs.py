@@ -122,6 +122,18 @@ def nested(magenta: Any) -> Any:
     return [outer.transform("a"), printed(outer.get_stats())]
 
 
+def dictionaries_into_dictionaries(magenta: Any) -> Any:
+    both = _stage(magenta, "Both", lambda _, x: {"a": [x], "b": [x * 2, x * 3]}, str, {"a": str, "b": str})
+    pairs = _stage(magenta, "Pairs", lambda _, x: [x["a"] + "+" + x["b"]], {"a": str, "b": str}, str)
+    dag = {
+        both: magenta.Input(str),
+        pairs: {"a": both["a"], "b": both["b"]},
+        magenta.Output(): {"pairs": pairs, "b": both["b"]},
+    }
+    pipeline = magenta.DAGPipeline(dag)
+    return [pipeline.transform("x"), sorted(pipeline.output_type), pipeline.input_type is str]
+
+
 def statistics_of_a_dag(magenta: Any) -> Any:
     def counted(self: Any, line: str) -> list[str]:
         length = magenta.Histogram("length", [0, 2, 4])
