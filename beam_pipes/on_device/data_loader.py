@@ -120,8 +120,9 @@ class DataLoader(TrackedLoader, metaclass=_DatasetConstructors):
     """Samples of a Python iterable as a tf.data.Dataset, with every Dataset method, and on to other frameworks.
 
     `python_iterable`: a generator function, a class or an iterable of dicts; a one-shot iterator (no sample is lost,
-    one pass is possible); a table (a data frame of pandas, a dict of arrays or lists of one length), whose samples are
-    its rows; or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text, lists, arrays.
+    one pass is possible); a table (a data frame of pandas, a structured array, a dict of arrays or lists of one
+    length), whose samples are its rows; or a tf.data.Dataset. Samples may be nested dicts of Python numbers, text,
+    lists, arrays.
     `python_iterable_n_samples`: the number of samples where it is known: a pass with another number is an error.
     `output_signature`: a dict of tf.TensorSpec; without it the first `infer_k` samples (-1: all) tell. An int is
     tf.int32, or tf.int64 where a sampled one needs it; a later value that does not fit raises, nothing is wrapped.

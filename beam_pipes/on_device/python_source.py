@@ -37,7 +37,9 @@ SPOOL_BYTES = 64 * 2**20
 
 
 def table_columns(table: Any) -> dict[str, Any] | None:
-    """The columns of a data frame or of a dict; None for what is no table. A bare array is refused: it has no key."""
+    """The columns of a data frame, a structured array or a dict; None for anything else. A bare array has no keys."""
+    if isinstance(table, np.ndarray) and table.dtype.names:
+        return {name: table[name] for name in table.dtype.names}
     if isinstance(table, np.ndarray):
         raise LoaderError(
             f"expected samples that are dicts, got an array of shape {table.shape}. "

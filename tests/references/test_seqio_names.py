@@ -18,7 +18,7 @@ import beam_pipes.seqio
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "seqio_names.json").read_text())
 
-ARRAY_RECORD = "caches are TFRecords; `beam-pipes export` makes ArrayRecord files of a published one"
+ARRAY_RECORD = "caches are TFRecords, which `beam_pipes.loader.random_access` reads by index, as ArrayRecord is read"
 # Name, wherever it stands → why it is not there. The page of the migration says the same.
 ABSENT = {
     "PyGloveTunableMixture": "rates are numbers or functions; a tuner sets them before the mixture is made",
