@@ -46,9 +46,9 @@ class Ending:
 
 
 ENDINGS = (
-    Ending(signal=signal.SIGTERM, to="the launcher", code=143, words="Run the same command again to go on"),
-    Ending(signal=signal.SIGINT, to="the launcher", code=130, words="Run the same command again to go on"),
-    Ending(signal=signal.SIGTERM, to="all processes", code=143, words="Run the same command again to go on"),
+    Ending(signal=signal.SIGTERM, to="the launcher", code=143, words="Run the same command again to resume"),
+    Ending(signal=signal.SIGINT, to="the launcher", code=130, words="Run the same command again to resume"),
+    Ending(signal=signal.SIGTERM, to="all processes", code=143, words="Run the same command again to resume"),
     Ending(signal=signal.SIGKILL, to="the launcher", code=-signal.SIGKILL),
     Ending(signal=signal.SIGKILL, to="a worker", code=None, words="Run the build again to go on"),
     Ending(signal=signal.SIGKILL, to="the starter of workers", code=None, words="Run the build again to go on"),

@@ -16,30 +16,23 @@ SUMMARIES = {
     "build": "Build a cache, or resume an interrupted build. Options after -- go to Beam.",
     "tokens": "Build a cache of token ids from text, ready for packing. Options after -- go to Beam.",
     "plan": "Check a declaration or tasks and print what a build would do and cost, without building.",
-    "chaos": "Try a declaration on a sample of its input in every way that must change nothing; exits "
-    "with 1 where one does.",
-    "doctor": "Check that workers get all that a declaration imports: in a virtual environment that "
-    "holds what they would.",
-    "doctor-loader": "Say in one line whether training from a cache would be input-bound, and which stage of "
-    "loading costs most.",
-    "inspect": "Show the examples of a cache, decoded; or those of a task, raw, behind each of its steps, "
-    "converted and decoded.",
+    "chaos": "Check that shards, retries and workers do not change a declaration's output; exit with 1 if they do.",
+    "doctor": "Check, in a fresh virtual environment, that workers can import everything a declaration needs.",
+    "doctor-loader": "Report whether training from a cache would be input-bound, and which loading stage costs most.",
+    "inspect": "Show a cache's decoded examples, or a task's examples: raw, after each step, converted and decoded.",
     "stats": "Show how many records each stage read, wrote and dropped, and the statistics of all stages.",
     "verify": "Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.",
-    "report": "Write one self-contained page about a cache: graph, counts, statistics, lengths, "
-    "examples, timing, changes.",
-    "diff": "Show what differs between two snapshots: declaration, schema, splits, counts of stages, "
-    "drift of the data.",
+    "report": "Write a self-contained HTML report: graph, counts, statistics, lengths, examples, timing, changes.",
+    "diff": "Compare two snapshots: declaration, schema, splits, stage counts and data drift.",
     "export": "Export a cache to another system's format.",
     "status": "Show, from the files alone, what is published and the progress of running or unfinished builds.",
     "gc": "Remove old and unfinished snapshots and leftovers of dead builds; never while a build is writing.",
     "dead": "Count dead letters by stage and error, and show the first few with record, location and traceback.",
-    "replay-dead": "Run the dead letters of a cache again, and publish what a build of the repaired "
-    "declaration would give.",
+    "replay-dead": "Rerun a cache's dead letters and publish the result that a build of the repaired declaration "
+    "would give.",
     "why": "Show whether a source record was written (and where), dropped (and why) or became a dead letter.",
     "duplicates": "Show which records were removed as duplicates, and which record each one duplicates.",
-    "trace": "Run one source record through a declaration and show what each stage takes, gives, drops, "
-    "counts and raises.",
+    "trace": "Run one source record through a declaration; show each stage's input, output, drops, counts and errors.",
     "who": "List the source records of a training step, using only the cache's index and the loader's state.",
     "when": "List the training steps that deliver a source record: the inverse of `who`.",
     "takedown": "Hide source records from every reader at once, without a build. Their bytes stay on disk: "
