@@ -278,7 +278,7 @@ class JaxGenericIterator(DALIGenericIterator):
         if len(batches) > 1:
             raise OperatorArgumentError(
                 f"with JAX an iterator takes one pipeline, got {len(batches)}. For arrays over several devices build a "
-                "cache and load it with JaxDataLoader(cache, sharding=…)."
+                "cache and load it with DataLoader.from_cache(…).to_jax().shard(…)."
             )
         return batches[0]
 
