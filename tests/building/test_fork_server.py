@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -191,3 +193,20 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_server_whose_parent_is_killed_before_it_reads_an_answer_ends_in_silence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    server = ForkServer()
+    lifeline, ours = os.pipe()
+    end, told = os.pipe()
+    socket.send_fds(server._control, [b"."], [lifeline, told])
+    select.select([server._control], [], [], 20)  # the answer is there, and nobody reads it
+
+    server._control.close()
+
+    assert server.process.wait(20) == 0
+    assert "ConnectionResetError" not in capfd.readouterr().err
+    for file in (lifeline, ours, end, told):
+        os.close(file)

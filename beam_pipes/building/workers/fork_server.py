@@ -164,7 +164,10 @@ def main() -> None:
             os.read(ended, 1 << 16)
             _tell_ends(telling)
         if control in ready:
-            asked, files, _, _ = socket.recv_fds(control, 1, _MOST_FILES)
+            try:
+                asked, files, _, _ = socket.recv_fds(control, 1, _MOST_FILES)
+            except ConnectionResetError:  # the parent was killed before it had read the last answer
+                return
             if not asked:
                 return  # the parent is gone, and the forks' lifelines with it
             pid = os.fork()
