@@ -123,7 +123,7 @@ class DistributedBatchSampler(BatchSampler):
     Args:
       dataset: the dataset, or its length.
       batch_size: examples a batch of one rank.
-      num_replicas, rank: by default the processes of `torch.distributed` or `jax.distributed`.
+      num_replicas, rank: by default the processes of `torch.distributed` or `jax.distributed`; one without them.
       shuffle: permute each epoch; False by default, as there. Set the epoch by `set_epoch`.
       drop_last: leave out the last batch where it is shorter.
     """
@@ -139,6 +139,8 @@ class DistributedBatchSampler(BatchSampler):
         *,
         seed: int = 0,
     ) -> None:
+        if num_replicas is None and rank is None and known_world() is None:
+            num_replicas, rank = 1, 0  # a single process, as there
         # Its checks, and the ranks of the world.
         ranks = DistributedSampler(dataset, num_replicas, rank, shuffle, last="pad", seed=seed)
         self.num_replicas, self.rank = ranks.num_trainers, ranks.rank

@@ -117,6 +117,8 @@ class DataLoader:
       return_list: hand out the fields of a batch as a list: a tuple becomes a list, a dict the list of its values, an
         array a list of one. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
+      worker_init_fn: called with its number in each worker process as it starts. Threads share the process, and have
+        nothing to set up.
       feed_list, places, use_buffer_reader, use_shared_memory, persistent_workers: Paddle's, without effect here; what
         is not the default is noted once in the log.
 
@@ -148,6 +150,7 @@ class DataLoader:
         use_buffer_reader: bool = True,
         use_shared_memory: bool = True,
         persistent_workers: bool = True,
+        worker_init_fn: Callable[[int], object] | None = None,
     ) -> None:
         check_dataset(dataset, "DataLoader")
         _note_of_paddle(feed_list, places, not use_buffer_reader, not use_shared_memory, not persistent_workers)
@@ -168,6 +171,7 @@ class DataLoader:
         if timeout and (worker_type == "thread" or not num_workers):
             raise DatasetError("DataLoader can keep a timeout with worker processes only: a thread cannot be stopped")
         self.worker_type = worker_type
+        self.worker_init_fn = worker_init_fn
         self.timeout = timeout or None
         self.return_list = return_list
         self._place = Place(getattr(self.batch_sampler, "epoch", 0), 0)
@@ -290,7 +294,7 @@ class DataLoader:
         return self._load_in_processes(epoch, batches)
 
     def _load_in_processes(self, epoch: int, batches: Iterator[list[int]]) -> Iterator[Loaded]:
-        pool = self._idle_pools.pop() if self._idle_pools else WorkerPool(self.dataset, self.num_workers)
+        pool = self._idle_pools.pop() if self._idle_pools else self._new_pool()
         try:
             yield from pool.load(batches, epoch, prefetch=self.prefetch, timeout=self.timeout)
         except BaseException:
@@ -298,6 +302,9 @@ class DataLoader:
             pool.close()
             raise
         self._idle_pools.append(pool)
+
+    def _new_pool(self) -> WorkerPool:
+        return WorkerPool(self.dataset, self.num_workers, self.worker_init_fn)
 
     def _collate(self, place: Place, indices: list[int], examples: list[Any]) -> Any:
         try:

@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -134,7 +134,7 @@ class Failure:
     trace: str
 
 
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, number: int) -> None:
     """Runs in the worker process; the first message is the pickled dataset, later ones are (epoch, indices)."""
     # Ctrl-C reaches the whole group: only the parent acts on it, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -146,7 +146,7 @@ def serve(connection: Connection) -> None:
     requests: queue.SimpleQueue[tuple[int, list[int]]] = queue.SimpleQueue()
     # A thread reads the pipe at all times: the parent can never block on a full one, and its end is noticed at once.
     threading.Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
-    dataset, broken = _unpack(packed)
+    dataset, broken = _unpack(packed, number)
     while True:
         epoch, indices = requests.get()
         outcome = broken if broken is not None else _outcome(dataset, indices, epoch)
@@ -170,12 +170,16 @@ def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int
         os._exit(0)
 
 
-def _unpack(packed: bytes) -> tuple[Any, Failure | None]:
+def _unpack(packed: bytes, number: int) -> tuple[Any, Failure | None]:
+    what = "the dataset cannot be unpickled in a worker process"
     try:
-        return pickle.loads(packed), None
+        dataset, init = pickle.loads(packed)
+        what = f"worker_init_fn({number}) failed"
+        if init is not None:
+            init(number)
+        return dataset, None
     except Exception as error:
-        words = f"the dataset cannot be unpickled in a worker process: {type(error).__name__}: {error}"
-        return None, _failure(ExampleError(words), error)
+        return None, _failure(ExampleError(f"{what}: {type(error).__name__}: {error}"), error)
 
 
 def _outcome(dataset: Any, indices: list[int], epoch: int) -> list[Any] | Failure:
@@ -213,10 +217,12 @@ class WorkerPool:
     A pool serves one `load` at a time, and is closed where that stops half-way: no answer is ever left in a pipe.
     """
 
-    def __init__(self, dataset: MapStyle, num_workers: int) -> None:
+    def __init__(
+        self, dataset: MapStyle, num_workers: int, worker_init_fn: Callable[[int], object] | None = None
+    ) -> None:
         self._workers: list[tuple[SpawnProcess, Connection]] = []
         try:
-            packed = pickle.dumps(dataset, protocol=5)
+            packed = pickle.dumps((dataset, worker_init_fn), protocol=5)
         except Exception as error:
             raise LoaderWorkerError(
                 f"the dataset ({type(dataset).__name__}) cannot be sent to worker processes: "
@@ -280,7 +286,7 @@ class WorkerPool:
     def _start(self, number: int) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs,), name=f"map-style-loader-{number}", daemon=True)
+        process = context.Process(target=serve, args=(theirs, number), name=f"map-style-loader-{number}", daemon=True)
         resource_tracker.ensure_running()  # a start that finds it gone unblocks Ctrl-C again
         try:
             with children_deaf_to_interrupts():

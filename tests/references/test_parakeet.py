@@ -1,7 +1,8 @@
 """Programs as users of Parakeet write them, and every name of its data room: present, different, or absent.
 
 Parakeet needs a Paddle that no longer installs; what each program gives follows from its code (`parakeet.data` of 2021,
-`paddle.io` 2.1) and stands in the last line of the program.
+`paddle.io` 2.1, read in their repositories) and stands in the last line of the
+program; none was recorded by running it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_pipes.errors import DatasetError
-from beam_pipes.map_style import BatchSampler, BucketSampler, DataLoader, DistributedBatchSampler, SequentialSampler
+from beam_pipes.errors import DatasetError, ExampleError
+from beam_pipes.map_style import (
+    BatchSampler,
+    BucketSampler,
+    DataLoader,
+    Dataset,
+    DistributedBatchSampler,
+    SequentialSampler,
+)
 from beam_pipes.map_style import loader as loading
 from beam_pipes.transforms import audio, parakeet
 from beam_pipes.transforms.audio import Chinese, Vocab
@@ -56,7 +64,15 @@ NAMES: dict[str, list[str]] = {
     "Chinese": [],
     "DataLoader": [
         *("dataset", "feed_list", "places", "return_list", "batch_sampler", "batch_size", "shuffle", "drop_last"),
-        *("collate_fn", "num_workers", "use_buffer_reader", "use_shared_memory", "timeout", "persistent_workers"),
+        *(
+            "collate_fn",
+            "num_workers",
+            "use_buffer_reader",
+            "use_shared_memory",
+            "timeout",
+            "persistent_workers",
+            "worker_init_fn",
+        ),
     ],
     "Dataset": [],
     "DictDataset": [],
@@ -86,7 +102,7 @@ NAMES: dict[str, list[str]] = {
     "batch_wav": ["minibatch", "pad_value"],
     "split": ["dataset", "first_size"],
 }
-ABSENT = ["DataCargo", "Phonetics", "worker_init_fn"]
+ABSENT = ["DataCargo", "Phonetics"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -111,6 +127,40 @@ def test_arguments_of_paddle_are_noted_once(caplog: pytest.LogCaptureFixture, mo
         "DataLoader takes places, use_shared_memory for scripts written for Paddle, without effect: batches are NumPy "
         "arrays on the host, and workers are kept between epochs."
     ]
+
+
+class Marked(Dataset):
+    """Its examples are what `mark` has written into the process."""
+
+    number = -1
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        return Marked.number
+
+
+def mark(number: int) -> None:
+    Marked.number = number + 10
+
+
+def fail(number: int) -> None:
+    raise ValueError(f"no device {number}")
+
+
+def test_a_worker_is_set_up_by_its_function() -> None:
+    with DataLoader(Marked(), num_workers=2, worker_type="process", collate_fn=list, worker_init_fn=mark) as loader:
+        assert list(loader) == [[10], [11]]
+    with (
+        DataLoader(Marked(), num_workers=1, worker_type="process", worker_init_fn=fail) as loader,
+        pytest.raises(ExampleError, match=r"worker_init_fn\(0\) failed: ValueError: no device 0"),
+    ):
+        next(iter(loader))
+
+
+def test_distributed_batches_of_a_single_process_are_all() -> None:
+    assert list(DistributedBatchSampler(range(3), 2)) == [[0, 1], [2]]
 
 
 def test_ranks_of_buckets_have_equal_numbers_and_all_examples() -> None:

@@ -1,7 +1,7 @@
 """Text to ids in other ways than by English phonemes: a vocabulary, English letters, Mandarin syllables.
 
     Chinese      "你好！"     → ["<s>", "ni3", "hao3", "！", "</s>"] → ids        pypinyin reads the characters
-    EnglishCharacter  "Hi!"  → ["<s>", "h", "i", "!", "</s>"]       → ids
+    EnglishCharacter  "Hi!"  → ["<s>", "hi!", "</s>"]               → ids, one for each character
     Vocab        symbols ↔ ids, special symbols first
 
 Both have the methods of `English`. Parakeet reads Mandarin with g2pM; pypinyin is maintained, needs no model file, and
@@ -18,8 +18,8 @@ import numpy as np
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
-from beam_pipes.transforms.audio.english import PUNCTUATION
 
+ENGLISH_PUNCTUATION = (" ", "-", "...", ",", ".", "?", "!")
 CHINESE_PUNCTUATION = ("、", "，", "；", "：", "。", "？", "！")
 
 
@@ -120,16 +120,25 @@ class _Frontend:
 
 
 class EnglishCharacter(_Frontend):
-    """English by letters: lower case, accents dropped, white space as one space; punctuation stays.
+    """English by letters: words in lower case without accents, and the ids of their characters.
 
-    `EnglishCharacter().phoneticize("Café, 2!")` → `["<s>", "c", "a", "f", "e", ",", " ", "!", "</s>"]`
+    `EnglishCharacter().phoneticize("Café, 2!")` → `["<s>", "cafe,", "2!", "</s>"]`, whose ids are those of
+    `<s> c a f e , ! </s>`: as in Parakeet, spaces have no id, and what the vocabulary lacks is left out.
     """
 
     def __init__(self) -> None:
-        self.vocab = Vocab([*"abcdefghijklmnopqrstuvwxyz", *PUNCTUATION])
+        self.vocab = Vocab([*"abcdefghijklmnopqrstuvwxyz", *ENGLISH_PUNCTUATION])
 
-    def _symbols(self, sentence: str) -> Iterable[str]:
-        return unicodedata.normalize("NFD", " ".join(sentence.lower().split()))
+    def phoneticize(self, sentence: str) -> list[str]:
+        """Returns `<s>`, the words of a sentence with their punctuation, `</s>`."""
+        decomposed = unicodedata.normalize("NFD", sentence.lower())
+        plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+        return ["<s>", *plain.split(), "</s>"]
+
+    def numericalize(self, phonemes: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Returns the id of each symbol, or of each character of a word, int64; leaves unknown characters out."""
+        symbols = (symbol for word in phonemes for symbol in ([word] if word in self.vocab.stoi else word))
+        return super().numericalize(symbol for symbol in symbols if symbol in self.vocab.stoi)
 
 
 class Chinese(_Frontend):

@@ -1,5 +1,5 @@
 from parakeet.frontend import EnglishCharacter
 
 frontend = EnglishCharacter()
-answer = [frontend.reverse(frontend("To  Be!")), frontend.vocab_size == len(frontend.vocab)]
-# gives [['<s>', 't', 'o', ' ', 'b', 'e', '!', '</s>'], True]
+answer = [frontend.phoneticize("To  Be!"), frontend.reverse(frontend("To  Be!")), frontend.vocab_size]
+# gives [["<s>", "to", "be!", "</s>"], ["<s>", "t", "o", "b", "e", "!", "</s>"], 37]
