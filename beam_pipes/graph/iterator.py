@@ -2,7 +2,8 @@
 
 `GraphIterator`: the batches of a pipeline, epoch by epoch, made ahead of their use.
 
-`DALIGenericIterator`: the same for several pipelines, in the form that DALI's iterators have.
+`DALIGenericIterator`: the same for several pipelines, in the form that DALI's iterators have; `DALIDataset`: one
+pipeline as a tf.data.Dataset.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import itertools
 import statistics
 import time
 import weakref
@@ -19,7 +21,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, exact_number
-from beam_pipes.errors import GraphError, OperatorArgumentError, UnboundedLoaderError
+from beam_pipes.errors import GraphError, LoaderError, OperatorArgumentError, UnboundedLoaderError
+from beam_pipes.extras import require
 from beam_pipes.graph.experimental import DebugPipeline
 from beam_pipes.graph.feeding import Cursor, Work
 from beam_pipes.graph.host_run import HostRun, Tally
@@ -545,3 +548,31 @@ def padded(name: str, column: TensorList, pad_value: Any) -> dict[str, Any]:
         place = tuple(slice(size) for size in sample.shape)
         made[index][place] = sample
     return {name: made, f"{name}/lengths": shapes[:, 0] if shapes.shape[1] == 1 else shapes}
+
+
+def DALIDataset(  # noqa: N802 - DALI's name
+    pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
+) -> Any:
+    """The batches of a pipeline as a tf.data.Dataset, as `nvidia.dali.plugin.tf.DALIDataset` gives them.
+
+        DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
+
+    Tuples of outputs, or one where `output_dtypes` is one dtype; without it dtypes are those of the graph. Epochs
+    follow each other without an end where a reader says what an epoch is. Sizes of batches are the pipeline's.
+    """
+    tf = require("tensorflow", purpose="DALIDataset")
+    dtypes = output_dtypes or tuple(node.dtype for node in pipeline.plan().outputs)
+    if isinstance(dtypes, tuple) and None in dtypes:
+        raise LoaderError(f"dtypes are not known before there is data, of the outputs {dtypes}: give output_dtypes.")
+    is_one = not isinstance(dtypes, tuple)
+    shapes = output_shapes if is_one or output_shapes else (None,) * len(dtypes)
+    spec = tf.TensorSpec(shapes, dtypes) if is_one else tuple(map(tf.TensorSpec, shapes, dtypes))
+    iterator = GraphIterator(pipeline)
+
+    def batches() -> Iterator[Any]:
+        for _ in itertools.repeat(None) if pipeline.steps_per_epoch else range(1):
+            for batch in iterator:
+                columns = tuple(batch[name] for name in iterator.names)
+                yield columns[0] if is_one else columns
+
+    return tf.data.Dataset.from_generator(batches, output_signature=spec)

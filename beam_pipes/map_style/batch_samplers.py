@@ -144,10 +144,9 @@ class DistributedBatchSampler(BatchSampler):
         # Its checks, and the ranks of the world.
         ranks = DistributedSampler(dataset, num_replicas, rank, shuffle, last="pad", seed=seed)
         self.num_replicas, self.rank = ranks.num_trainers, ranks.rank
-        size = size_of(dataset, "DistributedBatchSampler")
-        order = RandomSampler(size, seed=seed) if shuffle else SequentialSampler(size)
+        assert isinstance(ranks._of, IndexSampler)
         check_count(batch_size, "batch_size", "DistributedBatchSampler")
-        super().__init__(_InTurns(order, batch_size, self.num_replicas, self.rank), batch_size, drop_last)
+        super().__init__(_InTurns(ranks._of, batch_size, self.num_replicas, self.rank), batch_size, drop_last)
 
 
 class _InTurns(IndexSampler):

@@ -117,8 +117,8 @@ class DataLoader:
       return_list: hand out the fields of a batch as a list: a tuple becomes a list, a dict the list of its values, an
         array a list of one. By default a batch is what `collate_fn` returned.
       seed: of the permutations with `shuffle`, 0 by default. A sampler has its own.
-      worker_init_fn: called with its number in each worker process as it starts. Threads share the process, and have
-        nothing to set up.
+      worker_init_fn: called with its number in each worker process as it starts. Threads share the process: there it is
+        not called, which is noted.
       feed_list, places, use_buffer_reader, use_shared_memory, persistent_workers: Paddle's, without effect here; what
         is not the default is noted once in the log.
 
@@ -153,7 +153,14 @@ class DataLoader:
         worker_init_fn: Callable[[int], object] | None = None,
     ) -> None:
         check_dataset(dataset, "DataLoader")
-        _note_of_paddle(feed_list, places, not use_buffer_reader, not use_shared_memory, not persistent_workers)
+        _note_of_paddle(
+            feed_list=feed_list,
+            places=places,
+            use_buffer_reader=not use_buffer_reader,
+            use_shared_memory=not use_shared_memory,
+            persistent_workers=not persistent_workers,
+            worker_init_fn=worker_init_fn is not None and not (num_workers and worker_type == "process"),
+        )
         self.dataset = dataset
         self.batch_sampler = (
             _batch_sampler(dataset, batch_size, shuffle, drop_last, sampler, seed)
@@ -294,7 +301,11 @@ class DataLoader:
         return self._load_in_processes(epoch, batches)
 
     def _load_in_processes(self, epoch: int, batches: Iterator[list[int]]) -> Iterator[Loaded]:
-        pool = self._idle_pools.pop() if self._idle_pools else self._new_pool()
+        pool = (
+            self._idle_pools.pop()
+            if self._idle_pools
+            else WorkerPool(self.dataset, self.num_workers, self.worker_init_fn)
+        )
         try:
             yield from pool.load(batches, epoch, prefetch=self.prefetch, timeout=self.timeout)
         except BaseException:
@@ -302,9 +313,6 @@ class DataLoader:
             pool.close()
             raise
         self._idle_pools.append(pool)
-
-    def _new_pool(self) -> WorkerPool:
-        return WorkerPool(self.dataset, self.num_workers, self.worker_init_fn)
 
     def _collate(self, place: Place, indices: list[int], examples: list[Any]) -> Any:
         try:
@@ -324,9 +332,8 @@ class DataLoader:
         return list(batch) if isinstance(batch, (tuple, list)) else [batch]
 
 
-def _note_of_paddle(*given: object) -> None:
-    names = ("feed_list", "places", "use_buffer_reader", "use_shared_memory", "persistent_workers")
-    without_effect = [name for name, value in zip(names, given, strict=True) if value]
+def _note_of_paddle(**given: object) -> None:
+    without_effect = [name for name, value in given.items() if value]
     if without_effect and not _noted:
         _noted.append(without_effect)
         _log.warning(

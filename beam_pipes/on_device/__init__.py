@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_pipes.graph.iterator import DALIDataset as DALIDataset
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.explain import Suggestion as Suggestion
     from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
@@ -18,14 +19,13 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.graph_iterator import TorchGraphIterator as TorchGraphIterator
     from beam_pipes.on_device.graph_iterator import data_iterator as data_iterator
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
-    from beam_pipes.on_device.keras_data import DALIDataset as DALIDataset
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
     from beam_pipes.on_device.prefetch import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _FILE_OF_NAME = {
-    "DALIDataset": "keras_data",
+    "DALIDataset": ".graph.iterator",
     "DataLoader": "data_loader",
     "JaxDataLoader": "jax_loader",
     "JaxGenericIterator": "graph_iterator",
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
         from beam_pipes.extras import require
 
         require(framework, purpose=name)
-    return getattr(importlib.import_module(f"beam_pipes.on_device.{file}"), name)
+    return getattr(importlib.import_module(f".{file}", "beam_pipes.on_device"), name)
 
 
 def __dir__() -> list[str]:

@@ -14,23 +14,18 @@ count: the first epoch of a fit is `loader.epoch`, whether the model was built b
 
 Keras drops `y`, `sample_weight` and `class_weight` where it is given an adapter. They are refused instead: whoever asks
 for the number of batches is Keras' `EpochIterator`, which has them.
-
-`DALIDataset`: a graph of operators as a tf.data.Dataset.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
-from beam_pipes.graph.iterator import GraphIterator
-from beam_pipes.graph.pipeline import Pipeline
 
 _ADAPTER_MODULE = "keras.src.trainers.data_adapters.data_adapter"
 # What Keras asks of an adapter.
@@ -147,32 +142,3 @@ def _refuse_what_keras_drops() -> None:
         if frame.f_back is None:
             return
         frame = frame.f_back
-
-
-def DALIDataset(  # noqa: N802 - DALI's name
-    pipeline: Pipeline, output_dtypes: Any = None, output_shapes: Any = None, **without_effect: object
-) -> Any:
-    """The batches of a pipeline as a tf.data.Dataset, as `nvidia.dali.plugin.tf.DALIDataset` gives them.
-
-        DALIDataset(pipe, output_dtypes=(tf.uint8, tf.int32), output_shapes=((32, 224, 224, 3), (32, 1)))
-
-    Tuples of outputs, or one where `output_dtypes` is one dtype; without it dtypes are those of the graph. Epochs
-    follow each other without an end where a reader says what an epoch is. Sizes of batches are the pipeline's.
-    """
-    import tensorflow as tf
-
-    dtypes = output_dtypes or tuple(node.dtype for node in pipeline.plan().outputs)
-    if isinstance(dtypes, tuple) and None in dtypes:
-        raise LoaderError(f"dtypes are not known before there is data, of the outputs {dtypes}: give output_dtypes.")
-    is_one = not isinstance(dtypes, tuple)
-    shapes = output_shapes if is_one or output_shapes else (None,) * len(dtypes)
-    spec = tf.TensorSpec(shapes, dtypes) if is_one else tuple(map(tf.TensorSpec, shapes, dtypes))
-    iterator = GraphIterator(pipeline)
-
-    def batches() -> Iterator[Any]:
-        for _ in itertools.repeat(None) if pipeline.steps_per_epoch else range(1):
-            for batch in iterator:
-                columns = tuple(batch[name] for name in iterator.names)
-                yield columns[0] if is_one else columns
-
-    return tf.data.Dataset.from_generator(batches, output_signature=spec)

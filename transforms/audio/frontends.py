@@ -10,6 +10,7 @@ has the same notation: syllables with the tone as a digit, 5 for the neutral one
 
 from __future__ import annotations
 
+import abc
 import functools
 import unicodedata
 from collections.abc import Iterable
@@ -88,7 +89,7 @@ class Vocab:
         return f"Vocab(size: {len(self)},\nstoi:\n{self.stoi})"
 
 
-class _Frontend:
+class _Frontend(abc.ABC):
     """What both have: symbols of a text, and their ids by a `vocab`."""
 
     vocab: Vocab
@@ -98,10 +99,9 @@ class _Frontend:
         """The number of ids."""
         return len(self.vocab)
 
+    @abc.abstractmethod
     def phoneticize(self, sentence: str) -> list[str]:
-        """Returns `<s>`, the symbols of a sentence, `</s>`; what is no symbol of the vocabulary is left out."""
-        symbols = (symbol for symbol in self._symbols(sentence) if symbol in self.vocab.stoi)
-        return ["<s>", *symbols, "</s>"]
+        """Returns `<s>`, the symbols of a sentence, `</s>`."""
 
     def numericalize(self, phonemes: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Returns ids, int64; raises `DatasetError` for a symbol that there is not."""
@@ -114,9 +114,6 @@ class _Frontend:
     def __call__(self, sentence: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Returns the ids of a sentence: `numericalize(phoneticize(sentence))`."""
         return self.numericalize(self.phoneticize(sentence))
-
-    def _symbols(self, sentence: str) -> Iterable[str]:
-        raise NotImplementedError
 
 
 class EnglishCharacter(_Frontend):
@@ -153,12 +150,14 @@ class Chinese(_Frontend):
     def __init__(self) -> None:
         self.vocab = Vocab([*_syllables(), *CHINESE_PUNCTUATION])
 
-    def _symbols(self, sentence: str) -> Iterable[str]:
+    def phoneticize(self, sentence: str) -> list[str]:
+        """Returns `<s>`, the syllables and punctuation of a sentence, `</s>`; anything else is left out."""
         pypinyin = require("pypinyin", purpose="Chinese")
         read = pypinyin.lazy_pinyin(
             sentence, style=pypinyin.Style.TONE3, neutral_tone_with_five=True, errors=list, v_to_u=True
         )
-        return (syllable.replace("ü", "u:") for syllable in read)
+        symbols = (syllable.replace("ü", "u:") for syllable in read)
+        return ["<s>", *(symbol for symbol in symbols if symbol in self.vocab.stoi), "</s>"]
 
 
 @functools.cache
