@@ -112,7 +112,7 @@ def build(
         if resolved.analyzers:
             if isinstance(options, BeamOptions):
                 options.check(Draft(path=planned.root, declaration=resolved), handle)
-            from beam_pipes.runners.analysis import run_analysis
+            from beam_pipes.runners.local import run_analysis
 
             analysis = run_analysis(handle, planned, options=options, progress=progress)
         plan = make_plan(resolved, root, planned_input=planned)

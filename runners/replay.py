@@ -30,8 +30,8 @@ from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.engine.account import Account
 from beam_pipes.errors import CodeChangedError, ReplayError
 from beam_pipes.identity.source_code import about_to_build
-from beam_pipes.runners.analysis import run_analysis
 from beam_pipes.runners.build import execute
+from beam_pipes.runners.local import run_analysis
 from beam_pipes.runners.options import LocalOptions
 from beam_pipes.runners.progress import Progress, Silent
 from beam_pipes.sources.repaired import RepairedSource, unrepaired

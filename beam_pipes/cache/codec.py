@@ -20,8 +20,8 @@ from beam_pipes.cache.layout import (
     has_length_column,
     start_columns,
 )
+from beam_pipes.cache.messages import FILLER
 from beam_pipes.cache.spec import Example, ExampleSpec, FeatureSpec
-from beam_pipes.cache.wire import FILLER
 from beam_pipes.errors import CacheError, CorruptRecordError, SpecError
 
 RecordKind = Literal["example", "proto", "bytes"]

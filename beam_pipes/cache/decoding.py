@@ -23,8 +23,8 @@ from beam_pipes.cache import dtypes, messages
 from beam_pipes.cache.encoding import Headers
 from beam_pipes.cache.feature_values import check_range, exact_array, restored
 from beam_pipes.cache.layout import Field, fields_of
+from beam_pipes.cache.messages import varint
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.cache.wire import varint
 from beam_pipes.errors import CorruptRecordError, SpecError
 
 Shape = tuple[int, ...]

@@ -11,8 +11,8 @@ import numpy as np
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.feature_values import array_converter, exact_array, float_list_of
 from beam_pipes.cache.layout import Field
+from beam_pipes.cache.messages import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints
 from beam_pipes.cache.spec import FeatureSpec
-from beam_pipes.cache.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, chunk_header, delimited, packed_varints
 from beam_pipes.errors import SpecError
 
 Converter = Callable[[Any], tuple[bytes, int]]

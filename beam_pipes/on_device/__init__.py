@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from beam_pipes.graph.iterator import DALIDataset as DALIDataset
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
-    from beam_pipes.on_device.explain import Suggestion as Suggestion
     from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
     from beam_pipes.on_device.graph_iterator import JaxGraphIterator as JaxGraphIterator
     from beam_pipes.on_device.graph_iterator import TorchClassificationIterator as TorchClassificationIterator
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
+    from beam_pipes.on_device.optimize import Suggestion as Suggestion
     from beam_pipes.on_device.prefetch import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
@@ -33,7 +33,7 @@ _FILE_OF_NAME = {
     "LambdaDataLoader": "lambda_loader",
     "NumpyDataLoader": "lambda_loader",
     "PrefetchOptions": "prefetch",
-    "Suggestion": "explain",
+    "Suggestion": "optimize",
     "TorchDataLoader": "torch_loader",
     "TorchClassificationIterator": "graph_iterator",
     "TorchGenericIterator": "graph_iterator",

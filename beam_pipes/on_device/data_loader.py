@@ -22,13 +22,12 @@ from beam_pipes.extras import require
 from beam_pipes.loader import Loader
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
 from beam_pipes.loader.steps import check_integer
-from beam_pipes.on_device.explain import Suggestion, suggestions
 from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES
 from beam_pipes.on_device.keras_data import KerasData, keras_class
 from beam_pipes.on_device.lambda_loader import TrackedLoader, Transformation, dataset_label, loader_label
-from beam_pipes.on_device.optimize import optimized
+from beam_pipes.on_device.optimize import Suggestion, optimized, suggestions
 from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sample_dataset, table_columns
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any
 
 from beam_pipes.cache.framing import RecordWriter
+from beam_pipes.cache.messages import delimited, varint
 from beam_pipes.cache.storage import is_remote
-from beam_pipes.cache.wire import delimited, varint
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
 from beam_pipes.telemetry.telemetry import Telemetry

@@ -1,10 +1,10 @@
 """Sound: decoding, resampling, spectrograms and phonemes, in NumPy (soundfile only reads and writes files)."""
 
-from beam_pipes.transforms.audio.english import English as English
-from beam_pipes.transforms.audio.english import read_lexicon as read_lexicon
 from beam_pipes.transforms.audio.frontends import Chinese as Chinese
+from beam_pipes.transforms.audio.frontends import English as English
 from beam_pipes.transforms.audio.frontends import EnglishCharacter as EnglishCharacter
 from beam_pipes.transforms.audio.frontends import Vocab as Vocab
+from beam_pipes.transforms.audio.frontends import read_lexicon as read_lexicon
 from beam_pipes.transforms.audio.processor import AudioProcessor as AudioProcessor
 from beam_pipes.transforms.audio.processor import LogMagnitude as LogMagnitude
 from beam_pipes.transforms.audio.processor import UnitMagnitude as UnitMagnitude

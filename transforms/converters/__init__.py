@@ -16,6 +16,13 @@ from beam_pipes.tasks.in_tensorflow.packing import non_padding_position as non_p
 from beam_pipes.tasks.in_tensorflow.packing import shift_right_by_one as shift_right_by_one
 from beam_pipes.transforms.converters.decoder import DecoderFeatureConverter as DecoderFeatureConverter
 from beam_pipes.transforms.converters.decoder import PassThroughFeatureConverter as PassThroughFeatureConverter
+from beam_pipes.transforms.converters.decoder import (
+    PrePackedEncDecFeatureConverter as PrePackedEncDecFeatureConverter,
+)
+from beam_pipes.transforms.converters.decoder import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
+from beam_pipes.transforms.converters.decoder import (
+    PrePackedPrefixLMFeatureConverter as PrePackedPrefixLMFeatureConverter,
+)
 from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter as EncDecFeatureConverter
 from beam_pipes.transforms.converters.encoders import EncoderFeatureConverter as EncoderFeatureConverter
 from beam_pipes.transforms.converters.feature_converter import FeatureConverter as FeatureConverter
@@ -23,13 +30,6 @@ from beam_pipes.transforms.converters.language_models import LMFeatureConverter 
 from beam_pipes.transforms.converters.language_models import PrefixLMFeatureConverter as PrefixLMFeatureConverter
 from beam_pipes.transforms.converters.language_models import (
     PrefixSuffixLMFeatureConverter as PrefixSuffixLMFeatureConverter,
-)
-from beam_pipes.transforms.converters.pre_packed import (
-    PrePackedEncDecFeatureConverter as PrePackedEncDecFeatureConverter,
-)
-from beam_pipes.transforms.converters.pre_packed import PrePackedLMFeatureConverter as PrePackedLMFeatureConverter
-from beam_pipes.transforms.converters.pre_packed import (
-    PrePackedPrefixLMFeatureConverter as PrePackedPrefixLMFeatureConverter,
 )
 from beam_pipes.transforms.converters.rows import join_segments as join_segments
 from beam_pipes.transforms.converters.rows import pad_example as pad_example

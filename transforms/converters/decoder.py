@@ -1,6 +1,10 @@
-"""One converter for decoder-only models, whatever the task has: targets, inputs too, suffixes too.
+"""Converters whose examples need little or no conversion, all for decoder-style reading.
 
-No conversion: the task's features are the model's.
+| converter | reads |
+| --- | --- |
+| `DecoderFeatureConverter` | any task of a decoder-only model: targets, with inputs and suffixes where it has them |
+| `PassThroughFeatureConverter` | the task's features as they are |
+| `PrePacked…FeatureConverter` | model features packed by whoever wrote them, a class for each architecture |
 """
 
 from __future__ import annotations
@@ -11,8 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.extras import require
 from beam_pipes.tasks.provider import DType
-from beam_pipes.transforms.converters.feature_converter import FeatureConverter
+from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter, encoder_decoder_features
+from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
 from beam_pipes.transforms.converters.language_models import (
     LMFeatureConverter,
     PrefixLMFeatureConverter,
@@ -132,3 +138,139 @@ class PassThroughFeatureConverter(FeatureConverter):
 
     def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
         return ds
+
+
+class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
+    """Keeps `BATCH_FEATURES` of each example, drops the rest, and fixes their length.
+
+    The length is that of "targets" in `task_feature_lengths`; an example of another length is an error.
+    """
+
+    BATCH_FEATURES: ClassVar[Sequence[str]] = (
+        "decoder_input_tokens",
+        "decoder_loss_weights",
+        "decoder_positions",
+        "decoder_segment_ids",
+        "decoder_target_tokens",
+    )
+
+    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+        tf = require("tensorflow", purpose=type(self).__name__)
+        length = self._row_length(task_feature_lengths)
+        self._check_present(ds.element_spec)
+
+        def keep(example: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: tf.ensure_shape(example[name], [length], name=f"{name}_should_have_the_task_feature_length")
+                for name in self.BATCH_FEATURES
+            }
+
+        return ds.map(tf.autograph.experimental.do_not_convert(keep), num_parallel_calls=tf.data.AUTOTUNE)
+
+    def convert_examples(
+        self, examples: Iterable[Mapping[str, np.ndarray]], task_feature_lengths: Mapping[str, int]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        length = self._row_length(task_feature_lengths)
+        for example in examples:
+            row = self.convert_rows(example)
+            for name, value in row.items():
+                if value.shape != (length,):
+                    raise TaskError(
+                        f"{type(self).__name__}: {name!r} should have the shape ({length},) that task_feature_lengths "
+                        f"gives, got {value.shape}",
+                        feature=name,
+                    )
+            yield row
+
+    def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self._check_present(rows)
+        return {name: np.asarray(rows[name]) for name in self.BATCH_FEATURES}
+
+    def planned_features(self, output_features: Iterable[str]) -> Sequence[str]:
+        return self.BATCH_FEATURES
+
+    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]:
+        """Every kept feature has the length of the row."""
+        return dict(self.get_model_feature_lengths(task_feature_lengths))
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        """Every kept feature has the length of the row."""
+        return dict.fromkeys(self.BATCH_FEATURES, self._row_length(task_feature_lengths))
+
+    def _row_length(self, task_feature_lengths: Mapping[str, int]) -> int:
+        return self._sum_of_lengths(task_feature_lengths, ("targets",))
+
+    def _sum_of_lengths(self, task_feature_lengths: Mapping[str, int], names: Sequence[str]) -> int:
+        missing = [name for name in names if name not in task_feature_lengths]
+        if missing:
+            raise TaskError(
+                f"{type(self).__name__} needs a task_feature_lengths entry for each of {list(names)}, "
+                f"got {dict(task_feature_lengths)}",
+                features=missing,
+            )
+        return sum(task_feature_lengths[name] for name in names)
+
+    def _check_present(self, found: Iterable[str]) -> None:
+        missing = sorted(set(self.BATCH_FEATURES) - set(found))
+        if missing:
+            raise TaskError(
+                f"{type(self).__name__}: the examples lack the model features {missing}; found {sorted(found)}. "
+                "They should be converted and packed before they are stored.",
+                features=missing,
+            )
+
+
+class PrePackedPrefixLMFeatureConverter(PrePackedLMFeatureConverter):
+    """`PrePackedLMFeatureConverter` with `decoder_causal_attention`; rows are as long as inputs plus targets."""
+
+    BATCH_FEATURES: ClassVar[Sequence[str]] = (
+        *PrePackedLMFeatureConverter.BATCH_FEATURES,
+        "decoder_causal_attention",
+    )
+
+    def _row_length(self, task_feature_lengths: Mapping[str, int]) -> int:
+        return self._sum_of_lengths(task_feature_lengths, ("inputs", "targets"))
+
+
+_LAYOUT = ("inputs_positions", "inputs_segment_ids", "targets_positions", "targets_segment_ids")
+
+
+class PrePackedEncDecFeatureConverter(EncDecFeatureConverter):
+    """`EncDecFeatureConverter` for a task whose examples are packed rows already.
+
+    The task has "inputs" and "targets", each with `_segment_ids` and `_positions`; rows are padded to the lengths,
+    not packed again (`pack` is False and may not be True). Lengths of the ids and positions may be left out of
+    `task_feature_lengths`; they are those of the tokens.
+    """
+
+    TASK_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = dict.fromkeys(("inputs", "targets", *_LAYOUT), TOKENS)
+    MODEL_FEATURES: ClassVar[Mapping[str, FeatureSpec]] = {
+        **EncDecFeatureConverter.MODEL_FEATURES,
+        **dict.fromkeys(EncDecFeatureConverter.PACKING_FEATURE_DTYPES or (), TOKENS),
+    }
+
+    _ROWS_ARE_PACKED: ClassVar[bool] = True
+
+    def __init__(self, pack: bool = False, **kwargs: Any) -> None:
+        if pack:
+            raise TaskError(
+                "'pack=True' is not allowed in PrePackedEncDecFeatureConverter. "
+                "Its examples are packed already; use EncDecFeatureConverter to pack."
+            )
+        super().__init__(pack=False, **kwargs)
+
+    def convert_rows(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        return EncDecFeatureConverter(bos_id=self.bos_id).convert_rows(
+            {name: value for name, value in rows.items() if name in self.TASK_FEATURES}
+        ) | {name: rows[name] for name in self.passthrough_features}
+
+    def _convert_example(self, features: Features) -> dict[str, Array]:
+        return encoder_decoder_features(features, pack=True, bos_id=self.bos_id)
+
+    def _checked_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        lengths = dict(task_feature_lengths)
+        for name in _LAYOUT:
+            tokens = name.partition("_")[0]
+            if tokens in lengths:
+                lengths.setdefault(name, lengths[tokens])
+        return super()._checked_lengths(lengths)

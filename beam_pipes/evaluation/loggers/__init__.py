@@ -6,22 +6,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beam_pipes.evaluation.loggers.json_logger import JSONLogger as JSONLogger
-    from beam_pipes.evaluation.loggers.json_logger import TensorAndNumpyEncoder as TensorAndNumpyEncoder
-    from beam_pipes.evaluation.loggers.json_logger import skip_none_value_dict_factory as skip_none_value_dict_factory
+    from beam_pipes.evaluation.loggers.logger import JSONLogger as JSONLogger
     from beam_pipes.evaluation.loggers.logger import Logger as Logger
     from beam_pipes.evaluation.loggers.logger import PyLoggingLogger as PyLoggingLogger
+    from beam_pipes.evaluation.loggers.logger import TensorAndNumpyEncoder as TensorAndNumpyEncoder
+    from beam_pipes.evaluation.loggers.logger import skip_none_value_dict_factory as skip_none_value_dict_factory
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLogger as TensorBoardLogger
     from beam_pipes.evaluation.loggers.tensor_board import TensorBoardLoggerV1 as TensorBoardLoggerV1
 
 _MODULE_OF = {
-    "JSONLogger": "json_logger",
+    "JSONLogger": "logger",
     "Logger": "logger",
     "PyLoggingLogger": "logger",
-    "TensorAndNumpyEncoder": "json_logger",
+    "TensorAndNumpyEncoder": "logger",
     "TensorBoardLogger": "tensor_board",
     "TensorBoardLoggerV1": "tensor_board",
-    "skip_none_value_dict_factory": "json_logger",
+    "skip_none_value_dict_factory": "logger",
 }
 
 LOGGERS = {"json": "JSONLogger", "logging": "PyLoggingLogger", "tensorboard": "TensorBoardLogger"}

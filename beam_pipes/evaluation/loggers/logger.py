@@ -1,19 +1,27 @@
-"""The interface of metric loggers.
+"""The interface of metric loggers, and those without TensorFlow: the standard Python log, JSON lines.
 
-Metrics in the standard Python log.
+The JSON encoder takes what evaluation handles: arrays, tensors, bytes, metric values.
 """
 
 from __future__ import annotations
 
 import abc
+import base64
+import dataclasses
+import itertools
+import json
 import logging
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from beam_pipes.errors import logger
-from beam_pipes.evaluation.metrics import MetricValue, Scalar, Text
+from beam_pipes.cache.checked_json import strict_json
+from beam_pipes.cache.storage import storage_for
+from beam_pipes.errors import EvaluationError, logger
+from beam_pipes.evaluation.metrics import Generic, MetricValue, Scalar, Text
 
 Dataset = Any  # a tf.data.Dataset, or any iterable of NumPy examples that can be read again
 
@@ -92,3 +100,175 @@ def _in_words(value: MetricValue) -> str:
     if isinstance(value, Text):
         return value.textdata.decode("utf-8", "replace") if isinstance(value.textdata, bytes) else value.textdata
     return f"unloggable type {type(value)}"
+
+
+class TensorAndNumpyEncoder(json.JSONEncoder):
+    """Encodes NumPy arrays and scalars, TensorFlow and ragged tensors, bytes and dataclasses.
+
+    `{"ids": array([1, 2]), "text": b"Hi"}` → `{"ids": [1, 2], "text": "Hi"}`. Arrays with more than
+    `max_ndarray_size` values become a summary (`"ndarray(shape=(64,), dtype=int64); summary: 0, 1, 2, 3, 4 ...
+    59, 60, 61, 62, 63"`), bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that
+    are None are left out.
+    """
+
+    def __init__(self, *args: Any, max_ndarray_size: int = 32, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_ndarray_size = max_ndarray_size
+
+    def default(self, o: Any) -> Any:
+        if isinstance(o, bytes):
+            return _text_of(o)
+        if hasattr(o, "to_list") and hasattr(o, "row_splits"):  # tf.RaggedTensor
+            return o.to_list()
+        if hasattr(o, "numpy") and not isinstance(o, np.ndarray):  # tf.Tensor
+            return self.default(np.asarray(o.numpy()))
+        if isinstance(o, np.ndarray):
+            return self._array(o)
+        if isinstance(o, np.generic):
+            return o.item() if o.dtype.kind in "biufSU" else float(o)  # bfloat16
+        if dataclasses.is_dataclass(o) and not isinstance(o, type):
+            return skip_none_value_dict_factory(
+                [(field.name, getattr(o, field.name)) for field in dataclasses.fields(o)]
+            )
+        return super().default(o)
+
+    def _array(self, array: np.ndarray[Any, Any]) -> Any:
+        plain = array if array.dtype.kind in "biufSUOM" else array.astype(np.float32)
+        if plain.dtype.kind == "S":
+            plain = plain.astype(object)
+        if array.ndim == 0 or array.size <= self.max_ndarray_size:
+            return plain.tolist()
+        flat = plain.reshape(-1)
+        first, last = (json.dumps(part.tolist(), cls=type(self))[1:-1] for part in (flat[:5], flat[-5:]))
+        return f"{type(array).__name__}(shape={array.shape}, dtype={array.dtype}); summary: {first} ... {last}"
+
+
+def skip_none_value_dict_factory(data: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs whose value is not None, as a dict: for `dataclasses.asdict(value, dict_factory=...)`."""
+    return {name: value for name, value in data if value is not None}
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode("ascii")
+
+
+class JSONLogger(Logger):
+    """Appends `{"step": 1000, "bleu": 27.5}` to `{task}-metrics.jsonl`, and writes `{task}-{step:06}.jsonl`.
+
+    The latter has a line an example: `{"input": {…}, "target": …, "output": …, "prediction": …, "score": …,
+    "aux_{name}": …}`. Both files appear whole or not at all. Metrics that are pictures, sounds or histograms are left
+    out with a warning, as is a field that `json_encoder_cls` cannot encode.
+
+    `write_n_results`: how many examples to write, all if None, 0 for none.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        write_n_results: int | None = None,
+        json_encoder_cls: type[json.JSONEncoder] = TensorAndNumpyEncoder,
+    ) -> None:
+        if write_n_results is not None and write_n_results < 0:
+            raise EvaluationError(f"write_n_results should be None or ≥ 0, got {write_n_results}")
+        super().__init__(output_dir)
+        self._write_n_results = write_n_results
+        self._json_encoder_cls = json_encoder_cls
+
+    def __call__(
+        self,
+        task_name: str,
+        step: int | None,
+        metrics: Mapping[str, MetricValue],
+        dataset: Dataset | None,
+        inferences: Mapping[str, Sequence[Any]] | None,
+        targets: Sequence[Any] | None,
+    ) -> None:
+        step = step_or_dummy(step)
+        if metrics:
+            self._append_metrics(task_name, step, metrics)
+        if self._write_n_results == 0:
+            return
+        # The length of a dataset may be unknown, so only a missing one is skipped here.
+        empty = {
+            "inferences": not inferences,
+            "targets": targets is None or len(targets) == 0,
+            "dataset": dataset is None,
+        }
+        unset = [f"{name} is None or empty" for name, is_empty in empty.items() if is_empty]
+        if unset:
+            _log.info("Skipping inference logging as %s", ", and ".join(unset))
+            return
+        assert inferences is not None and targets is not None and dataset is not None
+        started = time.monotonic()
+        lines = self._inference_lines(dataset, inferences, targets)
+        count = self._write(f"{task_name}-{step:06}.jsonl", lines)
+        seconds = time.monotonic() - started
+        _log.info("Writing completed in %.2f seconds (%.0f examples/sec).", seconds, count / max(seconds, 1e-9))
+
+    def _append_metrics(self, task_name: str, step: int, metrics: Mapping[str, MetricValue]) -> None:
+        written: dict[str, Any] = {"step": step}
+        for name, value in metrics.items():
+            if isinstance(value, Scalar):
+                written[name] = value.value
+            elif isinstance(value, Text):
+                written[name] = value.textdata
+            elif isinstance(value, Generic):
+                written[name] = value.tensor.tolist()
+            else:
+                _log.warning("Skipping JSON logging of non-serializable metric '%s' of type %s.", name, type(value))
+        name = f"{task_name}-metrics.jsonl"
+        path = self._path(name)
+        storage = storage_for(path)
+        before = storage.read_bytes(path) if storage.exists(path) else b""
+        _log.info("Appending metrics to %s", path)
+        storage.makedirs(os.path.dirname(path))
+        storage.replace(path, before + self._line(written))
+
+    def _inference_lines(
+        self, dataset: Dataset, inferences: Mapping[str, Any], targets: Sequence[Any]
+    ) -> Iterator[bytes]:
+        columns: dict[str, Sequence[Any]] = {"target": targets}
+        for kind, values in inferences.items():
+            if kind == "aux_value":
+                columns |= {f"aux_{name}": auxiliary for name, auxiliary in values.items()}
+            else:
+                columns[kind] = values
+        for index, example in enumerate(itertools.islice(examples_of(dataset), self._write_n_results)):
+            line: dict[str, Any] = {"input": example}
+            for name, values in columns.items():
+                if index < len(values) and self._serializable(name, values[index]):
+                    line[name] = values[index]
+            yield self._line(line)
+
+    def _serializable(self, name: str, value: Any) -> bool:
+        try:
+            strict_json(value, cls=self._json_encoder_cls)
+        except TypeError:
+            _log.warning("`%s` is not JSON serializable", name, exc_info=True)
+            return False
+        return True
+
+    def _line(self, value: Mapping[str, Any]) -> bytes:
+        return strict_json(value, cls=self._json_encoder_cls).encode() + b"\n"
+
+    def _write(self, name: str, lines: Iterator[bytes]) -> int:
+        path = self._path(name)
+        storage = storage_for(path)
+        storage.makedirs(os.path.dirname(path))
+        _log.info("Writing inferences to %s", path)
+        staged = storage.stage(path)
+        count = 0
+        try:
+            while block := list(itertools.islice(lines, 256)):
+                staged.write(b"".join(block))
+                count += len(block)
+            staged.commit()
+        finally:
+            staged.close()
+        return count
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.output_dir, name)

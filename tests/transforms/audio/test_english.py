@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.transforms.audio import English, read_lexicon
-from beam_pipes.transforms.audio.english import PHONEMES, SPELLINGS, pronounce
+from beam_pipes.transforms.audio.frontends import PHONEMES, SPELLINGS, pronounce
 
 
 @pytest.mark.parametrize(
