@@ -3,7 +3,8 @@
     python -m benchmarks.packing --documents 1000000 --json packing.json
 
 `waste` is the share of padding in all rows; `waste_of_bound` that of the Martello-Toth lower bound, which no packing
-can beat; `rows_to_bound` is rows over the bound.
+can beat; `rows_to_bound` is rows over the bound. `step_cost` compares steps of 64 rows under a global shuffle and under
+`BalancedShuffle`: the largest cost of a step over the mean, and the standard deviation over the mean.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipes.loader.order import BalancedOrder, KeyedPermutation, Order
 from beam_pipes.loader.packing import ALGORITHMS, lower_bound
+from beam_pipes.loader.packing.fits import concat_then_split
 from benchmarks import harness
 
 Lengths = npt.NDArray[np.int64]
@@ -66,6 +69,40 @@ def measure(lengths: Lengths, capacity: int, algorithms: list[str]) -> dict[str,
     return result
 
 
+def step_cost(lengths: Lengths, capacity: int, rows: int) -> dict[str, Any]:
+    """How unequal the costs of steps are, by the order of rows; a row costs the sum of its squared lengths."""
+    bins = ALGORITHMS["best_fit"](lengths, capacity)
+    costs = np.bincount(bins, weights=lengths.astype(np.float64) ** 2).astype(np.int64)
+    orders: dict[str, Order] = {
+        "global": KeyedPermutation(len(costs), seed=1),
+        "balanced": BalancedOrder(costs, rows=rows, seed=1),
+    }
+    result: dict[str, Any] = {"rows": len(costs), "rows_per_step": rows}
+    for name, order in orders.items():
+        records = order.records(np.arange(len(costs)))
+        if len(np.unique(records)) != len(costs):
+            raise AssertionError(f"the {name} order lost rows")
+        of_step = costs[records[: len(costs) // rows * rows]].reshape(-1, rows).sum(axis=1)
+        of_half = costs[records[: len(costs) // rows * rows]].reshape(-1, 2, rows // 2).sum(axis=2)
+        result[name] = {
+            "max_to_mean": float(of_step.max() / of_step.mean()),
+            "deviation": float(of_step.std() / of_step.mean()),
+            "slower_of_two_hosts": float((of_half.max(axis=1) * 2 / of_step).mean()),
+        }
+    return result
+
+
+def concat_seconds(documents: int, capacity: int) -> float:
+    """Seconds to compute the pieces of all rows, documents one after the other."""
+    lengths = distributions(documents, capacity)["lognormal"]
+    started = time.perf_counter()
+    _, _, pieces, rows = concat_then_split(lengths, capacity)
+    seconds = time.perf_counter() - started
+    if int(pieces.sum()) != int(lengths.sum()) or (np.bincount(rows, weights=pieces)[:-1] != capacity).any():
+        raise AssertionError("concat_then_split lost tokens or left padding")
+    return round(seconds, 3)
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
@@ -84,6 +121,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     whole = {
         "sequence_length": options.sequence_length,
         "best_fit_worst_rows_to_bound": worst,
+        "step_cost": step_cost(
+            distributions(options.documents, options.sequence_length * 4)["lognormal"], options.sequence_length * 4, 64
+        ),
+        "concat_then_split_seconds": concat_seconds(options.documents, options.sequence_length),
         "distributions": results,
     }
     harness.report(whole, options.json)

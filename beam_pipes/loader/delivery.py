@@ -23,6 +23,7 @@ from beam_pipes.errors import (
     BeamPipesError,
     CacheError,
     CorruptCacheError,
+    LoaderError,
     StorageError,
     UnboundedLoaderError,
     UnknownRecordError,
@@ -30,7 +31,6 @@ from beam_pipes.errors import (
 from beam_pipes.loader.columns import columns_of, stored_split
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
-from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import Rows
 from beam_pipes.loader.steps import RowPlace, Run, Steps
 from beam_pipes.loader.stream import MixtureStream, Places, RowStream
@@ -81,11 +81,8 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
     for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
         rows_of_source = _rows_of(stream, source)
         split = split_of(rows_of_source)
-        row %= max(
-            1, rows_of_source.size
-        )  # rows that are drawn again in each epoch keep counting up from epoch to epoch
         host, index = run.steps.host_of(place, steps.rows)
-        segments, records = _records_of(rows_of_source, row)
+        segments, row, records = _records_of(rows_of_source, row)
         ids = split.record_ids(records)
         removed = is_removed(records, split.removed_rows)
         for segment, record, record_id, gone in zip(segments, records.tolist(), ids, removed.tolist(), strict=True):
@@ -143,8 +140,17 @@ def places_of(
             continue
         removed = split_of(rows_of_source).removed_rows
         hidden = set(records[is_removed(records, removed)].tolist())
-        for row, gone in _rows_with(rows_of_source, records, hidden):
-            for epoch in range(first_epoch, first_epoch + epochs):
+        anew = isinstance(rows_of_source, PackedRows) and rows_of_source.draws_anew
+        if anew and isinstance(stream, MixtureStream):
+            raise LoaderError(
+                f"source {source} of the mixture is packed anew in each pass, and which pass comes when is not kept. "
+                "Ask which records a step has, with loader.who(step), or look in a loader over this plan alone."
+            )
+        rows_found = list(_rows_with(rows_of_source, records, hidden, first_epoch))
+        for epoch in range(first_epoch, first_epoch + epochs):
+            if anew and epoch > first_epoch:
+                rows_found = list(_rows_with(rows_of_source, records, hidden, epoch))
+            for row, gone in rows_found:
                 for place in _occurrences(run, epoch, source, row, last_step):
                     found.append(dataclasses.replace(place, taken_down=True) if gone else place)
         for row, other in _stood_in_for(rows_of_source, records, removed):
@@ -217,9 +223,8 @@ def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, A
     """
     source, row = place[0].tolist() if place.ndim == 2 else (None, int(place[0]))
     rows = _rows_of(stream, source or 0)
-    row %= max(1, rows.size)
     split = split_of(rows)
-    _, records = _records_of(rows, row)
+    _, row, records = _records_of(rows, row)
     record = int(_failing_record(rows, records))
     facts: dict[str, Any] = {"split": str(split.name), "record": record}
     parts = []
@@ -275,21 +280,25 @@ def _rows_of(stream: AnyStream, source: int) -> Rows:
     return stream.sources[source] if isinstance(stream, MixtureStream) else stream.rows
 
 
-def _records_of(rows: Rows, row: int) -> tuple[list[int | None], Indices]:
-    """The records that make up a row, and the segment of each in it."""
+def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
+    """The segments of a row, its number within its epoch, and the records that it is made of.
+
+    Rows that are drawn anew in each epoch keep counting up from epoch to epoch.
+    """
     if not isinstance(rows, PackedRows):
-        return [None], np.array([row], np.int64)
-    plan: PackingPlan = rows.plan
+        row %= max(1, rows.size)
+        return [None], row, np.array([row], np.int64)
+    plan, row = rows.plan_of(row)
     first, last = int(plan.bin_offsets[row]), int(plan.bin_offsets[row + 1])
-    return list(range(1, last - first + 1)), plan.records[first:last].astype(np.int64)
+    return list(range(1, last - first + 1)), row, plan.records[first:last].astype(np.int64)
 
 
-def _rows_with(rows: Rows, records: Indices, hidden: set[int]) -> Iterator[tuple[int, bool]]:
+def _rows_with(rows: Rows, records: Indices, hidden: set[int], epoch: int) -> Iterator[tuple[int, bool]]:
     """The rows that hold any of these records (ascending), each once; and whether all that they hold is hidden."""
     if not isinstance(rows, PackedRows):
         yield from ((record, record in hidden) for record in records.tolist())
         return
-    plan: PackingPlan = rows.plan
+    plan = rows.of_epoch(epoch if rows.draws_anew else 0)
     found: dict[int, bool] = {}
     for start in range(0, len(plan.records), _CHUNK):
         entries = start + np.flatnonzero(is_removed(plan.records[start : start + _CHUNK], records))

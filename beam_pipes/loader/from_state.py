@@ -14,7 +14,7 @@ from beam_pipes.cache.publish import SNAPSHOTS
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.loader.loader import Loader
 from beam_pipes.loader.mixture import Mixture
-from beam_pipes.loader.order import BlockShuffle
+from beam_pipes.loader.order import BalancedShuffle, BlockShuffle
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.state import LoaderState
 from beam_pipes.loader.steps import Last
@@ -80,17 +80,17 @@ def loader_from_state(
 
 
 def shuffle_of_label(label: str) -> Shuffle:
-    """The inverse of how a state names an order: "global", "stored" or "blocks/8"."""
+    """The inverse of how a state names an order: "global", "stored", "blocks/8" or "balanced/64"."""
     return _shuffle(label)
 
 
 def _shuffle(label: str) -> Shuffle:
     if label in ("global", "stored"):
         return label == "global"
-    kind, _, window = label.partition("/")
-    if kind == "blocks" and window.isdecimal() and len(window) < 10:
-        return BlockShuffle(window=int(window))
-    raise LoaderError(f"a shuffle is named 'global', 'stored' or 'blocks/<window>', got {label!r}")
+    kind, _, number = label.partition("/")
+    if kind in ("blocks", "balanced") and number.isdecimal() and len(number) < 10:
+        return BlockShuffle(window=int(number)) if kind == "blocks" else BalancedShuffle(rows=int(number))
+    raise LoaderError(f"a shuffle is named 'global', 'stored', 'blocks/<window>' or 'balanced/<rows>', got {label!r}")
 
 
 def _source(

@@ -10,7 +10,7 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,12 +24,12 @@ from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_o
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
-from beam_pipes.loader.order import ORDER_VERSION
+from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
 from beam_pipes.loader.row_source import RowSource, opened
 from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, check_same_sequence, trackable_state
-from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run, Steps, check_integer
+from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run, Steps
 from beam_pipes.loader.stream import (
     Changes,
     MixtureStream,
@@ -57,7 +57,8 @@ class Loader:
         is found by parsing all of it: where several hosts share batches, give a `pad_to`, and each parses its own rows.
       seed: another seed, another order. 0 ≤ seed < 2^64.
       epochs: how many times to go through the rows; every epoch has its own order. None never ends.
-      shuffle: True for a global shuffle, False for the stored order, `BlockShuffle(window=…)` for remote caches.
+      shuffle: True for a global shuffle, False for the stored order, `BlockShuffle(window=…)` for remote caches,
+        `BalancedShuffle(rows=…)` for batches of nearly equal cost.
       host_index, host_count: which slice of each global batch is ours: rows [i·B // n, (i + 1)·B // n). By default the
         share of this process in its world: rank and number of processes of `torch.distributed` or `jax.distributed`
         where one is initialised, else everything. `host_count=1` gives every process all rows.
@@ -71,6 +72,8 @@ class Loader:
         many rows as are read at once, from every thread that reads, and once with none, to see what features it gives.
       cu_seqlens: adds `cu_seqlens` to packed batches: int32 boundaries of the segments in the flattened batch, padding
         counted as a segment, from 0 to rows · sequence_length, as attention kernels for varying lengths take them.
+        "padded" repeats the last one, so that all batches have the same number, rows · (segments of a row + 1) + 1,
+        and compiled steps one shape.
       workers: threads that make batches ahead; 0 makes each when it is asked for. One is enough to overlap with
         training; more help where reading waits (cold disks, remote shards).
       prefetch: batches that may wait, per process.
@@ -105,7 +108,7 @@ class Loader:
         pad_to: PadTo = None,
         pad_value: PadValue = 0,
         transform: Callable[[Batch], Batch] | None = None,
-        cu_seqlens: bool = False,
+        cu_seqlens: bool | Literal["padded"] = False,
         workers: int = 0,
         prefetch: int = 2,
     ) -> None:

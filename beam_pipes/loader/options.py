@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
-from beam_pipes.loader.order import BlockShuffle
+from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
-from beam_pipes.loader.steps import Last, StepOptions, check_integer
+from beam_pipes.loader.steps import Last, StepOptions
 from beam_pipes.loader.stream import MixtureStream, RowStream, Shuffle
 from beam_pipes.loader.world import Share
 
@@ -42,7 +43,7 @@ class LoaderOptions:
     pad_to: PadTo
     pad_value: PadValue
     transform: Callable[[Batch], Batch] | None
-    cu_seqlens: bool
+    cu_seqlens: bool | Literal["padded"]
     workers: int
     prefetch: int
 
@@ -56,8 +57,13 @@ class LoaderOptions:
         check_integer("prefetch", self.prefetch, 1)
         if self.epochs is not None:
             check_integer("epochs", self.epochs, 1)
-        if not isinstance(self.shuffle, (bool, BlockShuffle)):
-            raise LoaderError(f"shuffle should be True, False or BlockShuffle(window=…), got {self.shuffle!r}")
+        if self.cu_seqlens not in (True, False, "padded"):
+            raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
+        if not isinstance(self.shuffle, (bool, BlockShuffle, BalancedShuffle)):
+            raise LoaderError(
+                "shuffle should be True, False, BlockShuffle(window=…) or BalancedShuffle(rows=…), "
+                f"got {self.shuffle!r}"
+            )
 
     def steps(self) -> StepOptions:
         """How rows become global batches, with the share of this process now."""

@@ -13,6 +13,8 @@ A globally shuffled batch of 32 touches up to 32 shards, which is free on a loca
 A *block* is a run of consecutive records (here: a shard). Blocks are permuted; `window` consecutive blocks of that
 permutation form a *window*; all records of a window are permuted together. So a reader that holds one window, and
 fetches the next one meanwhile, reads every block once an epoch.
+
+A balanced order, for rows of unequal cost: each batch takes one row of each class of costs, at random within the class.
 """
 
 from __future__ import annotations
@@ -76,6 +78,15 @@ def check_indices(indices: IndexLike, size: int, what: str) -> Indices:
         wrong = int(array[(array < 0) | (array >= size)][0])
         raise LoaderError(f"{what} {wrong} is outside [0, {size})", index=wrong, size=size)
     return array
+
+
+def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Raises `LoaderError` unless `value` is an integer within bounds; NumPy's integers are integers, bools are not."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise LoaderError(f"{name} should be an integer, got {value!r}")
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise LoaderError(f"{name} should be {bounds}, got {value}")
 
 
 class SequentialOrder:
@@ -285,3 +296,61 @@ class BlockOrder:
             mapped = (local.positions if inverse else local.records)(places[inside] - start)
             out[inside] = start + mapped
         return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BalancedShuffle:
+    """Ask a loader for batches of nearly equal cost: `Loader(plan, batch_size=64, shuffle=BalancedShuffle(rows=64))`.
+
+    A row costs the sum of the squared lengths of its segments, to which the time of attention is proportional. Costs
+    [1, 2, 3, 10, 20, 30] and `rows=2` → batches such as (2, 20), (1, 30), (3, 10) rather than (20, 30) and (1, 2).
+
+    `rows` is the number of rows whose total is balanced, in most cases the global batch size. It belongs to the order,
+    so a state keeps its meaning when it is restored with another batch size. Takes 16 bytes of memory a row, and 0.3 s
+    for each million rows at the start of an epoch.
+    """
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        check_integer("rows", self.rows, 1)
+
+
+class BalancedOrder:
+    """Each `rows` rows in a row have one of each of as many classes of costs.
+
+    A random permutation decides which rows are left over at the end of the epoch, where the number of rows is no
+    multiple of `rows`. The others are sorted by cost and cut into `rows` classes; each class is shuffled, and step s
+    takes the s-th row of each. Within a step classes stand in bit-reversed order (van der Corput), so that every slice
+    of the step, which is what one of several hosts reads, has cheap and expensive rows alike.
+    """
+
+    def __init__(self, costs: IndexLike, *, rows: int, seed: int = 0, epoch: int = 0, stream: int = 0) -> None:
+        found = np.asarray(costs, np.int64)
+        self.size = len(found)
+        key = derive_key(seed, epoch, stream)
+        drawn = KeyedPermutation(self.size, seed=derive_key(key, _BLOCKS)).records(np.arange(self.size))
+        steps = self.size // rows
+        balanced = drawn[: steps * rows]
+        classes = balanced[np.argsort(found[balanced], kind="stable")].reshape(rows, steps)
+        keys = KeyedPermutation(steps * rows, seed=derive_key(key, _WINDOW)).records(np.arange(steps * rows))
+        classes = np.take_along_axis(classes, np.argsort(keys.reshape(rows, steps), axis=1), axis=1)
+        self._records = np.concatenate([classes[_bit_reversed(rows)].T.reshape(-1), drawn[steps * rows :]])
+        self._positions: Indices | None = None
+
+    def records(self, positions: IndexLike) -> Indices:
+        return self._records[check_indices(positions, self.size, "position")]
+
+    def positions(self, records: IndexLike) -> Indices:
+        if self._positions is None:
+            positions = np.empty(self.size, np.int64)
+            positions[self._records] = np.arange(self.size)
+            self._positions = positions
+        return self._positions[check_indices(records, self.size, "record")]
+
+
+def _bit_reversed(count: int) -> Indices:
+    """[0, count) in the order of their reversed bits: `_bit_reversed(6)` → `[0, 4, 2, 1, 5, 3]`."""
+    bits = max(1, (count - 1).bit_length())
+    reversed_bits = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits)]
+    return np.array([number for number in reversed_bits if number < count], np.int64)

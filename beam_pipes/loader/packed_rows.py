@@ -10,8 +10,9 @@ of a split (`SplitRows`); `cu_seqlens_of` turns segment ids into the boundaries 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, fills_of, ranges
 from beam_pipes.loader.columns import Column, columns_of, entries_left, put_into, read_consistently, widest_row
 from beam_pipes.loader.order import Indices
+from beam_pipes.loader.packing.arrange import plan_of_epoch
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Shapes, checked_name, varying
 from beam_pipes.loader.state import Identity
@@ -87,6 +89,7 @@ class PaddedRows:
         self.features = options.features or tuple(padded.sequence_lengths)
         self.fills = fills_of(padded.split.spec, self.features, options.pad_value)
         self.draws_anew = bool(getattr(padded.split, "draws_anew", False))
+        self.most_segments = 1
         columns: dict[str, ColumnSpec] = {}
         for name in self.features:
             spec, length = padded.split.spec[name], padded.sequence_lengths[name]
@@ -101,6 +104,12 @@ class PaddedRows:
     @property
     def block_sizes(self) -> Indices:
         return np.asarray(self._split.shard_sizes, np.int64)
+
+    def costs(self, epoch: int) -> Indices:
+        raise LoaderError(
+            "BalancedShuffle balances rows of different cost, and rows of a PaddedSplit all have the same lengths. "
+            "Pass shuffle=True."
+        )
 
     def identity(self) -> dict[str, Any]:
         return dataclasses.asdict(Identity.of_split(self._split))
@@ -158,6 +167,19 @@ class PaddedRows:
         return values[steps < width], np.minimum(lengths, width)
 
 
+class _Entries(NamedTuple):
+    """Pieces of records, in the order of rows; `starts` and `lengths` have a column for each feature of the plan."""
+
+    segments: Indices
+    records: Indices
+    row_of_entry: Indices
+    starts: Indices
+    lengths: Indices
+
+    def some(self, which: npt.NDArray[Any]) -> _Entries:
+        return _Entries(*(each[which] for each in self))
+
+
 class PackedRows:
     """The bins of a plan: tokens, segment ids (from 1 in a row, 0 on padding), positions (from 0 in a segment).
 
@@ -176,7 +198,7 @@ class PackedRows:
     number for the same record, also where one of its features is empty.
     """
 
-    draws_anew = False
+    most_segments: int
 
     def __init__(self, plan: PackingPlan, options: GatherOptions) -> None:
         if plan.split is None:
@@ -192,7 +214,10 @@ class PackedRows:
                 f"the packing plan has no feature {unknown[0]!r}; it has: {', '.join(plan.features)}",
                 feature=unknown[0],
             )
-        self.plan = self._plan = plan
+        self._plan = plan
+        self.draws_anew = plan.reshuffle_each_iteration
+        self.most_segments = plan.most_segments
+        self.of_epoch: Callable[[int], PackingPlan] = functools.lru_cache(maxsize=2)(self._of_epoch)
         self.split = self._split = plan.split
         self.features = options.features or plan.features
         self.size = len(plan)
@@ -216,6 +241,12 @@ class PackedRows:
             "pack each shard group into its own split, or use shuffle=True on a local copy"
         )
 
+    def costs(self, epoch: int) -> Indices:
+        plan = self.of_epoch(epoch if self.draws_anew else 0)
+        squares = (plan.lengths.astype(np.int64) ** 2).sum(axis=1)
+        ends = np.concatenate(([0], np.cumsum(squares)))[plan.bin_offsets.astype(np.int64)]
+        return np.asarray(np.diff(ends), np.int64)
+
     def identity(self) -> dict[str, Any]:
         source = self._plan.source
         return {"manifest": source.manifest, "split": source.split, "rows": self.size, "plan": self._plan.digest}
@@ -228,7 +259,7 @@ class PackedRows:
 
     def widest(self, rows: Indices) -> Shapes:
         names = varying(self.columns)
-        records = self._entries(rows)[2] if names else rows
+        records = self._entries(rows).records if names else rows
         return {
             name: (self._plan.sequence_lengths[name], *widest_row(self._split, name, records)[1:]) for name in names
         }
@@ -236,29 +267,59 @@ class PackedRows:
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
         return read_consistently([self._split], lambda: self._gather(rows, shapes or {}))
 
-    def _entries(self, rows: Indices) -> tuple[Indices, Indices, Indices, Indices]:
-        """The entries of the plan that are in these rows: their numbers, segments, records, and row of each."""
-        offsets = self._plan.bin_offsets
-        first = offsets[rows].astype(np.int64)
-        counts = offsets[rows + 1].astype(np.int64) - first
-        entries = ranges(first, counts)
-        segments = ranges(np.ones(len(rows), np.int64), counts)
-        records = self._plan.records[entries].astype(np.int64)
-        row_of_entry = np.repeat(np.arange(len(rows)), counts)
-        left = entries_left(self._split, records)
-        if left is not None:
-            entries, segments, records, row_of_entry = (
-                each[left] for each in (entries, segments, records, row_of_entry)
+    def plan_of(self, row: int) -> tuple[PackingPlan, int]:
+        """The plan that a row is of, and its number there: plans that are packed anew have one for each epoch."""
+        epoch, number = divmod(row, self.size) if self.draws_anew else (0, row)
+        return self.of_epoch(epoch), number
+
+    def _of_epoch(self, epoch: int) -> PackingPlan:
+        plan = self._plan
+        if not epoch:
+            return plan
+        return plan_of_epoch(
+            plan.split,
+            limits=plan.sequence_lengths,
+            algorithm=plan.algorithm,
+            overlong=plan.overlong,
+            max_segments=plan.max_segments,
+            seed=plan.seed,
+            reshuffle_each_iteration=True,
+            epoch=epoch,
+        )
+
+    def _entries(self, rows: Indices) -> _Entries:
+        """The entries of the plan that are in these rows."""
+        epochs = rows // self.size if self.draws_anew else np.zeros(len(rows), np.int64)
+        found = []
+        for epoch in np.unique(epochs).tolist() or [0]:
+            plan = self.of_epoch(epoch)
+            here = np.flatnonzero(epochs == epoch)
+            numbers = rows[here] - epoch * self.size
+            first = plan.bin_offsets[numbers].astype(np.int64)
+            counts = plan.bin_offsets[numbers + 1].astype(np.int64) - first
+            entries = ranges(first, counts)
+            found.append(
+                _Entries(
+                    segments=ranges(np.ones(len(here), np.int64), counts),
+                    records=plan.records[entries].astype(np.int64),
+                    row_of_entry=np.repeat(here, counts),
+                    starts=plan.starts[entries].astype(np.int64),
+                    lengths=plan.lengths[entries].astype(np.int64),
+                )
             )
-        return entries, segments, records, row_of_entry
+        entries_of_rows = found[0]
+        if len(found) > 1:
+            entries_of_rows = _Entries(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+            entries_of_rows = entries_of_rows.some(np.argsort(entries_of_rows.row_of_entry, kind="stable"))
+        left = entries_left(self._split, entries_of_rows.records)
+        return entries_of_rows if left is None else entries_of_rows.some(left)
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
-        entries, segments, records, row_of_entry = self._entries(rows)
+        segments, records, row_of_entry, all_starts, all_lengths = self._entries(rows)
         read = columns_of(self._split, [name for name, *_ in self._columns], records)
         batch: Batch = {}
         for name, column, width, pad, (segment_name, position_name) in self._columns:
-            lengths = self._plan.lengths[entries, column].astype(np.int64)
-            starts = self._plan.starts[entries, column].astype(np.int64)
+            starts, lengths = all_starts[:, column], all_lengths[:, column]
             values = _pieces(read[name], starts, lengths)
             # Entries of a row follow each other without gaps: its tokens are the first `total` places.
             totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
@@ -291,8 +352,12 @@ def _pieces(column: Column, starts: Indices, lengths: Indices) -> npt.NDArray[An
     return np.asarray(values[ranges(begins + starts, lengths)])
 
 
-def cu_seqlens_of(batch: Batch) -> npt.NDArray[np.int32]:
-    """Boundaries of all segments of the flattened batch, padding included: [[1, 1, 2, 0]] → [0, 2, 3, 4]."""
+def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None) -> npt.NDArray[np.int32]:
+    """Boundaries of all segments of the flattened batch, padding included: [[1, 1, 2, 0]] → [0, 2, 3, 4].
+
+    With `most_segments` of a row, always `rows · (most_segments + 1) + 1` of them: the end is repeated, as that of
+    segments without tokens. Three for the row above: [0, 2, 3, 4, 4].
+    """
     names = [name for name in batch if name == "segment_ids" or name.endswith("_segment_ids")]
     if len(names) != 1:
         raise LoaderError(
@@ -303,4 +368,9 @@ def cu_seqlens_of(batch: Batch) -> npt.NDArray[np.int32]:
         return np.zeros(1, np.int32)
     starts = np.ones(segments.shape, bool)
     np.not_equal(segments[:, 1:], segments[:, :-1], out=starts[:, 1:])
-    return np.append(np.flatnonzero(starts), segments.size).astype(np.int32)
+    found = np.append(np.flatnonzero(starts), segments.size).astype(np.int32)
+    if most_segments is None:
+        return found
+    bounds = np.full(len(segments) * (most_segments + 1) + 1, segments.size, np.int32)
+    bounds[: len(found)] = found
+    return bounds

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class BatchReader:
         fills: Fills,
         pad_value: PadValue,
         transform: Callable[[Batch], Batch] | None,
-        cu_seqlens: bool,
+        cu_seqlens: bool | Literal["padded"],
     ) -> None:
         self.stream = stream
         self._steps = steps
@@ -75,7 +75,7 @@ class BatchReader:
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
         self.group_length = max(1, min(fitting, _MAX_GROUP))
-        self._adds_columns = cu_seqlens or steps.last == "pad"
+        self._adds_columns = bool(cu_seqlens) or steps.last == "pad"
         self._windows: dict[tuple[int, int, int], Places] = {}
         self._lock = threading.Lock()
 
@@ -188,7 +188,8 @@ class BatchReader:
                 batch = pad_rows(batch, self.host_rows, fills)
             batch[VALID] = np.arange(self.host_rows) < last - first
         if self._cu_seqlens:
-            batch[CU_SEQLENS] = cu_seqlens_of(batch)
+            most = self.stream.most_segments if self._cu_seqlens == "padded" else None
+            batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most)
         return batch
 
     def _places(self, steps: Steps) -> Places:

@@ -117,12 +117,21 @@ class Rows(Protocol):
         ...
 
     @property
+    def most_segments(self) -> int:
+        """No row has more segments."""
+        ...
+
+    @property
     def draws_anew(self) -> bool:
         """Whether a row is another one in every epoch: `gather` then gets `row + epoch · size`."""
         ...
 
     def identity(self) -> dict[str, Any]:
         """What the rows depend on, as JSON; part of the state."""
+        ...
+
+    def costs(self, epoch: int) -> Indices:
+        """What each row costs: the sum of the squared lengths of its segments. Raises `LoaderError` without lengths."""
         ...
 
     def widest(self, rows: Indices) -> Shapes:
@@ -149,6 +158,7 @@ class SplitRows:
     """The records of a split."""
 
     draws_anew = False
+    most_segments = 1
 
     def __init__(self, split: Any, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)
@@ -172,6 +182,15 @@ class SplitRows:
     @property
     def block_sizes(self) -> Indices:
         return np.asarray(self._split.shard_sizes, np.int64)
+
+    def costs(self, epoch: int) -> Indices:
+        lengths = [self._split.lengths(name) for name in self.features if self._split.spec[name].ragged]
+        if not lengths:
+            raise LoaderError(
+                "BalancedShuffle balances rows of different lengths, and no feature that is read varies in length: "
+                f"{', '.join(self.features)}. Pass shuffle=True."
+            )
+        return np.asarray(sum(np.asarray(each, np.int64) ** 2 for each in lengths), np.int64)
 
     def identity(self) -> dict[str, Any]:
         return dataclasses.asdict(self._identity)

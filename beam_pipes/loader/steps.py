@@ -14,20 +14,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
-
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
+from beam_pipes.loader.order import check_integer
 from beam_pipes.loader.stream import MixtureStream, RowStream
 from beam_pipes.loader.world import Share
-
-
-def check_integer(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raises `LoaderError` unless `value` is an integer within bounds; NumPy's integers are integers, bools are not."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise LoaderError(f"{name} should be an integer, got {value!r}")
-    if value < least or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise LoaderError(f"{name} should be {bounds}, got {value}")
 
 
 class Cursor(NamedTuple):

@@ -21,7 +21,16 @@ from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderEr
 from beam_pipes.loader.batches import Batch, Fills, merge_rows
 from beam_pipes.loader.columns import read_consistently
 from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
-from beam_pipes.loader.order import BlockOrder, BlockShuffle, Indices, KeyedPermutation, Order, SequentialOrder
+from beam_pipes.loader.order import (
+    BalancedOrder,
+    BalancedShuffle,
+    BlockOrder,
+    BlockShuffle,
+    Indices,
+    KeyedPermutation,
+    Order,
+    SequentialOrder,
+)
 from beam_pipes.loader.packed_rows import PackedRows, PaddedRows, PaddedSplit
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import (
@@ -36,7 +45,7 @@ from beam_pipes.loader.rows import (
 )
 from beam_pipes.loader.state import Segment
 
-Shuffle = bool | BlockShuffle
+Shuffle = bool | BlockShuffle | BalancedShuffle
 Places = npt.NDArray[np.int64]
 
 # So many identities and rates of sources are listed in a state, of more only a digest: it stays under a kilobyte.
@@ -132,7 +141,9 @@ class Stream(Protocol):
 
 
 def shuffle_label(shuffle: Shuffle) -> str:
-    """How a state names the kind of order: "global", "stored" or "blocks/8"."""
+    """How a state names the kind of order: "global", "stored", "blocks/8" or "balanced/64"."""
+    if isinstance(shuffle, BalancedShuffle):
+        return f"balanced/{shuffle.rows}"
     if isinstance(shuffle, BlockShuffle):
         return f"blocks/{shuffle.window}"
     return "global" if shuffle else "stored"
@@ -182,6 +193,8 @@ class _Orders:
 def _order(rows: Rows, seed: int, shuffle: Shuffle, stream: int, epoch: int) -> Order:
     if isinstance(shuffle, BlockShuffle):
         return BlockOrder(rows.block_sizes, window=shuffle.window, seed=seed, epoch=epoch, stream=stream)
+    if isinstance(shuffle, BalancedShuffle):
+        return BalancedOrder(rows.costs(epoch), rows=shuffle.rows, seed=seed, epoch=epoch, stream=stream)
     if shuffle:
         return KeyedPermutation(rows.size, seed=seed, epoch=epoch, stream=stream)
     return SequentialOrder(rows.size)
@@ -201,9 +214,10 @@ class RowStream:
         self.fills = self._rows.fills
         self.columns = self._rows.columns
         self.row_bytes = row_bytes(self.columns)
+        self.most_segments = self._rows.most_segments
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
-        if self.fetches_ahead:
-            self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled
+        if not isinstance(shuffle, bool):
+            self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled, or rows have no costs
 
     @property
     def rows(self) -> Rows:
@@ -288,6 +302,7 @@ class MixtureStream:
             for name, fill in self._orders[0].rows.fills.items()
         }
         self.row_bytes = row_bytes(self.columns)
+        self.most_segments = max(rows.most_segments for rows in self.sources)
 
     @property
     def located_rows(self) -> int:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from beam_pipes.errors import LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
+from beam_pipes.loader.order import check_integer
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
-from beam_pipes.loader.steps import check_integer
 from beam_pipes.on_device.from_cache import CacheSource, Passes, cache_source
 from beam_pipes.on_device.inference import columns_of_signature, infer_columns, output_signature_of
 from beam_pipes.on_device.keras_data import NAMES as KERAS_NAMES

@@ -370,10 +370,10 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         pytest.param({"batch_size": 4, "ragged": "values", "pad_to": 4}, "pad_to has no meaning", id="pad_to"),
         pytest.param(
             {"batch_size": 4, "shuffle": "blocks"},
-            r"shuffle should be True, False or BlockShuffle\(window=…\), got 'blocks'",
+            r"shuffle should be True, False, BlockShuffle\(window=…\) or BalancedShuffle\(rows=…\), got 'blocks'",
             id="shuffle_text",
         ),
-        pytest.param({"batch_size": 4, "shuffle": 1000}, "shuffle should be True, False or .*, got 1000", id="shuffle"),
+        pytest.param({"batch_size": 4, "shuffle": 1000}, "shuffle should be True, False, .*, got 1000", id="shuffle"),
         pytest.param({"batch_size": 4, "pad_to": "a"}, "pad_to should be a width, .*, got 'a'", id="pad_to_text"),
         pytest.param({"batch_size": 4, "pad_to": -1}, "pad_to should be a width, .*, got -1", id="pad_to_negative"),
         pytest.param({"batch_size": 4, "pad_to": {"x": 0.5}}, "pad_to should be a width, .*0.5", id="pad_to_float"),

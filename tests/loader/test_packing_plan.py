@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,9 @@ from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
-from beam_pipes.loader import Loader, PackingPlan, pack
+from beam_pipes.loader import BalancedShuffle, Loader, PackingPlan, pack
+from beam_pipes.loader.order import BalancedOrder
+from beam_pipes.loader.packed_rows import PaddedSplit
 from beam_pipes.loader.packing import ALGORITHMS
 
 
@@ -212,8 +216,26 @@ def test_a_plan_of_nothing_has_no_rows(tmp_path):
         pytest.param({"sequence_length": 8, "feature": "id"}, "feature 'id' cannot be packed", id="scalar"),
         pytest.param(
             {"sequence_length": 8, "algorithm": "worst_fit"},
-            "unknown packing algorithm 'worst_fit'; choose one of: best_fit, first_fit, next_fit",
+            "unknown packing algorithm 'worst_fit'; choose one of: best_fit, concat_then_split, first_fit, next_fit",
             id="algorithm",
+        ),
+        pytest.param({"sequence_length": 8, "max_segments": 0}, "max_segments should be at least 1, got 0", id="most"),
+        pytest.param({"sequence_length": 8, "seed": -1}, "seed should be between 0 and", id="seed"),
+        pytest.param(
+            {"sequence_length": 8, "algorithm": "concat_then_split", "overlong": "drop"},
+            "cuts records wherever a row ends, and takes no overlong='drop'. Leave it out, or pack whole records with "
+            "one of: best_fit, first_fit, next_fit",
+            id="concat-overlong",
+        ),
+        pytest.param(
+            {"sequence_length": 8, "algorithm": "concat_then_split", "max_segments": 4},
+            "cuts records wherever a row ends, and takes no max_segments=4",
+            id="concat-segments",
+        ),
+        pytest.param(
+            {"sequence_length": 8, "algorithm": "next_fit", "reshuffle_each_iteration": True},
+            "does not depend on the order of the records: best_fit or concat_then_split, got 'next_fit'",
+            id="reshuffle",
         ),
         pytest.param(
             {"sequence_length": 8, "overlong": "keep"},
@@ -238,3 +260,143 @@ def test_which_feature_must_be_said_where_there_are_several(pair_split):
         pack(pair_split, sequence_length=8)
     with pytest.raises(LoaderError, match="rows of several features .* without overlong='split'"):
         pack(pair_split, sequence_length={"inputs": 8, "targets": 8}, overlong="split")
+
+
+@given(sequence_length=st.integers(1, 50), seed=st.none() | st.integers(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_documents_one_after_the_other_fill_every_row_but_the_last(document_split, sequence_length, seed):
+    plan = pack(document_split, sequence_length=sequence_length, algorithm="concat_then_split", seed=seed)
+
+    batch = Loader(plan, batch_size=len(plan), shuffle=False).batch_at(0)
+
+    filled = batch["segment_ids"] > 0
+    lengths = document_split.lengths("tokens")
+    assert int(filled.sum()) == int(lengths.sum()) == plan.totals["tokens"].tokens_out
+    assert len(plan) == plan.lower_bound == -(-int(lengths.sum()) // sequence_length)
+    assert filled[:-1].all()
+    documents_in_order = [document_split[index]["tokens"].tolist() for index in range(len(document_split))]
+    if seed is None:
+        assert batch["tokens"][filled].tolist() == sum(documents_in_order, [])
+    pieces = unpack(batch)
+    assert sorted(sum(pieces, [])) == sorted(sum(documents_in_order, []))
+    starts = np.concatenate([plan.starts[:, 0].astype(int), [0]])
+    ends = starts[:-1] + plan.lengths[:, 0]
+    goes_on = ends < lengths[plan.records]
+    assert np.array_equal(starts[1:][goes_on], ends[goes_on])  # what a row cuts off is what the next one begins with
+
+
+@given(
+    sequence_length=st.integers(5, 50),
+    max_segments=st.integers(1, 4),
+    algorithm=st.sampled_from(sorted(ALGORITHMS)),
+    seed=st.none() | st.integers(0, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_row_has_more_segments_than_asked_for(document_split, sequence_length, max_segments, algorithm, seed):
+    options = {"sequence_length": sequence_length, "algorithm": algorithm, "overlong": "split", "seed": seed}
+    plan = pack(document_split, **options, max_segments=max_segments)
+
+    counts = np.diff(plan.bin_offsets.astype(int))
+    filled = np.add.reduceat(plan.lengths[:, 0].astype(int), plan.bin_offsets[:-1].astype(int))
+    assert counts.min() >= 1 and counts.max() <= max_segments == plan.most_segments
+    assert filled.max() <= sequence_length
+    assert plan.totals["tokens"].tokens_out == int(document_split.lengths("tokens").sum())
+    assert len(plan) >= len(pack(document_split, **options))
+
+
+def test_padded_cu_seqlens_have_one_shape_and_bound_the_same_segments(document_split):
+    plan = pack(document_split, sequence_length=64, max_segments=5)
+
+    bounds = list(Loader(plan, batch_size=4, cu_seqlens=True, last="partial"))
+    padded = list(Loader(plan, batch_size=4, cu_seqlens="padded", last="partial"))
+
+    for exact, fixed in zip(bounds, padded, strict=True):
+        rows = len(exact["tokens"])
+        assert fixed["cu_seqlens"].shape == (rows * 6 + 1,)
+        assert fixed["cu_seqlens"][: len(exact["cu_seqlens"])].tolist() == exact["cu_seqlens"].tolist()
+        assert set(fixed["cu_seqlens"][len(exact["cu_seqlens"]) :].tolist()) <= {rows * 64}
+    with pytest.raises(LoaderError, match="cu_seqlens should be True, False or 'padded', got 'fixed'"):
+        Loader(plan, batch_size=4, cu_seqlens="fixed")
+
+
+@pytest.mark.parametrize("options", [{"algorithm": "concat_then_split"}, {}, {"max_segments": 3}])
+def test_a_plan_that_is_reshuffled_packs_each_epoch_anew_and_resumes_in_it(tmp_path, document_split, options):
+    plan = pack(document_split, sequence_length=40, overlong=None, seed=7, reshuffle_each_iteration=True, **options)
+    plan.save(tmp_path / "anew.plan")
+    again = PackingPlan.load(tmp_path / "anew.plan", document_split)
+    assert again.digest == plan.digest
+
+    whole = list(Loader(plan, batch_size=3, seed=1, epochs=3, last="partial"))
+    steps = len(whole) // 3
+    epochs = [whole[start : start + steps] for start in range(0, len(whole), steps)]
+    tokens = [np.concatenate([batch["tokens"][batch["segment_ids"] > 0] for batch in epoch]) for epoch in epochs]
+    rows = [{tuple(row) for batch in epoch for row in batch["tokens"].tolist()} for epoch in epochs]
+    assert all(sorted(each.tolist()) == sorted(tokens[0].tolist()) for each in tokens)
+    assert not rows[0] <= rows[1] and not rows[1] <= rows[2]
+    other = pack(document_split, sequence_length=40, seed=8, reshuffle_each_iteration=True, **options)
+    assert other.digest != plan.digest and len(other) == len(plan)
+
+    interrupted = Loader(plan, batch_size=3, seed=1, epochs=3, last="partial")
+    first = list(itertools.islice(interrupted, steps + 2))
+    resumed = Loader(again, batch_size=3, seed=1, epochs=3, last="partial", workers=1)
+    resumed.restore(interrupted.state)
+    for expected, found in zip(whole, [*first, *resumed], strict=True):
+        assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert np.array_equal(resumed.batch_at(2 * steps)["tokens"], epochs[2][0]["tokens"])
+
+
+def test_balanced_batches_have_nearly_one_cost_and_are_the_same_rows(tmp_path):
+    lengths = np.clip(np.random.default_rng(0).lognormal(2, 1, 300), 1, 40).astype(int)
+    plan = pack(
+        write_split(
+            tmp_path / "c", [{"tokens": np.arange(n, dtype=np.int32) + 1, "id": n} for n in lengths], DOCUMENTS
+        ),
+        sequence_length=40,
+    )
+
+    def costs(**options):
+        batches = list(Loader(plan, batch_size=4, seed=3, **options))
+        return batches, [sum(len(segment) ** 2 for segment in unpack(batch)) for batch in batches]
+
+    global_batches, shuffled = costs(shuffle=True, last="partial")
+    batches, balanced = costs(shuffle=BalancedShuffle(rows=4), last="partial")
+    assert sorted(tuple(row) for batch in batches for row in batch["tokens"].tolist()) == sorted(
+        tuple(row) for batch in global_batches for row in batch["tokens"].tolist()
+    )
+    assert np.std(balanced[:-1]) < np.std(shuffled[:-1]) / 3
+
+    loader = Loader(plan, batch_size=4, seed=3, shuffle=BalancedShuffle(rows=4))
+    next(iter(loader))
+    state = loader.state
+    wide = Loader(plan, batch_size=2, seed=3, shuffle=BalancedShuffle(rows=4))
+    wide.restore(state)
+    pairs = list(wide)
+    assert np.array_equal(np.concatenate([pairs[0]["tokens"], pairs[1]["tokens"]]), batches[1]["tokens"])
+
+
+def test_rows_without_costs_cannot_be_balanced(document_split):
+    with pytest.raises(LoaderError, match="no feature that is read varies in length: id. Pass shuffle=True"):
+        Loader(document_split, batch_size=2, features=["id"], shuffle=BalancedShuffle(rows=2))
+    with pytest.raises(LoaderError, match="rows of a PaddedSplit all have the same lengths. Pass shuffle=True"):
+        Loader(
+            PaddedSplit(split=document_split, sequence_lengths={"tokens": 80}, overlong="truncate"),
+            batch_size=2,
+            shuffle=BalancedShuffle(rows=2),
+        )
+    with pytest.raises(LoaderError, match="rows should be at least 1, got 0"):
+        BalancedShuffle(rows=0)
+
+
+@given(costs=st.lists(st.integers(0, 1000), max_size=60), rows=st.integers(1, 9), seed=st.integers(0, 2**64 - 1))
+@settings(deadline=None)
+def test_a_balanced_order_is_a_permutation_with_one_row_of_each_class_in_a_step(costs, rows, seed):
+    order = BalancedOrder(costs, rows=rows, seed=seed)
+
+    records = order.records(np.arange(len(costs)))
+
+    assert sorted(records.tolist()) == list(range(len(costs)))
+    assert np.array_equal(order.positions(records), np.arange(len(costs)))
+    steps = len(costs) // rows
+    if steps:
+        by_step = np.sort(np.array(costs)[records[: steps * rows]].reshape(steps, rows), axis=1)
+        assert (by_step.max(axis=0)[:-1] <= by_step.min(axis=0)[1:]).all()  # classes do not overlap

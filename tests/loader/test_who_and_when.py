@@ -39,6 +39,7 @@ def loader_of(train, other, kind, exhausted, **options):
     source = {
         "split": train,
         "packed": packed,
+        "packed anew": pack(train, sequence_length=24, feature="tokens", seed=3, reshuffle_each_iteration=True),
         "mixture": Mixture([(train, 2), (other, 1)], exhausted=exhausted),
         "packed mixture": Mixture(
             [(packed, 3), (pack(other, sequence_length=24, feature="tokens"), 1)], exhausted=exhausted
@@ -49,8 +50,27 @@ def loader_of(train, other, kind, exhausted, **options):
     return Loader(source, **options)
 
 
+def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
+    plan = pack(train, sequence_length=24, feature="tokens", seed=3, reshuffle_each_iteration=True)
+    loader = Loader(plan, batch_size=2, seed=1, epochs=2)
+
+    for step in (0, loader.steps_per_epoch):
+        batch, told = loader.batch_at(step), loader.who(step)
+        read = [
+            tokens[ids == segment].tolist()
+            for tokens, ids in zip(batch["tokens"], batch["segment_ids"], strict=True)
+            for segment in range(1, int(ids.max()) + 1)
+        ]
+        assert read == [train[each.record]["tokens"][:24].tolist() for each in told]
+
+    mixed = Loader(Mixture([(plan, 1), (plan, 1)]), batch_size=2, epochs=None)
+    record_id = mixed.who(3)[0].record_id
+    with pytest.raises(LoaderError, match=r"source 0 of the mixture is packed anew in each pass.*loader\.who\(step\)"):
+        mixed.when_record(record_id, last_step=9)
+
+
 @given(
-    kind=st.sampled_from(["split", "packed", "mixture", "packed mixture"]),
+    kind=st.sampled_from(["split", "packed", "packed anew", "mixture", "packed mixture"]),
     exhausted=st.sampled_from(["repeat", "stop", "drop"]),
     batch_size=st.integers(2, 9),
     seed=st.integers(0, 3),
@@ -228,7 +248,7 @@ class TestFromAState:
                 {"shuffle": "blocks/x"},
                 1,
                 LoaderError,
-                "is named 'global', 'stored' or 'blocks/<window>', got 'blocks/x'",
+                "is named 'global', 'stored', 'blocks/<window>' or 'balanced/<rows>', got 'blocks/x'",
             ),
             ({}, 2, LoaderError, "of one source: pass the directory of its cache, got 2 paths"),
             (

@@ -1,12 +1,11 @@
-"""Sorting by small whole numbers.
+"""Which row each document goes to, from the lengths alone.
 
-Best-fit decreasing.
-
-First-fit, in stored order.
-
-Next-fit, in stored order.
-
-First-fit decreasing for rows with several features, each with its own limit (an encoder and a decoder sequence).
+| function | rows hold |
+| --- | --- |
+| `best_fit` | whole documents, longest first: least padding |
+| `first_fit`, `next_fit` | whole documents, roughly or exactly in stored order |
+| `vector_fit` | whole documents with several limits: an encoder's and a decoder's, or a number of segments |
+| `concat_then_split` | the documents one after the other, cut wherever a row ends: no padding |
 """
 
 from __future__ import annotations
@@ -171,6 +170,23 @@ def next_fit(lengths: Int64, capacity: int) -> Int64:
     bins = np.zeros(len(lengths), np.int64)
     bins[starts[1:]] = 1
     return np.cumsum(bins)
+
+
+def concat_then_split(lengths: Int64, capacity: int) -> tuple[Int64, Int64, Int64, Int64]:
+    """The item, start and length of each piece, and its row: items one after the other, cut wherever a row ends.
+
+    `concat_then_split([6, 5, 14], 10)` → items `[0, 1, 1, 2, 2]`, starts `[0, 0, 4, 0, 9]`, lengths
+    `[6, 4, 1, 9, 5]`, rows `[0, 0, 1, 1, 2]`. Only the last row has padding. Items have at least one token.
+    """
+    ends = np.cumsum(lengths)
+    begins = ends - lengths
+    first_rows = begins // capacity
+    counts = (ends - 1) // capacity - first_rows + 1
+    items = np.repeat(np.arange(len(lengths)), counts)
+    rows = np.arange(len(items)) - (np.cumsum(counts) - counts - first_rows)[items]
+    starts = np.maximum(rows * capacity - begins[items], 0)
+    stops = np.minimum((rows + 1) * capacity - begins[items], lengths[items])
+    return items, starts, stops - starts, rows
 
 
 # Candidates looked at for one place in a bin: a few at first, and so many at most. Without the limit a million pairs

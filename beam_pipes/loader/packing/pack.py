@@ -1,59 +1,19 @@
-"""How few bins any packing could need.
-
-From the lengths of a split's records to a packing plan.
-"""
+"""`pack`: from a split to a packing plan, with arguments that are checked."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.packing.fits import best_fit, first_fit, next_fit, stable_order, vector_fit
-from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan
+from beam_pipes.loader.order import check_integer
+from beam_pipes.loader.packing.arrange import ALGORITHMS, CONCAT, plan_of_epoch
+from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import SplitLike, opened
-from beam_pipes.loader.state import Identity
 
-
-def lower_bound(lengths: npt.NDArray[np.int64], capacity: int) -> int:
-    """A number of bins that no packing of these lengths can go below.
-
-    `lower_bound([6, 6, 6], 10)` → `3`, where the sum alone would say 2.
-
-    Martello and Toth's L2 ("Lower bounds and reduction procedures for the bin packing problem", Discrete Applied
-    Mathematics 28, 1990): for every threshold t ≤ capacity / 2, items above capacity - t need a bin each, items above
-    capacity / 2 too, and what of the smaller ones (≥ t) does not fit beside the latter needs further bins.
-    Computed for all t at once from the histogram of lengths.
-    """
-    if not len(lengths):
-        return 0
-    counts = np.bincount(lengths, minlength=capacity + 1).astype(np.int64)
-    sums = counts * np.arange(capacity + 1)
-    count_below = np.concatenate(([0], np.cumsum(counts)))  # items shorter than index
-    sum_below = np.concatenate(([0], np.cumsum(sums)))
-    half = capacity // 2
-    thresholds = np.arange(0, half + 1)
-    upper = capacity - thresholds
-    huge = count_below[-1] - count_below[upper + 1]
-    large = count_below[upper + 1] - count_below[half + 1]
-    large_sum = sum_below[upper + 1] - sum_below[half + 1]
-    small_sum = sum_below[half + 1] - sum_below[thresholds]
-    overflow = small_sum - (large * capacity - large_sum)
-    bounds = huge + large + np.maximum(0, -(-overflow // capacity))
-    return int(bounds.max())
-
-
-Int64 = npt.NDArray[np.int64]
-
-ALGORITHMS: dict[str, Callable[[Int64, int], Int64]] = {
-    "best_fit": best_fit,
-    "first_fit": first_fit,
-    "next_fit": next_fit,
-}
 OVERLONG = ("truncate", "split", "drop", "error")
 
 
@@ -63,9 +23,12 @@ def pack(
     sequence_length: int | Mapping[str, int],
     feature: str | None = None,
     algorithm: str = "best_fit",
-    overlong: str = "truncate",
+    overlong: str | None = None,
+    max_segments: int | None = None,
+    seed: int | None = None,
+    reshuffle_each_iteration: bool = False,
 ) -> PackingPlan:
-    """Plans rows of `sequence_length` tokens out of whole records of `split` (or its path). Reads lengths, no data.
+    """Plans rows of `sequence_length` tokens out of the records of `split` (or its path). Reads lengths, no data.
 
     Lengths 6, 4, 3, 3, 2, 2 and `sequence_length=10` → two rows: records (0, 1) and records (2, 3, 4, 5), no padding.
 
@@ -74,75 +37,61 @@ def pack(
         targets), a limit for each: `{"inputs": 512, "targets": 114}`. A record's features share its row and segment.
       feature: which feature to pack; may be left out where the split has one ragged feature only.
       algorithm: "best_fit" (decreasing; least padding, the default), "first_fit" (stored order), "next_fit"
-        (rows are runs of neighbours; most padding). Several features: "best_fit" only.
-      overlong: records longer than a row are cut off ("truncate"), cut into pieces that are segments of their own
-        ("split", one feature only), left out ("drop"), or refused ("error"). All of it is counted in the plan.
+        (rows are runs of neighbours; most padding), or "concat_then_split" (records one after the other, cut wherever
+        a row ends; only the last row has padding). Several features: "best_fit" only.
+      overlong: records longer than a row are cut off ("truncate", the default), cut into pieces that are segments of
+        their own ("split", one feature only), left out ("drop"), or refused ("error"). All of it is counted in the
+        plan. Rows of "concat_then_split" cut every record, so it takes no other value than "split".
+      max_segments: the largest number of segments in a row, for attention kernels that are compiled for one. Unlimited
+        by default. Not with "concat_then_split".
+      seed: packs the records in the random order of this seed, so that others share a row; 0 ≤ seed < 2^64. By default
+        in stored order.
+      reshuffle_each_iteration: packs anew in each epoch of a loader, from `seed` (0 if there is none) and the number of
+        the epoch, as `tf.data.Dataset.shuffle` shuffles anew. The number of rows stays the same, and so does the state.
+        With "best_fit" and "concat_then_split".
 
     Records without any token are left out and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
     """
     records_of: Any = opened(split)
     limits = _limits(records_of, sequence_length, feature)
-    if algorithm not in ALGORITHMS:
-        raise LoaderError(f"unknown packing algorithm {algorithm!r}; choose one of: {', '.join(sorted(ALGORITHMS))}")
+    if algorithm not in (*ALGORITHMS, CONCAT):
+        known = ", ".join(sorted((*ALGORITHMS, CONCAT)))
+        raise LoaderError(f"unknown packing algorithm {algorithm!r}; choose one of: {known}")
+    if overlong is None:
+        overlong = "split" if algorithm == CONCAT else "truncate"
     if overlong not in OVERLONG:
         raise LoaderError(f"unknown policy overlong={overlong!r}; choose one of: {', '.join(OVERLONG)}")
+    if max_segments is not None:
+        check_integer("max_segments", max_segments, 1)
+    if seed is not None:
+        check_integer("seed", seed, 0, 2**64 - 1)
+    if reshuffle_each_iteration:
+        if algorithm not in ("best_fit", CONCAT):
+            raise LoaderError(
+                "reshuffle_each_iteration=True needs an algorithm whose number of rows does not depend on the order of "
+                f"the records: best_fit or {CONCAT}, got {algorithm!r}"
+            )
+        seed = 0 if seed is None else seed
+    if algorithm == CONCAT and (overlong != "split" or max_segments is not None):
+        given = f"overlong={overlong!r}" if overlong != "split" else f"max_segments={max_segments}"
+        raise LoaderError(
+            f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes no {given}. Leave it out, or pack whole "
+            f"records with one of: {', '.join(sorted(ALGORITHMS))}"
+        )
     if len(limits) > 1 and (algorithm != "best_fit" or overlong == "split"):
         raise LoaderError(
             f"rows of several features ({', '.join(limits)}) are packed with algorithm='best_fit' and without "
             f"overlong='split', got algorithm={algorithm!r}, overlong={overlong!r}"
         )
-    capacities = np.array(list(limits.values()), np.int64)
-    whole = np.stack([np.asarray(records_of.lengths(name), np.int64) for name in limits], axis=1)
-    too_long = (whole > capacities).any(axis=1)
-    if overlong == "error" and too_long.any():
-        record = int(np.flatnonzero(too_long)[0])
-        raise LoaderError(
-            f"record {record} has lengths {dict(zip(limits, whole[record].tolist(), strict=True))}, more than a row "
-            f"takes ({limits}); {int(too_long.sum())} records are too long. "
-            "Pass overlong='truncate', 'split' or 'drop'.",
-            record=record,
-        )
-    empty = ~(whole > 0).any(axis=1)
-    dropped = too_long if overlong == "drop" else np.zeros(len(whole), bool)
-    kept = np.flatnonzero(~empty & ~dropped)
-    if overlong == "split":
-        records, starts, lengths = _pieces(kept, whole[kept, 0], int(capacities[0]))
-    else:
-        records, lengths = kept, np.minimum(whole[kept], capacities)
-        starts = np.zeros_like(lengths)
-    if len(set(limits.values())) == 1 and (lengths == lengths[:, :1]).all():
-        # One feature, or several that are always of one length: joined parts with their marks, aligned features.
-        bins = ALGORITHMS[algorithm](lengths[:, 0], int(capacities[0]))
-    else:
-        bins = vector_fit(lengths, tuple(capacities.tolist()))
-    num_bins = int(bins.max()) + 1 if len(bins) else 0
-    order = stable_order(bins, num_bins)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(bins, minlength=num_bins)))) if num_bins else np.zeros(1)
-    totals = {}
-    for index, (name, limit) in enumerate(limits.items()):
-        tokens_in, tokens_out = int(whole[:, index].sum()), int(lengths[:, index].sum())
-        left_out = int(whole[dropped, index].sum())
-        totals[name] = FeatureTotals(
-            sequence_length=limit,
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
-            truncated_tokens=tokens_in - tokens_out - left_out,
-            dropped_tokens=left_out,
-        )
-    return PackingPlan(
-        source=Identity.of_split(records_of),
+    return plan_of_epoch(
+        records_of,
+        limits=limits,
         algorithm=algorithm,
         overlong=overlong,
-        totals=totals,
-        empty_records=int(empty.sum()),
-        dropped_records=int((dropped & ~empty).sum()),
-        lower_bound=max(lower_bound(lengths[:, i], int(limit)) for i, limit in enumerate(capacities)),
-        bin_offsets=_narrow(offsets),
-        records=_narrow(records[order]),
-        starts=_narrow(starts[order]),
-        lengths=_narrow(lengths[order]),
-        split=records_of,
+        max_segments=max_segments,
+        seed=seed,
+        reshuffle_each_iteration=reshuffle_each_iteration,
     )
 
 
@@ -170,18 +119,3 @@ def _limits(split: Any, sequence_length: int | Mapping[str, int], feature: str |
         if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
             raise LoaderError(f"sequence_length of {name!r} should be a positive integer, got {limit!r}", feature=name)
     return {name: int(limit) for name, limit in limits.items()}
-
-
-def _pieces(records: Int64, lengths: Int64, capacity: int) -> tuple[Int64, Int64, Int64]:
-    """Records cut every `capacity` tokens: lengths [25] by 10 → starts [0, 10, 20], lengths [10, 10, 5]."""
-    counts = -(-lengths // capacity)
-    firsts = np.cumsum(counts) - counts
-    starts = (np.arange(int(counts.sum())) - np.repeat(firsts, counts)) * capacity
-    piece_lengths = np.minimum(np.repeat(lengths, counts) - starts, capacity)
-    return np.repeat(records, counts), starts[:, None], piece_lengths[:, None]
-
-
-def _narrow(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array in the narrowest unsigned dtype that holds it exactly."""
-    largest = int(array.max()) if array.size else 0
-    return array.astype(np.min_scalar_type(largest))

@@ -30,6 +30,7 @@ from beam_pipes.loader.state import Identity
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
 _ARRAYS = ("bin_offsets", "records", "starts", "lengths")
+_LATER = ("max_segments", "seed", "reshuffle_each_iteration")
 _DTYPES = ("|u1", "<u2", "<u4", "<u8")
 
 
@@ -64,6 +65,9 @@ class PackingPlan:
     starts: npt.NDArray[Any]
     lengths: npt.NDArray[Any]
     split: Any = None
+    max_segments: int | None = None
+    seed: int | None = None
+    reshuffle_each_iteration: bool = False
 
     def __len__(self) -> int:
         return len(self.bin_offsets) - 1
@@ -82,6 +86,12 @@ class PackingPlan:
     @property
     def sequence_lengths(self) -> dict[str, int]:
         return {name: totals.sequence_length for name, totals in self.totals.items()}
+
+    @property
+    def most_segments(self) -> int:
+        """No row has more segments: the `max_segments` that was asked for, else the most that a row has."""
+        counts = np.diff(self.bin_offsets.astype(np.int64))
+        return self.max_segments if self.max_segments is not None else int(counts.max(initial=0))
 
     @property
     def waste(self) -> float:
@@ -190,6 +200,9 @@ class PackingPlan:
                 empty_records=header["empty_records"],
                 dropped_records=header["dropped_records"],
                 lower_bound=header["lower_bound"],
+                max_segments=header.get("max_segments"),
+                seed=header.get("seed"),
+                reshuffle_each_iteration=header.get("reshuffle_each_iteration", False) is True,
                 **arrays,
             )
             object.__setattr__(plan, "_digest", header["digest"])
@@ -211,6 +224,8 @@ class PackingPlan:
             "empty_records": self.empty_records,
             "dropped_records": self.dropped_records,
             "lower_bound": self.lower_bound,
+            # Left out where they are not used: plans without them keep the digest that they had.
+            **{name: value for name in _LATER if (value := getattr(self, name)) not in (None, False)},
         }
 
 
@@ -246,6 +261,9 @@ def _check_entries(plan: PackingPlan) -> None:
         taken = placed[offsets[1:].astype(np.int64)] - placed[offsets[:-1].astype(np.int64)]
         if (taken > limit).any() or (taken < 0).any():
             raise ValueError(f"row {int(np.argmax(taken))} holds more than {limit} values of {name!r:.80}")
+    most = plan.max_segments
+    if most is not None and (type(most) is not int or int(np.diff(offsets.astype(np.int64)).max(initial=0)) > most):
+        raise ValueError(f"a row has more segments than max_segments={most!r:.40}")
 
 
 def _view(data: npt.NDArray[np.uint8], begin: int, where: Mapping[str, Any]) -> npt.NDArray[Any]:

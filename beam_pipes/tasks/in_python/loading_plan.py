@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from beam_pipes.errors import LoaderError, TaskError
 from beam_pipes.loader import Loader
@@ -116,7 +116,7 @@ class LoadingPlan:
         num_epochs: int | None = 1,
         shard_info: ShardInfo | None = None,
         last: str = "drop",
-        cu_seqlens: bool = False,
+        cu_seqlens: bool | Literal["padded"] = False,
         workers: int = 0,
         prefetch: int = 2,
     ) -> Loader:
