@@ -40,9 +40,10 @@ MUSIC = [
     'audioop-lts>=0.2.2; python_version >= "3.13"',  # note-seq's pydub needs what Python 3.13 has dropped
     'note-seq>=0.0.5; python_version >= "3.11"',
 ]
+# array_record has no wheels for Windows.
+FORMATS = ['array_record>=0.5; sys_platform != "win32"', "webdataset>=1.0"]
 FLINK: list[str] = []
 DEV = [
-    "array_record>=0.5",
     'atheris>=3.0; python_version >= "3.11"',
     "axe-core-python>=0.1",
     "datasets>=4.8",
@@ -58,6 +59,7 @@ DEV = [
     "mlcroissant>=1.1",
     "kubernetes-validate>=1.31",
     "lightning>=2.5",
+    "megatron-core>=0.16",
     "mkdocs-material>=9.7",
     "mkdocstrings-python>=2",
     "mypy>=1.11",
@@ -94,6 +96,7 @@ EXTRAS = {
     "telemetry": TELEMETRY,
     "examples": EXAMPLES,
     "music": MUSIC,
+    "formats": FORMATS,
     "flink": [*BEAM, *CLI, *SOURCES, *FLINK],
 }
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})

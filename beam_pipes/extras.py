@@ -15,6 +15,7 @@ EXTRA_OF_MODULE = {
     "PIL.Image": "images",
     "absl": "tf",
     "apache_beam": "beam",
+    "array_record.python.array_record_module": "formats",
     "array_api_compat": "graph",
     "cv2": "images",
     "google.cloud.storage": "gcs",
@@ -42,6 +43,7 @@ EXTRA_OF_MODULE = {
     "tokenizers": "text",
     "torch": "torch",
     "typer": "cli",
+    "webdataset": "formats",
     "zstandard": "sources",
 }
 

@@ -23,6 +23,7 @@ from beam_pipes.cache.storage import is_remote, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import examples_of, write_croissant, write_parquet
 from beam_pipes.export.tfmd import write_tfmd
+from beam_pipes.export.training_formats import write_arrayrecord, write_megatron, write_webdataset
 
 # Records of a file: TFX reads files in parallel, and a gzipped one from its start only.
 _RECORDS_OF_A_FILE = 100_000
@@ -102,10 +103,13 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
 
 
 FORMATS: dict[str, Callable[[Cache, str], None]] = {
+    "arrayrecord": write_arrayrecord,
     "croissant": write_croissant,
+    "megatron": write_megatron,
     "parquet": write_parquet,
     "tfmd": write_tfmd,
     "tfx": write_tfx_examples,
+    "webdataset": write_webdataset,
 }
 
 
@@ -120,6 +124,9 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     | croissant | the same, and `croissant.json` about them | mlcroissant |
     | tfmd | `schema-SPLIT.pbtxt` and `statistics.pb`, computed over all records | TensorFlow Data Validation |
     | tfx | `Split-NAME/data_tfrecord-….gz`, features as lists | TFX components that take `Examples` |
+    | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron-LM, NeMo |
+    | arrayrecord | `SPLIT-….array_record`, the stored records | Grain, array_record |
+    | webdataset | `SPLIT-000000.tar`, a member for each feature | webdataset, Energon |
 
     The directory is written under a temporary name and renamed last. Order of records is kept; records that are taken
     down are left out. Needs memory for some thousand records.

@@ -212,7 +212,11 @@ def test_what_is_taken_down_is_not_exported(cache: Cache, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("target", "format", "message"),
     [
-        ("out", "arrow", "unknown format 'arrow'; choose one of: croissant, parquet, tfmd, tfx."),
+        (
+            "out",
+            "arrow",
+            "unknown format 'arrow'; choose one of: arrayrecord, croissant, megatron, parquet, tfmd, tfx, webdataset.",
+        ),
         ("cache", "parquet", "is there already. Name a directory that is not, or remove it first."),
         ("gs://bucket/out", "parquet", "exports are written to a local directory, got 'gs://bucket/out'."),
     ],

@@ -1,0 +1,178 @@
+"""Exports in the formats that other training stacks read: Megatron's, ArrayRecord, WebDataset.
+
+| format | files of a split | a record is |
+| --- | --- | --- |
+| `megatron` | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | one sequence, and one document |
+| `arrayrecord` | `SPLIT-00000-of-00002.array_record` | the stored bytes, in most cases an `Example` |
+| `webdataset` | `SPLIT-000000.tar` | a sample: a member for each feature, of the extension that decoders know |
+
+ArrayRecord and WebDataset are written by their own libraries. Megatron's two files have no library that writes them
+without CUDA's; they are written by the layout of `megatron.core.datasets.indexed_dataset`, whose reader opens them in
+a test. Records that are taken down are left out, and the order is kept.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipes.cache import dtypes
+from beam_pipes.cache.reader import Cache
+from beam_pipes.cache.spec import FeatureSpec
+from beam_pipes.cache.split import Split
+from beam_pipes.errors import ExportError
+from beam_pipes.export.tables import RECORD, kept_rows
+from beam_pipes.extras import require
+
+# Records of an ArrayRecord file or an archive: what readers spread over hosts and workers.
+_RECORDS_OF_A_FILE = 10_000
+_GROUP = 1024
+
+# Of `megatron.core.datasets.indexed_dataset`.
+_MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
+_MEGATRON_VERSION = 1
+_MEGATRON_CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint16": 8}
+
+
+def write_megatron(cache: Cache, directory: str) -> None:
+    """Writes `SPLIT_FEATURE_document.bin` and `.idx` for each feature of whole numbers of shape [None].
+
+    Megatron's `--data-path` takes the path without its suffix. Documents [5, 6, 7] and [8, 9] of int32 → a `.bin` of
+    20 bytes, and an `.idx` with the lengths [3, 2], the byte offsets [0, 12] and the documents [0, 1, 2].
+
+    Other features (text, masks of floats) are left out. Raises `ExportError` for splits without such a feature, and
+    for uint32 and uint64, which the format does not have.
+    """
+    for name in cache.splits:
+        split = cache[name]
+        for feature in _token_features(split):
+            prefix = os.path.join(directory, f"{name}_{feature}_document")
+            rows = np.fromiter(kept_rows(split), np.int64)
+            lengths = np.asarray(split.lengths(feature, rows), np.int64)
+            dtype = split.spec[feature].numpy_dtype
+            with open(f"{prefix}.bin", "wb") as data:
+                for start in range(0, len(rows), _GROUP):
+                    values, _ = split.gather_values(feature, rows[start : start + _GROUP])
+                    data.write(np.ascontiguousarray(values, dtype).tobytes())
+            with open(f"{prefix}.idx", "wb") as index:
+                _write_megatron_index(index, lengths, dtype)
+
+
+def _write_megatron_index(index: BinaryIO, lengths: npt.NDArray[np.int64], dtype: np.dtype[np.generic]) -> None:
+    pointers = (np.cumsum(lengths) - lengths) * dtype.itemsize
+    index.write(_MEGATRON_MAGIC)
+    index.write(np.array([_MEGATRON_VERSION], "<u8").tobytes())
+    index.write(np.array([_MEGATRON_CODES[dtype.name]], "<u1").tobytes())
+    index.write(np.array([len(lengths), len(lengths) + 1], "<u8").tobytes())
+    index.write(lengths.astype("<i4").tobytes())
+    index.write(pointers.astype("<i8").tobytes())
+    index.write(np.arange(len(lengths) + 1, dtype="<i8").tobytes())
+
+
+def _token_features(split: Split) -> list[str]:
+    spec = split.spec if split.kind == "example" else {}
+    found = [name for name, feature in spec.items() if feature.shape == (None,) and feature.dtype in dtypes.INTEGERS]
+    for name in found:
+        if spec[name].dtype not in _MEGATRON_CODES:
+            raise ExportError(
+                f"feature {name!r} of split {split.name!r} is {spec[name].dtype}, and Megatron's files hold "
+                f"{', '.join(_MEGATRON_CODES)}. Declare it as int32, or int64 for ids from 2**31 on."
+            )
+    if not found:
+        found_instead = ", ".join(f"{name} ({feature.dtype})" for name, feature in spec.items())
+        raise ExportError(
+            f"split {split.name!r} has no token ids to export: expected a feature of whole numbers of shape [None], "
+            f"found {found_instead or f'{split.kind} records'}. Export it as parquet or webdataset."
+        )
+    return found
+
+
+class _ArrayRecordWriter(Protocol):
+    def write(self, record: bytes) -> object: ...
+    def close(self) -> None: ...
+
+
+def write_arrayrecord(cache: Cache, directory: str) -> None:
+    """Writes `SPLIT-00000-of-00002.array_record`, of 10,000 records each, as the cache stores them.
+
+    One record to a chunk (`group_size:1`), which is what Grain's `ArrayRecordDataSource` reads at random fastest.
+    """
+    module = require("array_record.python.array_record_module", purpose="export to ArrayRecord")
+    for name in cache.splits:
+        split = cache[name]
+        rows = list(kept_rows(split))
+        num_files = max(1, -(-len(rows) // _RECORDS_OF_A_FILE))
+        for number in range(num_files):
+            path = os.path.join(directory, f"{name}-{number:05d}-of-{num_files:05d}.array_record")
+            writer: _ArrayRecordWriter = module.ArrayRecordWriter(path, "group_size:1")
+            for row in rows[number * _RECORDS_OF_A_FILE : (number + 1) * _RECORDS_OF_A_FILE]:
+                writer.write(split.record_bytes(row))
+            writer.close()
+
+
+def write_webdataset(cache: Cache, directory: str) -> None:
+    """Writes `SPLIT-000000.tar`, … of 10,000 samples each; a sample's key is the number of its record.
+
+    | feature | member | decoded by `WebDataset(…).decode()` to |
+    | --- | --- | --- |
+    | text | `KEY.NAME.txt` | str |
+    | bytes | `KEY.NAME` | bytes, or an image where the feature is called `jpg` or `png` |
+    | whole number or bool | `KEY.NAME.cls` | int |
+    | list of texts | `KEY.NAME.json` | list |
+    | any other | `KEY.NAME.npy` | array; bfloat16 as float32, which holds it exactly |
+
+    Records that are not examples have one member, `KEY.record`. Raises `ExportError` for lists of bytes.
+    """
+    tar_writer = require("webdataset", purpose="export to WebDataset").TarWriter
+    for name in cache.splits:
+        split = cache[name]
+        rows = kept_rows(split)
+        first, number = next(rows, None), 0
+        while first is not None or not number:
+            group = itertools.chain([] if first is None else [first], rows)
+            with (
+                open(os.path.join(directory, f"{name}-{number:06d}.tar"), "wb") as file,
+                # Owner and time are left out of the archive: the same cache gives the same bytes.
+                tar_writer(file, encoder=False, mtime=0, user="", group="") as archive,
+            ):
+                for row in itertools.islice(group, _RECORDS_OF_A_FILE):
+                    archive.write({"__key__": f"{row:012d}", **dict(_members(split, row))})
+            first, number = next(rows, None), number + 1
+
+
+def _members(split: Split, row: int) -> Iterator[tuple[str, bytes]]:
+    if split.kind != "example":
+        yield RECORD, split.record_bytes(row)
+        return
+    example = split[row]
+    for name, feature in split.spec.items():
+        yield _member(split, name, feature, example[name])
+
+
+def _member(split: Split, name: str, feature: FeatureSpec, value: object) -> tuple[str, bytes]:
+    if isinstance(value, bytes):
+        return name, value
+    if isinstance(value, str):
+        return f"{name}.txt", value.encode()
+    if feature.dtype == dtypes.BYTES:
+        raise ExportError(
+            f"feature {name!r} of split {split.name!r} is a list of bytes, and a member of an archive is one value. "
+            "Export it as parquet."
+        )
+    array = np.asarray(value)
+    if feature.dtype == dtypes.STR:
+        return f"{name}.json", json.dumps(array.tolist(), ensure_ascii=False).encode()
+    if not feature.shape and array.dtype.kind in "iub":
+        return f"{name}.cls", str(int(array)).encode()
+    if feature.dtype == dtypes.BFLOAT16:
+        array = array.astype(np.float32)
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return f"{name}.npy", buffer.getvalue()

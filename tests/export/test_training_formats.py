@@ -1,0 +1,131 @@
+"""Exports in the formats of other training stacks, opened with the readers of these stacks."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset
+from grain.sources import ArrayRecordDataSource
+from test_exports import FEATURES, Everything, Utf8, built
+
+from beam_pipes.building.care.takedown import take_down
+from beam_pipes.cache import Cache, FeatureSpec
+from beam_pipes.cache.write_cache import write_cache
+from beam_pipes.errors import ExportError
+from beam_pipes.export import export
+from beam_pipes.sources import Tar
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    directory = tmp_path_factory.mktemp("training_formats")
+    whole = built(directory, Everything(), FEATURES)
+    take_down(whole.path, [whole["train"].record_ids([2])[0]])
+    return Cache.open(whole.path)
+
+
+def kept(cache: Cache, split: str) -> list[dict[str, Any]]:
+    removed = set(cache[split].removed_rows.tolist())
+    return [cache[split][row] for row in range(len(cache[split])) if row not in removed]
+
+
+def test_megatron_reads_token_ids(cache: Cache, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns that it is without CUDA's libraries
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+    out = export(cache, tmp_path / "out", format="megatron")
+
+    assert sorted(path.name for path in Path(out).iterdir()) == sorted(
+        f"{split}_tokens_document.{suffix}" for split in cache.splits for suffix in ("bin", "idx")
+    )
+    for split in cache.splits:
+        expected = [example["tokens"] for example in kept(cache, split)]
+        for mmap in (True, False):
+            found = IndexedDataset(f"{out}/{split}_tokens_document", mmap=mmap)
+            assert len(found) == len(expected) and found.index.dtype == np.int32
+            assert found.document_indices.tolist() == list(range(len(expected) + 1))
+            assert all(np.array_equal(found[index], tokens) for index, tokens in enumerate(expected))
+            assert found.get(1, offset=1, length=2).tolist() == expected[1][1:3].tolist()
+
+
+def test_grain_reads_the_stored_records(cache: Cache, tmp_path: Path) -> None:
+    out = Path(export(cache, tmp_path / "out", format="arrayrecord"))
+
+    for name in cache.splits:
+        split = cache[name]
+        removed = set(split.removed_rows.tolist())
+        source = ArrayRecordDataSource(sorted(str(path) for path in out.glob(f"{name}-*.array_record")))
+        stored = [bytes(split.record_bytes(row)) for row in range(len(split)) if row not in removed]
+        assert [bytes(source[index]) for index in range(len(source))] == stored
+
+
+def test_webdataset_decodes_every_feature(cache: Cache, tmp_path: Path) -> None:
+    out = export(cache, tmp_path / "out", format="webdataset")
+
+    for name in cache.splits:
+        found = list(webdataset.WebDataset(f"{out}/{name}-000000.tar", shardshuffle=False).decode())
+        expected = kept(cache, name)
+        assert len(found) == len(expected)
+        for sample, example in zip(found, expected, strict=True):
+            assert sample["text.txt"] == example["text"] and sample["raw"] == example["raw"]
+            assert sample["words.json"] == example["words"].tolist()
+            assert (sample["flag.cls"], sample["count.cls"]) == (int(example["flag"]), int(example["count"]))
+            for feature in ("tokens", "grid", "half", "brain"):
+                value = np.asarray(example[feature])
+                wide = value.astype(np.float32) if feature == "brain" else value
+                assert sample[f"{feature}.npy"].dtype == wide.dtype
+                assert np.array_equal(sample[f"{feature}.npy"], wide)
+
+    again = export(cache, tmp_path / "again", format="webdataset")
+    for path in Path(out).iterdir():
+        assert path.read_bytes() == (Path(again) / path.name).read_bytes()
+    source = Tar(out, pattern="train-*.tar")
+    shards = source.plan(target_shard_bytes=1 << 20).shards
+    assert sum(len(batch) for shard in shards for batch in source.read(shard)) == len(kept(cache, "train"))
+
+
+def test_many_records_are_spread_over_files(tmp_path: Path) -> None:
+    examples = ({"n": number} for number in range(10_001))
+    cache = write_cache(tmp_path / "many", {"train": examples}, features={"n": FeatureSpec("int32")})
+
+    arrays = export(cache, tmp_path / "arrays", format="arrayrecord")
+    archives = export(cache, tmp_path / "archives", format="webdataset")
+
+    assert len(ArrayRecordDataSource(sorted(str(path) for path in Path(arrays).iterdir()))) == 10_001
+    names = sorted(path.name for path in Path(archives).iterdir())
+    assert names == ["train-000000.tar", "train-000001.tar"]
+    last = list(webdataset.WebDataset(f"{archives}/{names[1]}", shardshuffle=False).decode())
+    assert [sample["n.cls"] for sample in last] == [10_000]
+
+
+def test_what_a_format_cannot_hold_is_refused_in_words(tmp_path: Path) -> None:
+    def cache_of(name: str, features: dict[str, FeatureSpec], example: dict[str, Any]) -> Cache:
+        return write_cache(tmp_path / name, {"train": [example]}, features=features)
+
+    wide = cache_of("wide", {"ids": FeatureSpec("uint32", shape=(None,))}, {"ids": np.ones(3, np.uint32)})
+    with pytest.raises(ExportError, match=r"feature 'ids' of split 'train' is uint32.*Declare it as int32, or int64"):
+        export(wide, tmp_path / "a", format="megatron")
+    text = cache_of("text", {"text": FeatureSpec("str")}, {"text": "a"})
+    with pytest.raises(ExportError, match=r"no token ids to export.*found text \(str\). Export it as parquet"):
+        export(text, tmp_path / "a", format="megatron")
+    blobs = cache_of("blobs", {"b": FeatureSpec("bytes", shape=(None,))}, {"b": np.array([b"x"], object)})
+    with pytest.raises(ExportError, match=r"feature 'b' of split 'train' is a list of bytes.*Export it as parquet"):
+        export(blobs, tmp_path / "a", format="webdataset")
+    assert not (tmp_path / "a").exists()
+
+
+def test_records_that_are_not_examples_are_samples_of_one_member(tmp_path: Path) -> None:
+    cache = built(tmp_path, Utf8())
+
+    out = export(cache, tmp_path / "out", format="webdataset")
+
+    split = cache["train"]
+    found = list(webdataset.WebDataset(f"{out}/train-000000.tar", shardshuffle=False))
+    assert [sample["record"] for sample in found] == [bytes(split.record_bytes(row)) for row in range(len(split))]
+    with pytest.raises(ExportError, match=r"no token ids to export.*records. Export it as parquet or webdataset"):
+        export(cache, tmp_path / "m", format="megatron")
