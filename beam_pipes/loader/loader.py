@@ -21,6 +21,7 @@ from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, PadValue, stack_batches
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
+from beam_pipes.loader.describe import tree_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
@@ -214,6 +215,23 @@ class Loader:
             f"epochs={self.epochs}, shuffle={shuffle_label(self.shuffle)!r}, last={self.last!r}, "
             f"host={self.host_index}/{self.host_count}, epoch={self.epoch}, position={self.position})"
         )
+
+    def describe(self) -> str:
+        """What this loader reads, as a tree in text: run, order, sources, rates, plans, splits and their fingerprints.
+
+        `print(loader.describe())`; two processes that read the same print the same, but for the line of their share.
+        """
+        segment = self._reader.stream.segment(self.epoch)
+        epochs = "epochs without end" if self.epochs is None else f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
+        steps = "no end of an epoch" if self.steps_per_epoch is None else f"{self.steps_per_epoch:,} steps in an epoch"
+        first, last = self._steps.host_slice(self.batch_size)
+        run = [
+            f"order: {shuffle_label(self.shuffle)}, seed {self.seed}",
+            f"this process: rows {first} to {last - 1} of each batch (host {self.host_index} of {self.host_count})",
+            f"features: {', '.join(self.features)}",
+        ]
+        title = f"Loader: batches of {self.batch_size:,} rows, {steps}, {epochs}, last={self.last!r}"
+        return tree_of(title, run, self._made_of[0], None if segment is None else segment.rates)
 
     def __reduce__(self) -> tuple[Any, ...]:
         stream = self._reader.stream

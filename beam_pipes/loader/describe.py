@@ -1,0 +1,99 @@
+"""What a loader reads, as text: the tree from the run down to the snapshots, with sizes, rates and fingerprints.
+
+Loader: batches of 32 rows, 1,250 steps in an epoch, 2 epochs, last='drop'
+├─ order: global, seed 7
+├─ this process: rows 0 to 15 of each batch (host 0 of 2)
+└─ mixture, exhausted='stop'
+   ├─ 0.75 of the rows: 30,000 rows of 2,048 tokens, packed by best_fit
+   │  ├─ 61,436,012 tokens, 0.007 % padding, plan 6f1d0c…
+   │  └─ split 'train' of 'books'
+   │     └─ 48,112 records in 16 shards, manifest 9c4e…
+   └─ 0.25 of the rows: …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from beam_pipes.cache.split import FilteredSplit, Split
+from beam_pipes.loader.mixture import Mixture
+from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.packing.plan import PackingPlan
+
+
+class _Node(NamedTuple):
+    title: str
+    parts: list[_Node]
+
+
+def tree_of(title: str, run: Sequence[str], source: object, rates: Sequence[int] | None = None) -> str:
+    """The text: a title, facts about the run, and the tree of what is read; `rates` are a mixture's present ones."""
+    facts = [_Node(fact, []) for fact in run]
+    return "\n".join(_lines(_Node(title, [*facts, _source(source, rates)])))
+
+
+def _lines(node: _Node) -> list[str]:
+    lines = [node.title]
+    for part in node.parts:
+        last = part is node.parts[-1]
+        first, *others = _lines(part)
+        lines.append(("└─ " if last else "├─ ") + first)
+        lines += [("   " if last else "│  ") + line for line in others]
+    return lines
+
+
+def _source(source: object, rates: Sequence[int] | None = None) -> _Node:
+    if isinstance(source, Mixture):
+        return _mixture(source, rates or source.integer_rates)
+    if isinstance(source, PackingPlan):
+        return _plan(source)
+    if isinstance(source, PaddedSplit):
+        lengths = ", ".join(
+            f"{name} to {length}" if length else f"{name} as stored" for name, length in source.sequence_lengths.items()
+        )
+        return _Node(f"{len(source):,} rows, padded: {lengths}; overlong={source.overlong!r}", [_source(source.split)])
+    if isinstance(source, FilteredSplit):
+        return _Node(f"{len(source):,} records where {source.condition}", [_source(source._split)])
+    if isinstance(source, Split):
+        return _split(source)
+    inner = getattr(source, "_split", None)
+    return _Node(repr(source), [] if inner is None else [_source(inner)])
+
+
+def _mixture(mixture: Mixture, rates: Sequence[int]) -> _Node:
+    parts = []
+    for (source, _), rate in zip(mixture.sources, rates, strict=True):
+        node = _source(source)
+        parts.append(_Node(f"{rate / sum(rates):.4g} of the rows: {node.title}", node.parts))
+    return _Node(f"mixture, exhausted={mixture.exhausted!r}", parts)
+
+
+def _plan(plan: PackingPlan) -> _Node:
+    sizes = " and ".join(f"{length:,} {name}" for name, length in plan.sequence_lengths.items())
+    how = [f"packed by {plan.algorithm}"]
+    if plan.seed is not None:
+        how.append(f"seed {plan.seed}" + (", anew in each epoch" if plan.reshuffle_each_iteration else ""))
+    if plan.max_segments is not None:
+        how.append(f"at most {plan.max_segments} segments")
+    tokens = sum(totals.tokens_out for totals in plan.totals.values())
+    facts = [f"{tokens:,} tokens", f"{plan.waste:.3%} padding"]
+    if plan.truncated_tokens:
+        facts.append(f"{plan.truncated_tokens:,} tokens cut off")
+    if plan.dropped_tokens:
+        facts.append(f"{plan.dropped_tokens:,} tokens of {plan.dropped_records:,} records left out")
+    facts.append(f"plan {plan.digest}")
+    parts = [_Node(", ".join(facts), [])]
+    if plan.split is not None:
+        parts.append(_source(plan.split))
+    return _Node(f"{len(plan):,} rows of {sizes}, {', '.join(how)}", parts)
+
+
+def _split(split: Split) -> _Node:
+    removed = len(split.removed_rows)
+    facts = [
+        f"{len(split):,} records in {split.num_shards:,} shards",
+        *([f"{removed:,} taken down"] if removed else []),
+        f"manifest {split.manifest_id}",
+    ]
+    return _Node(f"split {split.name!r} of {split.path!r}", [_Node(", ".join(facts), [])])
