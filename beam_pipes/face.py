@@ -76,7 +76,7 @@ def declare(
     """
     if not isinstance(name, str):
         raise DeclarationError(
-            f'a declaration begins with its name, got {brief(name)}. Write declare("poem", source, [tokenize]).'
+            f'a declaration starts with its name, got {brief(name)}. Write declare("poem", source, [tokenize]).'
         )
     if isinstance(source, Mapping):
         if splits is not None:

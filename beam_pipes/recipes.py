@@ -378,7 +378,7 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
         made = _call("SentencePieceVocabulary", path)
     else:
         raise DeclarationError(
-            f"{tokenizer!r} is no tokenizer that is known. Give a tokenizer.json, a SentencePiece .model or .spm, "
+            f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json, a SentencePiece .model or .spm, "
             "tiktoken:NAME, tiktoken:PATH, or bytes."
         )
     for role, is_wanted in wanted.items():

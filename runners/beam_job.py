@@ -67,9 +67,7 @@ def run_beam(
             state = _followed(result, follower, cancel=lambda: options.cancel(result, beam_args))
         query = result.metrics().query()  # while its server is there
     if state is not None and str(state) not in ("DONE", "UPDATED"):
-        raise BuildError(
-            f"the Beam job ended as {state}: nothing was published. Run the build again to go on from there."
-        )
+        raise BuildError(f"the Beam job ended as {state}: nothing was published. Run the build again to continue.")
     _forget(plan.header.directory, _LAUNCHES, TASKS)
     counts.set_to(plan.read_account())
     counts.done_shards = counts.num_shards
@@ -249,7 +247,7 @@ def _ours(error: BaseException) -> Exception:
     words = str(error).strip().splitlines() or ["no message"]
     return BuildError(
         f"the Beam job failed: {type(error).__name__}: {words[-1]}. "
-        "Nothing was published. Run the build again to go on from the shards that are finished.",
+        "Nothing was published. Run the build again to continue from the finished shards.",
     )
 
 
@@ -297,8 +295,8 @@ def run_analysis_on_beam(
                 remove_analysis_tasks(root, launch)
     if state is not None and str(state) not in ("DONE", "UPDATED"):
         raise AnalysisError(
-            f"the Beam job of the analysis ended as {state}: accumulators that are finished are kept. Run the build "
-            "again to go on from there."
+            f"the Beam job of the analysis ended as {state}: finished accumulators are kept. Run the build "
+            "again to continue."
         )
     _forget(directory, _LAUNCHES, ANALYSIS_TASKS)
 

@@ -154,12 +154,12 @@ class DataflowOptions(BeamOptions):
         """Raises `DeclarationError` for what workers in the cloud cannot see: local files, code of a script."""
         if local_cache(plan) is not None:
             raise DeclarationError(
-                f"dataflow: the cache lies in {plan.path!r}, which workers in the cloud do not see. Build to gs://…."
+                f"dataflow: the cache is in {plan.path!r}, which workers in the cloud cannot see. Build to gs://…."
             )
         local = local_input(plan)
         if local is not None:
             raise DeclarationError(
-                f"dataflow: the input {local!r} lies on this machine, which workers in the cloud do not see. "
+                f"dataflow: the input {local!r} lies on this machine, which workers in the cloud cannot see. "
                 "Copy it to gs://… (gcloud storage cp --recursive) and declare that."
             )
         handle.require_portable()

@@ -139,7 +139,7 @@ class FlinkOptions(PortableOptions):
                 "org.apache.beam:beam-runners-flink-VERSION-job-server."
             )
         if java is None:
-            raise BuildError("flink: the job server is a program of Java, and there is no java on PATH. Install a JRE.")
+            raise BuildError("flink: the job server needs Java, and there is no java on PATH. Install a JRE.")
         master = "[local]" if self.flink_master is None else self.flink_master
         classes = ["-jar", str(jar)] if jar.is_file() else ["-cp", str(jar / "*"), _MAIN]
         return [

@@ -192,7 +192,7 @@ class PortableOptions(BeamOptions):
             what_to_do = "or say --shared-files (shared_files=True) where they mount it under the same path."
             if cache is not None:
                 raise DeclarationError(
-                    f"{self.NAME}: the cache lies in {cache!r}, which workers {where} do not see. Build to gs://…, "
+                    f"{self.NAME}: the cache is in {cache!r}, which workers {where} do not see. Build to gs://…, "
                     f"{what_to_do}"
                 )
             if source is not None:

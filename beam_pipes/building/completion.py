@@ -163,7 +163,7 @@ def read_completions(header: BuildHeader) -> list[Completion]:
         shown = ", ".join(map(str, missing[:10])) + ("…" if len(missing) > 10 else "")
         raise ReconciliationError(
             f"{len(missing)} of {header.num_shards} source shards are not complete: {shown}. Nothing was published; "
-            "run the build again to go on from there.",
+            "run the build again to continue.",
             missing=missing,
         )
     return [completion for completion in found if completion is not None]

@@ -194,7 +194,7 @@ class Status:
         if self.builder is not None:
             lines.append(f"being built by {self.builder}.")
         elif self.unfinished or self.analysis is not None:
-            lines.append("nobody is building: run the build again to go on from the finished shards.")
+            lines.append("nobody is building: run the build again to continue from the finished shards.")
         return "\n".join(lines)
 
 

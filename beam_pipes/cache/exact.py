@@ -258,7 +258,7 @@ def array_of(value: Any) -> Array:
     if hasattr(value, "isna") and not isinstance(getattr(value, "dtype", None), np.dtype):
         nulls = int(value.isna().sum())
     if isinstance(nulls, int) and nulls:
-        raise NotNumbersError(f"has {nulls} nulls, which are no numbers: fill them, or leave them out")
+        raise NotNumbersError(f"has {nulls} nulls, which are not numbers: fill them, or leave them out")
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:

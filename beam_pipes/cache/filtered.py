@@ -116,7 +116,7 @@ class Condition:
         try:
             tree = ast.parse(_QUOTED.sub(placeholder, text).strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise SpecError(f"where({text!r}): this is no condition ({error}). {_ALLOWED}.") from error
+            raise SpecError(f"where({text!r}): this is not a condition ({error}). {_ALLOWED}.") from error
         self._test = self._truth(tree.body)
 
     def of(self, columns: ColumnReader, places: Places) -> Array:
@@ -212,7 +212,7 @@ class Condition:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
             if len(node.args) == 1 and not node.keywords and isinstance(node.args[0], ast.Name):
                 return self._column(node.args[0], length=True)
-        raise self._refuse(node, "is no feature, length, number or text")
+        raise self._refuse(node, "is not a feature, length, number or text")
 
     def _column(self, node: ast.Name, *, length: bool) -> _Column:
         name = node.id

@@ -81,7 +81,7 @@ class FeatureSpec:
                 raise SpecError(f"{option} is for integer features, and this one is {self.dtype}")
             low, high = integer_range(self.dtype)
             if not low <= value <= high:
-                raise SpecError(f"{option} should lie in the range of {self.dtype}, [{low}, {high}], got {value}")
+                raise SpecError(f"{option} should be in the range of {self.dtype}, [{low}, {high}], got {value}")
             object.__setattr__(self, option, int(value))
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise SpecError(f"minimum should not exceed maximum, got minimum={self.minimum}, maximum={self.maximum}")

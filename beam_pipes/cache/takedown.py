@@ -151,7 +151,7 @@ class Overlay:
         try:
             made = parse_object(data, path=path)
         except (CorruptManifestError, ValueError) as error:
-            raise _corrupt(path, f"it is no JSON object ({len(data)} bytes)") from error
+            raise _corrupt(path, f"it is not a JSON object ({len(data)} bytes)") from error
         stored = made.pop("crc32c", None)
         try:
             computed = google_crc32c.value(canonical_json(made))

@@ -82,7 +82,7 @@ def _check_offline(node: OperatorNode, where: str) -> None:
         reason = "it is fed from this process, and what lies before the cut is read by a job"
     if reason is not None:
         raise PlacementError(
-            f"{node.name} ({node.where}) stands before the cut ({where}): {reason}. Move the cut before {node.name}.",
+            f"{node.name} ({node.where}) comes before the cut ({where}): {reason}. Move the cut before {node.name}.",
             operator=node.name,
             where=where,
             before=node.where,

@@ -69,7 +69,7 @@ class DebugPipeline(Pipeline):
             self.end_epoch()
             if self._ended or not self.feeding.ends_quietly:
                 raise StopIteration
-        raise GraphError(f"an epoch holds no batch of {self.batch_size} with last={self.options.last!r}.")
+        raise GraphError(f"an epoch has no batch of {self.batch_size} with last={self.options.last!r}.")
 
     def _run_once(self) -> Outputs | None:
         """A batch, or None at the end of the epoch."""

@@ -190,7 +190,7 @@ class GraphIterator:
             )
         if isinstance(pipe, DebugPipeline):
             raise GraphError(
-                "iterators run a graph that is fixed, and in debug mode the function makes it anew for each batch. "
+                "iterators run a graph that is fixed, and in debug mode the function creates it again for each batch. "
                 "Call pipe.run() in a loop, until StopIteration; or leave out debug=True."
             )
         if last_batch_policy is not None:

@@ -170,7 +170,7 @@ class Pipeline(GraphDefinition):
 
         part = self.plan().offline
         if part is None:
-            raise GraphError("the graph has no cut: mark what is to be stored with graph.cache(node).")
+            raise GraphError("the graph has no cut: mark what to store with graph.cache(node).")
         return make_declaration(part, name=name, **{"on_error": self.options.on_error, **options})
 
     # What there is
@@ -251,7 +251,7 @@ class Pipeline(GraphDefinition):
             work = feeding.take(self._cursor)
         if work is None:
             raise GraphError(
-                f"an epoch holds no batch: {feeding.epoch_size if feeding.epoch_size is not None else 'no'} samples do "
+                f"an epoch has no batch: {feeding.epoch_size if feeding.epoch_size is not None else 'no'} samples do "
                 f"not fill one of {self.batch_size} with last={self.options.last!r}."
             )
         made = self.execute(work)
@@ -272,7 +272,7 @@ class Pipeline(GraphDefinition):
     def outputs(self) -> Outputs:
         """The oldest batch that was scheduled and not yet given."""
         if not self._scheduled:
-            raise GraphError("there is no batch to give: call schedule_run() first, or run().")
+            raise GraphError("there is no batch to return: call schedule_run() first, or run().")
         return self._scheduled.popleft()
 
     share_outputs = outputs

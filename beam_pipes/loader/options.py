@@ -125,6 +125,6 @@ def _check_names(option: str, value: object, known: Collection[str]) -> None:
     unknown = sorted(set(value) - set(known)) if isinstance(value, Mapping) else []
     if unknown:
         raise LoaderError(
-            f"{option} names {unknown[0]!r}, which is no feature; there are: {', '.join(sorted(known))}",
+            f"{option} names {unknown[0]!r}, which is not a feature; the features are: {', '.join(sorted(known))}",
             feature=unknown[0],
         )

@@ -49,7 +49,7 @@ def known_world() -> World | None:
     for world in several[1:]:
         if world.place != several[0].place:
             raise LoaderError(
-                f"this is {several[0]}, and also {world}: which of them share the rows cannot be told. Pass "
+                f"this is {several[0]}, and also {world}: it is unclear which of them share the rows. Pass "
                 "host_index=… and host_count=…."
             )
     return several[0]
@@ -116,8 +116,8 @@ class Share:
             return self  # where the world has ended, its share stays
         if self.world is not None:
             raise LoaderError(
-                f"this loader took its share as {self.world}, and this is {world} now. Make the loader anew, and "
-                "restore its state: load_state_dict(state) goes on exactly, on any number of processes."
+                f"this loader took its share as {self.world}, and this is {world} now. Create the loader again, and "
+                "restore its state: load_state_dict(state) continues exactly, on any number of processes."
             )
         return Share.of_world(world)
 

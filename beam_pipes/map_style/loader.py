@@ -58,7 +58,7 @@ def load_state(state: Mapping[str, Any], order: Mapping[str, Any]) -> Place:
         raise StateMismatchError(f"a DataLoader state needs {', '.join(missing)}; got {sorted(state)}")
     if state["version"] != VERSION:
         raise StateMismatchError(
-            f"the state has version {state['version']!r}, this library reads version {VERSION}; start the epoch anew"
+            f"the state has version {state['version']!r}, this library reads version {VERSION}; start the epoch again"
         )
     saved, ours = dict(_leaves(state["order"])), dict(_leaves(order))
     differences = [

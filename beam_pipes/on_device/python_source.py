@@ -167,7 +167,7 @@ class PythonSource:
         with self._lock:
             if self._started:
                 raise LoaderError(
-                    "a one-shot iterator can be read only once, and reading it has begun before. Pass a generator "
+                    "a one-shot iterator can be read only once, and it has been read before. Pass a generator "
                     "function or an iterable that can be read again, or put .cache() before what reads it again."
                 )
             self._started = True

@@ -61,7 +61,7 @@ def read_value(value: Any) -> Value:
     if isinstance(value, complex) and not isinstance(value, np.generic):
         return Value(np.asarray(value))
     if value is None:
-        raise UnfitValueError("it is None, which is no tensor; leave such samples out or give them a value")
+        raise UnfitValueError("it is None, which is not a tensor; leave such samples out or give them a value")
     if callable(getattr(value, "numpy", None)):
         value = value.numpy()
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
@@ -71,7 +71,9 @@ def read_value(value: Any) -> Value:
             raise UnfitValueError(str(error)) from None
     if isinstance(value, bytes):
         return Value(_strings(value, ()))
-    raise UnfitValueError(f"a {type(value).__name__} is no tensor; give a number, text, bytes, array or list of them")
+    raise UnfitValueError(
+        f"a {type(value).__name__} is not a tensor; give a number, text, bytes, array or list of them"
+    )
 
 
 def convert(value: Value, dtype: np.dtype[Any], *, declared: bool) -> np.ndarray[Any, Any]:

@@ -157,8 +157,8 @@ class Tar(FileSource):
                     sample.append((key, extension, content))
         except tarfile.TarError as error:
             raise SourceError(
-                f"input {part.file} is no tar archive, or is damaged or truncated, at byte {at} or behind it: {error}. "
-                "Make or fetch it again, or leave it out with exclude=",
+                f"input {part.file} is not a tar archive, or is damaged or truncated, at or after byte {at}: {error}. "
+                "Create or download it again, or leave it out with exclude=",
                 file=part.file,
                 offset=at,
             ) from error

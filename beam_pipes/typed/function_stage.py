@@ -455,12 +455,12 @@ def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[...
             advice = f"Write {function.__name__}(), with its options: a stage of this kind is an object."
         elif isinstance(function, Pipeline):
             advice = "It is a stage already: pass it as it is."
-        raise DeclarationError(f"a stage is made of a function, got {what}. {advice}")
+        raise DeclarationError(f"a stage is a function, got {what}. {advice}")
     if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType) and not isinstance(
         function, types.MethodDescriptorType
     ):
         raise DeclarationError(
-            f"a stage is made of a function, got {brief(function)}. Write a function that calls it, so that its "
+            f"a stage is a function, got {brief(function)}. Write a function that calls it, so that its "
             "code can "
             "be told apart from its data."
         )

@@ -125,7 +125,7 @@ def build_and_show(
         f"{account.dead:,} dead letters; {result.num_shards} source shards{reused}; {result.secs:.1f} s "
         f"({rate:,.0f} records/s)."
     )
-    _say(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
+    _say(f"The cache is in {result.path} (snapshot {result.snapshot}).")
     if result.removed:
         _say(f"Old snapshots removed: {', '.join(result.removed)} (--keep {building.keep}).")
     if wants_report(building.report, result.path):

@@ -153,7 +153,7 @@ def replay_dead_command(
         f"{result.rebuilt_shards} built anew, {result.kept_shards} kept; {result.dead:,} dead letters are left; "
         f"{result.secs:.1f} s."
     )
-    console.print(f"The cache lies in {result.path} (snapshot {result.snapshot}).")
+    console.print(f"The cache is in {result.path} (snapshot {result.snapshot}).")
 
 
 def duplicates_command(

@@ -42,7 +42,7 @@ def test_a_worker_that_dies_is_named_with_its_shard_and_the_next_build_goes_on(
     with pytest.raises(
         WorkerDiedError,
         match=r"a worker died \(exit code 3\) while it analysed source shard \d+ \(.*zzz.txt\) for 'lines'. Finished "
-        r"accumulators are kept: run the build again to go on from there; with --workers 1",
+        r"accumulators are kept: run the build again to continue; with --workers 1",
     ):
         build(reference, tmp_path / "cache", options=TWO)
     kept = len(list((tmp_path / "cache").glob("analysis/accumulators/*/*/record.json")))

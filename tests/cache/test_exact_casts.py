@@ -273,11 +273,11 @@ def test_sequences_of_other_types_keep_their_numbers(dtype: str, value: Any) -> 
         ("int32", [1, np.ma.masked], r"the element at \[1\] is masked, and so no number: fill it, or leave it out"),
         ("int32", np.ma.array([1, 2], mask=[False, True]), r"the element at \[1\] is masked"),
         ("int32", [[1, 2], np.ma.array([1, 2], mask=[True, False])], r"the element at \[1, 0\] is masked"),
-        ("int64", pa.array([2**53 + 1, None]), "it has 1 nulls, which are no numbers: fill them, or leave them out"),
+        ("int64", pa.array([2**53 + 1, None]), "it has 1 nulls, which are not numbers: fill them, or leave them out"),
         (
             "int32",
             [1, None],
-            r"got \[1, None\], which is no array of numbers: the element at \[1\] is of type NoneType",
+            r"got \[1, None\], which is not an array of numbers: the element at \[1\] is of type NoneType",
         ),
         ("int32", [1, "2"], r"the element at \[1\] is of type str. Convert the values, or change the spec"),
         ("float32", [decimal.Decimal(1)], r"the element at \[0\] is of type Decimal"),

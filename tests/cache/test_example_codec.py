@@ -231,7 +231,7 @@ def test_values_of_another_type_are_accepted_where_they_are_the_same_numbers(
         (
             FeatureSpec("int32", shape=(None,)),
             "abc",
-            "'x': expected int32 of shape .*, got 'abc', which is no array of numbers: it is of type str",
+            "'x': expected int32 of shape .*, got 'abc', which is not an array of numbers: it is of type str",
         ),
         (
             FeatureSpec("int32", shape=(None,)),
@@ -241,12 +241,12 @@ def test_values_of_another_type_are_accepted_where_they_are_the_same_numbers(
         (
             FeatureSpec("int32"),
             None,
-            "'x': expected int32 of shape .*got None, which is no array of numbers: it is of type NoneType",
+            "'x': expected int32 of shape .*got None, which is not an array of numbers: it is of type NoneType",
         ),
         (
             FeatureSpec("float32"),
             1j,
-            "'x': expected float32 .*got 1j, which is no array of numbers: it is of type complex",
+            "'x': expected float32 .*got 1j, which is not an array of numbers: it is of type complex",
         ),
         (FeatureSpec("str"), b"abc", "'x': expected str, got bytes b'abc'. Decode it, or change the spec"),
         (FeatureSpec("bytes"), "abc", "'x': expected bytes, got str 'abc'. Encode it, or change the spec"),

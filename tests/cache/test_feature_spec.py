@@ -74,7 +74,7 @@ def test_the_narrowest_exact_dtype_is_stored(spec: FeatureSpec, stored: str) -> 
         ({"dtype": "int32", "encoding": "zip"}, "encoding should be one of raw, list, got 'zip'"),
         ({"dtype": "int32", "minimum": 0.5}, "minimum should be an int, got 0.5"),
         ({"dtype": "float32", "maximum": 1}, "maximum is for integer features, and this one is float32"),
-        ({"dtype": "uint8", "maximum": 256}, r"maximum should lie in the range of uint8, \[0, 255\], got 256"),
+        ({"dtype": "uint8", "maximum": 256}, r"maximum should be in the range of uint8, \[0, 255\], got 256"),
         ({"dtype": "uint8", "minimum": 3, "maximum": 2}, "minimum should not exceed maximum.*minimum=3, maximum=2"),
         ({"dtype": "float64", "encoding": "list"}, 'float64 cannot be kept exactly in a float_list.*encoding="raw"'),
         ({"dtype": "uint64", "encoding": "list"}, r"uint64 does not fit an int64_list.*maximum below 2\*\*63"),

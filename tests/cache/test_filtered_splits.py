@@ -103,7 +103,7 @@ def test_conditions_choose_the_records_that_meet_them(split: Split, condition: s
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ("n >", r"where\('n >'\): this is no condition \(invalid syntax"),
+        ("n >", r"where\('n >'\): this is not a condition \(invalid syntax"),
         ("m > 3", "there is no feature 'm'. The features are: keep, lang, n, raw, score, text/part, tokens."),
         ("tokens > 3", r"the feature 'tokens' has the shape \(None,\), and a condition compares one value a record."),
         ("len(n) > 3", r"the feature 'n' is a scalar, and has no len\(\). Compare it as it is."),
@@ -115,8 +115,8 @@ def test_conditions_choose_the_records_that_meet_them(split: Split, condition: s
         ("3 > 2", "compares no feature."),
         ("n", "n: is neither a comparison nor a feature of dtype bool."),
         ("n is 3", "compares by identity."),
-        ("n + 1 > 3", r"n \+ 1: is no feature, length, number or text. A condition compares scalar features"),
-        ("__import__('os').system('false') == 0", "is no feature, length, number or text."),
+        ("n + 1 > 3", r"n \+ 1: is not a feature, length, number or text. A condition compares scalar features"),
+        ("__import__('os').system('false') == 0", "is not a feature, length, number or text."),
         ("n in (1, 2) < 3", "goes on behind in"),
     ],
 )

@@ -278,7 +278,7 @@ def test_stage_takes_a_name_a_version_and_limits_of_its_own() -> None:
     [
         (DAGPipeline, r"got the class DAGPipeline. Write DAGPipeline\(\), with its options"),
         (dict, "got the class dict. Write def tokenize"),
-        ("tokenize", "a stage is made of a function, got str: 'tokenize'"),
+        ("tokenize", "a stage is a function, got str: 'tokenize'"),
         (functools.partial(shouted, "a"), r"binds \('a',\) by position, where the record goes"),
     ],
     ids=["class_of_stages", "class", "text", "partial_by_position"],

@@ -339,7 +339,7 @@ def test_sources_of_splits_have_to_agree() -> None:
         DeclarationError, match=r"expected a source, or split → source, got str: 'poem.txt'. Example: T"
     ):
         declare("poem", "poem.txt", [example])  # type: ignore[arg-type]
-    with pytest.raises(DeclarationError, match=r"a declaration begins with its name, got TextLines"):
+    with pytest.raises(DeclarationError, match=r"a declaration starts with its name, got TextLines"):
         declare(Lines, Lines, [example])  # type: ignore[arg-type]
 
 

@@ -128,7 +128,7 @@ def test_iterators_refuse_a_graph_that_is_made_anew_for_each_batch(iterator: Any
     pipe = define()
     for _ in range(2):
         with pytest.raises(
-            GraphError, match=r"in debug mode the function makes it anew for each batch. Call pipe.run\(\)"
+            GraphError, match=r"in debug mode the function creates it again for each batch. Call pipe.run\(\)"
         ):
             iterator(pipe)
         pipe.run()

@@ -408,7 +408,7 @@ def test_batches_can_be_scheduled_and_asked_for_later(files_root: str) -> None:
         [[1]] * 5,
     ]
     pipe.release_outputs()
-    with pytest.raises(GraphError, match=r"there is no batch to give: call schedule_run\(\) first"):
+    with pytest.raises(GraphError, match=r"there is no batch to return: call schedule_run\(\) first"):
         pipe.outputs()
 
 

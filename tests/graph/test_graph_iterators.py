@@ -424,7 +424,7 @@ def test_what_is_asked_for_wrongly_is_said(files_root: str) -> None:
         GraphIterator(reading(files_root, last="pad"), ["valid", "a", "b"])
     with pytest.raises(GraphError, match="10 records cannot be divided into 11 shards"):
         len(GraphIterator(reading(files_root, num_shards=11)))
-    with pytest.raises(GraphError, match="an epoch holds no batch: 10 samples do not fill one of 11 with last='drop'"):
+    with pytest.raises(GraphError, match="an epoch has no batch: 10 samples do not fill one of 11 with last='drop'"):
         reading(files_root, batch_size=11, last="drop").run()
 
 

@@ -167,9 +167,9 @@ class TestTheInputChanges:
             people.build()
         assert (
             "records that were taken down are nowhere in the input any more: takedown 1, u.txt@8. They were removed, "
-            "or edited, and what was edited would be read again. Nothing was published; readers go on with what they "
-            f"had. If they were removed on purpose, say so (`beam-pipes takedown {people.path} --gone 1`) and build "
-            "again. If they were edited, name them as they stand in the input now (`beam-pipes takedown"
+            "or edited, and what was edited would be read again. Nothing was published; readers keep the previous "
+            f"snapshot. If they were removed on purpose, say so (`beam-pipes takedown {people.path} --gone 1`) and "
+            "build again. If they were edited, first name them as they are in the input now (`beam-pipes takedown"
         ) in str(raised.value)
         assert people.cache.manifest.id == before
         assert "cat" not in people.read

@@ -379,12 +379,12 @@ def test_an_error_while_reading_reaches_the_consumer(tmp_path):
         pytest.param({"batch_size": 4, "pad_to": {"x": 0.5}}, "pad_to should be a width, .*0.5", id="pad_to_float"),
         pytest.param(
             {"batch_size": 4, "pad_to": {"tok": 4}},
-            "pad_to names 'tok', which is no feature; there are: flag, id, x",
+            "pad_to names 'tok', which is not a feature; the features are: flag, id, x",
             id="pad_to_typo",
         ),
         pytest.param(
             {"batch_size": 4, "pad_value": {"tok": 4}, "features": ["x"]},
-            "pad_value names 'tok', which is no feature; there are: flag, id, x",
+            "pad_value names 'tok', which is not a feature; the features are: flag, id, x",
             id="pad_value_typo",
         ),
         pytest.param(

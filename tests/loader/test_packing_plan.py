@@ -256,7 +256,7 @@ def test_options_out_of_range_are_refused(document_split, options, words):
 
 
 def test_which_feature_must_be_said_where_there_are_several(pair_split):
-    with pytest.raises(LoaderError, match="which feature is to be packed.*one of: inputs, targets"):
+    with pytest.raises(LoaderError, match="which feature should be packed.*one of: inputs, targets"):
         pack(pair_split, sequence_length=8)
     with pytest.raises(LoaderError, match="rows of several features .* without overlong='split'"):
         pack(pair_split, sequence_length={"inputs": 8, "targets": 8}, overlong="split")

@@ -352,7 +352,7 @@ def test_two_worlds_that_disagree_are_refused(of_torch, row_split):
     for rank, found in enumerate(of_torch):
         assert found["two worlds"] == (
             f"LoaderError: this is process {rank} of the 2 of torch.distributed, and also process {1 - rank} of the 2 "
-            "of jax.distributed: which of them share the rows cannot be told. Pass host_index=… and host_count=…."
+            "of jax.distributed: it is unclear which of them share the rows. Pass host_index=… and host_count=…."
         )
         assert found["given in two worlds"] == [batch[0] for batch in in_slices(alone, rank)]
 
@@ -364,8 +364,8 @@ def test_a_share_outlives_its_world_and_no_other_one_takes_it(of_torch, row_spli
         assert found["after the world, anew"] == [0, 1]
         assert found["another world"] == (
             f"LoaderError: this loader took its share as process {rank} of the 2 of torch.distributed, and this is "
-            "process 0 of the 1 of torch.distributed now. Make the loader anew, and restore its state: "
-            "load_state_dict(state) goes on exactly, on any number of processes."
+            "process 0 of the 1 of torch.distributed now. Create the loader again, and restore its state: "
+            "load_state_dict(state) continues exactly, on any number of processes."
         )
 
 

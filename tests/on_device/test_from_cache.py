@@ -619,7 +619,7 @@ def test_a_pipeline_of_tf_data_keeps_the_share_it_was_made_with(fixed):
 
     with pytest.raises(
         LoaderError,
-        match=r"made of slice 0 of 1 of each global batch, and this process reads slice 1 of 2 now\. Make it anew, "
+        match=r"made of slice 0 of 1 of each global batch, and this process reads slice 1 of 2 now\. Create it again, "
         r"after init_process_group or jax.distributed.initialize\.",
     ):
         list(mapped)

@@ -69,7 +69,7 @@ def test_dtype_and_shape_are_inferred(values, dtype, shape):
         pytest.param([[], [1], [2.5]], "sample 2 is float32, sample 1 was int32", id="after an empty list"),
         pytest.param([[1], 1], "rank of 'x' changed: sample 1 has shape (), sample 0 had (1,)", id="rank"),
         pytest.param([None], "sample 0 has no tensor for key 'x': it is None", id="None"),
-        pytest.param([{1, 2}], "a set is no tensor", id="a set"),
+        pytest.param([{1, 2}], "a set is not a tensor", id="a set"),
         pytest.param([2**63], "9223372036854775808 does not fit int64", id="beyond int64"),
         pytest.param([[1, 2**64]], "18446744073709551616 does not fit int64", id="beyond int64 in a list"),
         pytest.param([[1, True]], "one list mixes bool, int", id="bool and int in a list"),

@@ -54,7 +54,7 @@ def test_tokenize_follows_a_class_that_encodes_otherwise(tmp_path: Path) -> None
 
 
 def test_tokenize_says_what_is_wrong() -> None:
-    with pytest.raises(OperatorError, match=r"on record 'external_source@1'.*the text is no UTF-8"):
+    with pytest.raises(OperatorError, match=r"on record 'external_source@1'.*the text is not UTF-8"):
         run(lambda x: fn.tokenize(x, vocabulary=ByteVocabulary()), [*text("ok"), np.array([0xFF], np.uint8)])
     with pytest.raises(OperatorArgumentError, match=r"there is no file 'nowhere.json'"):
         run(lambda x: fn.tokenize(x, vocabulary="nowhere.json"), text("a"))

@@ -166,7 +166,9 @@ def test_a_task_manager_that_is_killed_costs_the_shards_in_flight_and_nothing_el
 
     [error] = caught
     assert isinstance(error, BuildError)
-    assert re.match("the Beam job failed: .*Run the build again to go on from the shards that", str(error), re.DOTALL)
+    assert re.match(
+        "the Beam job failed: .*Run the build again to continue from the finished shards", str(error), re.DOTALL
+    )
     assert Cache.open(cache).manifest.id == before.id
     assert len(Cache.open(cache)["train"]) == 20 * RECORDS_PER_FILE
 

@@ -201,7 +201,7 @@ def test_a_worker_that_is_killed_costs_the_shards_in_flight_and_nothing_else(
 
     [error] = caught
     assert isinstance(error, BuildError)
-    assert re.search("the Beam job failed: .*SDK worker disconnected.*Run the build again to go on from", str(error))
+    assert re.search("the Beam job failed: .*SDK worker disconnected.*Run the build again to continue from", str(error))
     assert Cache.open(cache).manifest.id == before.id
     assert len(Cache.open(cache)["train"]) == 20 * RECORDS_PER_FILE
 
@@ -340,7 +340,7 @@ def test_a_server_that_dies_in_the_middle_ends_the_build_in_one_message(paced_in
 
     assert command.process.returncode == 1
     assert "beam-pipes: the Beam job failed: " in told
-    assert "Run the build again to go on from the shards that are finished." in told
+    assert "Run the build again to continue from the finished shards." in told
     assert not (cache / "manifest.json").exists()
 
 

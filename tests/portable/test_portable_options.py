@@ -202,7 +202,7 @@ def test_which_endpoints_are_this_machine(endpoint: str, here: bool) -> None:
 def test_files_of_this_machine_are_refused_for_workers_elsewhere(
     options: PortableOptions, where: str, text_input: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DeclarationError, match=f"the cache lies in '.*cache', which workers {where} do not see"):
+    with pytest.raises(DeclarationError, match=f"the cache is in '.*cache', which workers {where} do not see"):
         build(REFERENCE, tmp_path / "cache", options=options)
     with pytest.raises(BeamPipesError, match=f"the input '.*' lies on this machine, which workers {where} do not see"):
         preflight(REFERENCE, "gs://bucket/cache", options=options)
@@ -318,7 +318,7 @@ def test_java_is_asked_for_where_there_is_none(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "server.jar").write_bytes(b"")
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(BuildError, match="the job server is a program of Java, and there is no java on PATH"):
+    with pytest.raises(BuildError, match="the job server needs Java, and there is no java on PATH"):
         FlinkOptions(flink_job_server_jar=str(tmp_path / "server.jar")).require_server()
 
 

@@ -242,7 +242,7 @@ def test_what_is_no_tokenizer_is_told() -> None:
     for tokenizer, message in [
         (
             "gpt9",
-            "'gpt9' is no tokenizer that is known. Give a tokenizer.json, a SentencePiece .model or .spm, tiktoken:",
+            "'gpt9' is not a known tokenizer. Give a tokenizer.json, a SentencePiece .model or .spm, tiktoken:",
         ),
         ("absent.json", "absent.json cannot be read as a tokenizer.json: [Errno 2] No such file"),
         ("broken.json", "broken.json cannot be read as a tokenizer.json: Expecting property name"),

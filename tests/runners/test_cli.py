@@ -51,7 +51,7 @@ def test_build_plan_stats_inspect_verify_and_status_of_one_cache(text_input: Pat
 
     built = beam_pipes("build", "sample_declarations:words", "--to", cache, "--workers", "2")
     assert "496 records read" in built.stdout
-    assert f"The cache lies in {cache}" in built.stdout
+    assert f"The cache is in {cache}" in built.stdout
     done, shards = re.findall(r"^beam-pipes: (\d+)/(\d+) shards, 496 records", built.stderr, re.MULTILINE)[-1]
     assert done == shards > "1"
 

@@ -291,7 +291,7 @@ FAULTS = {
     ),
     "Dataflow to a local cache": Fault(
         DeclarationError,
-        "dataflow: the cache lies in '.*cache', which workers in the cloud do not see",
+        "dataflow: the cache is in '.*cache', which workers in the cloud cannot see",
         runner=(*DATAFLOW, "--sdk_container_image=image"),
     ),
     "limit that cannot be met": Fault(

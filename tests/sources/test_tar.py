@@ -116,12 +116,12 @@ def test_a_sample_that_cannot_be_decoded_is_a_bad_record_alone(tmp_path: Path) -
 def test_what_is_no_archive_or_breaks_off_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(archive(samples(5))[:3000])
     with pytest.raises(
-        SourceError, match=r"input x\.tar is no tar archive, or is damaged or truncated, at byte \d+ or"
+        SourceError, match=r"input x\.tar is not a tar archive, or is damaged or truncated, at or after byte \d+"
     ):
         records(Tar(tmp_path))
     (tmp_path / "x.tar").write_bytes(b"no archive" * 1000)
     with pytest.raises(
-        SourceError, match=r"input x\.tar is no tar archive, .* Make or fetch it again, or leave it out"
+        SourceError, match=r"input x\.tar is not a tar archive, .* Create or download it again, or leave it out"
     ):
         records(Tar(tmp_path), target=1000)
     (tmp_path / "x.tar").write_bytes(archive(samples(5)))

@@ -77,7 +77,7 @@ class English:
             unknown = [phoneme for phoneme in phonemes if phoneme not in PHONEMES]
             if unknown:
                 raise DatasetError(
-                    f"lexicon entry {word!r} holds {unknown}, which are no phonemes: {' '.join(PHONEMES)}"
+                    f"lexicon entry {word!r} holds {unknown}, which are not phonemes: {' '.join(PHONEMES)}"
                 )
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class English:
         symbols = []
         for number in ids:
             if not 0 <= number < len(self.vocabulary):
-                raise DatasetError(f"{number} is no phoneme id; they run from 0 to {len(self.vocabulary) - 1}")
+                raise DatasetError(f"{number} is not a phoneme id; ids run from 0 to {len(self.vocabulary) - 1}")
             symbols.append(self.vocabulary[number])
         return symbols
 

@@ -161,7 +161,7 @@ def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: 
     except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
         raise DatasetError(f"cannot decode sound from {name}: {error}", source=name) from error
     if not len(samples):
-        raise DatasetError(f"the sound in {name} holds no sample", source=name)
+        raise DatasetError(f"the sound in {name} contains no samples", source=name)
     wave = samples.mean(axis=1, dtype=np.float32)
     if sample_rate is None or sample_rate == rate:
         return wave, int(rate)

@@ -252,7 +252,7 @@ class Audio(Operator):
         except (RuntimeError, OSError) as error:  # soundfile's own errors are RuntimeErrors
             raise ValueError(f"the sound file of {data.size} bytes cannot be decoded: {error}") from error
         if not len(wave):
-            raise ValueError(f"the sound file of {data.size} bytes holds no sample")
+            raise ValueError(f"the sound file of {data.size} bytes contains no samples")
         return self.finished(wave, rate, sample_rate)
 
     def finished(self, wave: Any, rate: float, sample_rate: float) -> tuple[Any, Any]:

@@ -202,7 +202,7 @@ class Tokenize(Operator):
         try:
             return bytes(data.tobytes()).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"the text is no UTF-8: {error}") from error
+            raise ValueError(f"the text is not UTF-8: {error}") from error
 
     def _finished(self, ids: Any) -> Any:
         if not self.append_eos:

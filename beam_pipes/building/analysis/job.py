@@ -170,7 +170,7 @@ def failure_of(analyzer: Analyzer, where: str, error: Exception) -> AnalysisErro
     words = str(error).rstrip(".")
     return AnalysisError(
         f"the analyzer {analyzer.name!r} ({type(analyzer).__name__}) failed {where}: {type(error).__name__}: {words}. "
-        "Correct the analyzer, or what it is `of`; accumulators that are finished are kept.",
+        "Correct the analyzer, or what it is `of`; finished accumulators are kept.",
         analyzer=analyzer.name,
     )
 

@@ -278,9 +278,9 @@ def require_found(
     gone = "; ".join(f"`beam-pipes takedown {where} --gone {number}`" for number in numbers)
     raise TakenDownNotFoundError(
         f"{where}: records that were taken down are nowhere in the input any more: {'; '.join(told[:SHOWN])}{more}. "
-        "They were removed, or edited, and what was edited would be read again. Nothing was published; readers go on "
-        f"with what they had. If they were removed on purpose, say so ({gone}) and build again. If they were edited, "
-        f"name them as they stand in the input now (`beam-pipes takedown {where} ids.txt --next`) before.",
+        "They were removed, or edited, and what was edited would be read again. Nothing was published; readers keep "
+        f"the previous snapshot. If they were removed on purpose, say so ({gone}) and build again. If they were "
+        f"edited, first name them as they are in the input now (`beam-pipes takedown {where} ids.txt --next`).",
         path=where,
         takedowns=numbers,
     )

@@ -472,7 +472,7 @@ def _how(code: int) -> str:
 def _died(task: ShardTask, code: int) -> WorkerDiedError:
     return WorkerDiedError(
         f"a worker died ({_how(code)}) while it built source shard {task.index} ({files_of(task)}). Finished shards "
-        "are kept: run the build again to go on from there; with --workers 1 it runs in a single process.",
+        "are kept: run the build again to continue; with --workers 1 it runs in a single process.",
         shard=task.index,
         exit_code=code,
     )

@@ -106,7 +106,7 @@ def _limits(split: Any, sequence_length: int | Mapping[str, int], feature: str |
     elif len(ragged) == 1:
         limits = {ragged[0]: sequence_length}
     else:
-        raise LoaderError(f"which feature is to be packed? Pass feature=…, one of: {', '.join(ragged) or 'none'}")
+        raise LoaderError(f"which feature should be packed? Pass feature=…, one of: {', '.join(ragged) or 'none'}")
     if not limits:
         raise LoaderError("sequence_length={} names no feature; pass {name: limit}")
     for name, limit in limits.items():

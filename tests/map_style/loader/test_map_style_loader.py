@@ -445,7 +445,7 @@ def test_behind_the_loop_the_state_is_the_start_of_the_next_epoch():
 )
 def test_a_state_of_another_order_is_refused_with_the_difference(other, difference):
     words = (
-        f"the state belongs to another order of batches: {difference}. Build the loader as it was, or start anew with "
+        f"the state belongs to another order of batches: {difference}. Build the loader as it was, or start again with "
         "set_epoch"
     )
     with pytest.raises(StateMismatchError) as caught:
@@ -461,7 +461,7 @@ def test_something_that_is_no_state_is_refused():
         StateMismatchError, match=r"^a DataLoader state needs version, order; got \['epoch', 'position'\]$"
     ):
         loader.load_state_dict({"epoch": 1, "position": 2})
-    words = "^the state has version 9, this library reads version 1; start the epoch anew$"
+    words = "^the state has version 9, this library reads version 1; start the epoch again$"
     with pytest.raises(StateMismatchError, match=words):
         loader.load_state_dict({**loader.state_dict(), "version": 9})
 

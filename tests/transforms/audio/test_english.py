@@ -79,9 +79,9 @@ def test_every_rule_gives_phonemes():
 def test_wrong_lexicons_and_ids_are_refused(tmp_path):
     (tmp_path / "bad.txt").write_text("WORD W ER1 D\nSILENT\n")
 
-    with pytest.raises(DatasetError, match=r"^lexicon entry 'a' holds \['QQ'\], which are no phonemes: AA AE "):
+    with pytest.raises(DatasetError, match=r"^lexicon entry 'a' holds \['QQ'\], which are not phonemes: AA AE "):
         English({"a": ["AH", "QQ"]})
     with pytest.raises(DatasetError, match=r"bad\.txt:2: a lexicon line is a word and its phonemes, got 'SILENT'$"):
         read_lexicon(tmp_path / "bad.txt")
-    with pytest.raises(DatasetError, match="^99 is no phoneme id; they run from 0 to 51$"):
+    with pytest.raises(DatasetError, match="^99 is not a phoneme id; ids run from 0 to 51$"):
         English().reverse([99])

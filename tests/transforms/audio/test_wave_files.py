@@ -116,7 +116,7 @@ def test_what_cannot_be_decoded_is_named(tmp_path):
     assert str(tmp_path / "bad.wav") == caught.value.source
     with pytest.raises(DatasetError, match="^cannot decode sound from 3 bytes: "):
         read_wav(b"xyz")
-    with pytest.raises(DatasetError, match=r"^the sound in .*empty\.wav holds no sample$"):
+    with pytest.raises(DatasetError, match=r"^the sound in .*empty\.wav contains no samples$"):
         read_wav(tmp_path / "empty.wav")
     with pytest.raises(DatasetError, match=r"^cannot decode sound from .*missing\.wav: "):
         read_wav(tmp_path / "missing.wav")
