@@ -98,8 +98,8 @@ def _converted(name: str, spec: FeatureSpec, value: Any) -> Array:
             ) from None
         except NotNumbersError as error:
             raise SpecError(
-                f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {brief(value)}, which is no array "
-                f"of numbers: {error}. Convert the values, or change the spec.",
+                f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, got {brief(value)}, which is not an "
+                f"array of numbers: {error}. Convert the values, or change the spec.",
                 feature=name,
                 expected=spec,
                 found=value,

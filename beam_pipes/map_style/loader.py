@@ -69,7 +69,7 @@ def load_state(state: Mapping[str, Any], order: Mapping[str, Any]) -> Place:
     if differences:
         raise StateMismatchError(
             f"the state belongs to another order of batches: {'; '.join(differences)}. Build the loader as it was, or "
-            "start anew with set_epoch"
+            "start again with set_epoch"
         )
     return Place(int(state["epoch"]), int(state["position"]))
 

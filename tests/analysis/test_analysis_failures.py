@@ -101,7 +101,7 @@ def test_tasks_that_were_removed_are_missed(tmp_path: Path) -> None:
 def test_a_job_that_fails_without_an_error_is_told(text_input: Path, tmp_path: Path) -> None:
     options = BeamOptions(runner="failing_runner.FailingRunner")
 
-    with pytest.raises(AnalysisError, match="the Beam job of the analysis ended as FAILED: accumulators that are fin"):
+    with pytest.raises(AnalysisError, match="the Beam job of the analysis ended as FAILED: finished accumulators are"):
         build("analysis_declarations:analysed_lengths_only", tmp_path, options=options)
 
     assert not [*(tmp_path / "analysis").glob("tasks/*/*")]

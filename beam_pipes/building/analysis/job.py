@@ -316,8 +316,8 @@ def _run_task(send: Callable[[Any], None], handle: DeclarationHandle, root: str,
 def _died(task: AnalysisTask, code: int) -> WorkerDiedError:
     return WorkerDiedError(
         f"a worker died ({ended_by(code)}) while it analysed source shard {task.index} ({files_of(task)}) for "
-        f"{', '.join(map(repr, task.places))}. Finished accumulators are kept: run the build again to go on from "
-        "there; with --workers 1 it runs in a single process.",
+        f"{', '.join(map(repr, task.places))}. Finished accumulators are kept: run the build again to "
+        "continue; with --workers 1 it runs in a single process.",
         shard=task.index,
         exit_code=code,
     )

@@ -85,7 +85,7 @@ class GcsLease:
         if self._lost is not None:
             raise CacheBusyError(
                 f"the build lock of {self._where!r} was lost: {self._lost}. Nothing was published; run the build again "
-                "to go on from the finished shards.",
+                "to continue from the finished shards.",
                 path=self._where,
             )
 
