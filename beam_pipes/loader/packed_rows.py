@@ -217,7 +217,7 @@ class PackedRows:
         self._plan = plan
         self.draws_anew = plan.reshuffle_each_iteration
         self.most_segments = plan.most_segments
-        self.of_epoch: Callable[[int], PackingPlan] = functools.lru_cache(maxsize=2)(self._of_epoch)
+        self.of_epoch: Callable[[int], PackingPlan] = functools.lru_cache(maxsize=2)(functools.partial(_of_epoch, plan))
         self.split = self._split = plan.split
         self.features = options.features or plan.features
         self.size = len(plan)
@@ -272,21 +272,6 @@ class PackedRows:
         epoch, number = divmod(row, self.size) if self.draws_anew else (0, row)
         return self.of_epoch(epoch), number
 
-    def _of_epoch(self, epoch: int) -> PackingPlan:
-        plan = self._plan
-        if not epoch:
-            return plan
-        return plan_of_epoch(
-            plan.split,
-            limits=plan.sequence_lengths,
-            algorithm=plan.algorithm,
-            overlong=plan.overlong,
-            max_segments=plan.max_segments,
-            seed=plan.seed,
-            reshuffle_each_iteration=True,
-            epoch=epoch,
-        )
-
     def _entries(self, rows: Indices) -> _Entries:
         """The entries of the plan that are in these rows."""
         epochs = rows // self.size if self.draws_anew else np.zeros(len(rows), np.int64)
@@ -334,6 +319,21 @@ class PackedRows:
                 batch[added] = np.zeros((len(rows), width), np.int32)
                 batch[added][filled] = flat
         return batch
+
+
+def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:
+    if not epoch:
+        return plan
+    return plan_of_epoch(
+        plan.split,
+        limits=plan.sequence_lengths,
+        algorithm=plan.algorithm,
+        overlong=plan.overlong,
+        max_segments=plan.max_segments,
+        seed=plan.seed,
+        reshuffle_each_iteration=True,
+        epoch=epoch,
+    )
 
 
 def _pieces(column: Column, starts: Indices, lengths: Indices) -> npt.NDArray[Any]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.order import ORDER_VERSION, KeyedPermutation, SequentialOrder, derive_key
+from beam_pipes.loader.order import ORDER_VERSION, BalancedOrder, KeyedPermutation, SequentialOrder, derive_key
 
 # The contract of ORDER_VERSION 1: (size, seed, epoch, stream) → records at six positions spread over the epoch. If one
 # of these changes, saved states would continue with other records: raise ORDER_VERSION instead of editing them.
@@ -40,6 +40,12 @@ def test_golden_vectors_of_order_version_1(arguments, records):
     assert order.records(positions).tolist() == records
     assert order.positions(records).tolist() == positions.tolist()
     assert ORDER_VERSION == 1
+
+
+def test_golden_vectors_of_balanced_orders():
+    order = BalancedOrder([5, 1, 9, 2, 7, 3, 8, 4, 6, 0], rows=3, seed=11, epoch=2)
+
+    assert order.records(np.arange(10)).tolist() == [1, 2, 5, 9, 4, 0, 3, 8, 7, 6]
 
 
 @given(st.integers(0, 5000), st.integers(0, 2**64 - 1), st.integers(0, 2**40))

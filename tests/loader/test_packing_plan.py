@@ -345,6 +345,24 @@ def test_a_plan_that_is_reshuffled_packs_each_epoch_anew_and_resumes_in_it(tmp_p
     assert np.array_equal(resumed.batch_at(2 * steps)["tokens"], epochs[2][0]["tokens"])
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "rows"),
+    [
+        ("concat_then_split", [[4, 9, 11, 0], [0, 6], [6, 10, 8], [8, 7], [7, 2, 3], [3, 1], [1, 5]]),
+        ("best_fit", [[7], [3], [10, 5], [6], [8, 2], [4, 0, 1], [9, 11]]),
+    ],
+)
+def test_a_golden_packing_of_the_second_epoch(tmp_path, algorithm, rows):
+    split = write_split(tmp_path / "cache", documents(12, seed=1), DOCUMENTS)
+    plan = pack(split, sequence_length=30, algorithm=algorithm, seed=7, reshuffle_each_iteration=True)
+
+    batch = Loader(plan, batch_size=len(plan), shuffle=False, epochs=2).batch_at(1)
+
+    found = [[segment[0] // 1000 for segment in unpack({name: each[row : row + 1] for name, each in batch.items()})]
+             for row in range(len(plan))]  # fmt: skip
+    assert found == rows
+
+
 def test_balanced_batches_have_nearly_one_cost_and_are_the_same_rows(tmp_path):
     lengths = np.clip(np.random.default_rng(0).lognormal(2, 1, 300), 1, 40).astype(int)
     plan = pack(

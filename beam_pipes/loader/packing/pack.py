@@ -48,7 +48,7 @@ def pack(
         in stored order.
       reshuffle_each_iteration: packs anew in each epoch of a loader, from `seed` (0 if there is none) and the number of
         the epoch, as `tf.data.Dataset.shuffle` shuffles anew. The number of rows stays the same, and so does the state.
-        With "best_fit" and "concat_then_split".
+        With "concat_then_split", and with "best_fit", where records change places with records of the same length.
 
     Records without any token are left out and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
