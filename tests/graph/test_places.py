@@ -191,7 +191,7 @@ def test_caches_of_other_graphs_are_refused(files_root: str, tmp_path: Path) -> 
         graph_with("reader", files_root, cache=path).run()
     with pytest.raises(GraphError, match="its graph has no cut"):
         graph_with("", files_root, cache=path).run()
-    with pytest.raises(GraphError, match="the graph has no cut: mark what is to be stored"):
+    with pytest.raises(GraphError, match="the graph has no cut: mark what to store"):
         graph_with("", files_root).offline_declaration()
 
     @pipeline_def(batch_size=2, cache=path)

@@ -225,7 +225,7 @@ def test_a_job_that_fails_far_away_publishes_nothing_and_says_so(
     with DataflowStandIn(lambda request: False).serving() as stand_in:
         options = options_for(stand_in, bucket, package)
 
-        with pytest.raises(BuildError, match=r"Nothing was published\. Run the build again to go on"):
+        with pytest.raises(BuildError, match=r"Nothing was published\. Run the build again to continue"):
             build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
 
     assert not bucket.blob("cache/manifest.json").exists()

@@ -92,7 +92,7 @@ def test_the_command_line_takes_beams_names_and_checks_them() -> None:
 
 
 def test_a_local_directory_is_no_place_for_workers_in_the_cloud(text_input: Path, tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"workers in the cloud do not see\. Build to gs://"):
+    with pytest.raises(DeclarationError, match=r"workers in the cloud cannot see\. Build to gs://"):
         build("sample_declarations:words", tmp_path / "cache", options=DataflowOptions(**GOOD))
 
     assert not (tmp_path / "cache" / "manifest.json").exists()

@@ -98,7 +98,7 @@ def test_the_module_that_is_printed_gives_the_same_snapshot(corpus: Path, option
     ("options", "message"),
     [
         (["--tokenizer", "bytes"], "name the directory of the cache: --to cache; or see the declaration"),
-        (["--tokenizer", "nothing", "--to", "c"], "'nothing' is no tokenizer that is known."),
+        (["--tokenizer", "nothing", "--to", "c"], "'nothing' is not a known tokenizer."),
         (
             ["--tokenizer", "bytes", "--to", "c", "--split", "train:0.9"],
             "--split should be names and shares, such as train=0.99,eval=0.01; got 'train:0.9'.",
