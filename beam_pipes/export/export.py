@@ -21,7 +21,7 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import ExampleSpec
 from beam_pipes.cache.storage import is_remote, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
-from beam_pipes.export.tables import examples_of, write_croissant, write_parquet
+from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
 from beam_pipes.export.tfmd import write_tfmd
 from beam_pipes.export.training_formats import write_arrayrecord, write_megatron, write_webdataset
 
@@ -49,13 +49,11 @@ def write_tfx_examples(cache: Cache, directory: str) -> None:
         codec = ExampleCodec(spec)
         target = os.path.join(directory, f"Split-{name}")
         os.makedirs(target)
-        num_files = max(1, -(-len(split) // _RECORDS_OF_A_FILE))
-        examples = examples_of(split)
-        for number in range(num_files):
+        for number, num_files, rows in rows_of_files(split, _RECORDS_OF_A_FILE):
             path = os.path.join(target, f"data_tfrecord-{number:05d}-of-{num_files:05d}.gz")
             with gzip.GzipFile(path, "wb", compresslevel=6, mtime=0) as file:
-                for _, example in zip(range(_RECORDS_OF_A_FILE), examples, strict=False):
-                    payload = codec.encode(example)
+                for row in rows:
+                    payload = codec.encode(split[row])
                     footer = masked_crc32c(payload).to_bytes(4, "little")
                     file.write(header_of(len(payload)) + payload + footer)
 
@@ -124,12 +122,12 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     | croissant | the same, and `croissant.json` about them | mlcroissant |
     | tfmd | `schema-SPLIT.pbtxt` and `statistics.pb`, computed over all records | TensorFlow Data Validation |
     | tfx | `Split-NAME/data_tfrecord-….gz`, features as lists | TFX components that take `Examples` |
-    | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron-LM, NeMo |
+    | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron's `IndexedDataset` |
     | arrayrecord | `SPLIT-….array_record`, the stored records | Grain, array_record |
-    | webdataset | `SPLIT-000000.tar`, a member for each feature | webdataset, Energon |
+    | webdataset | `SPLIT-000000.tar`, a member for each feature | webdataset |
 
     The directory is written under a temporary name and renamed last. Order of records is kept; records that are taken
-    down are left out. Needs memory for some thousand records.
+    down are left out. Needs memory for some thousand records, and for the lengths of all of them with megatron.
 
     Raises:
         ExportError: the format is not known, the target is there already or not local, or the format cannot hold a

@@ -34,6 +34,17 @@ def kept_rows(split: Split) -> Iterator[int]:
             yield row
 
 
+def rows_of_files(split: Split, records_of_a_file: int) -> Iterator[tuple[int, int, Iterator[int]]]:
+    """The number of each file, of how many, and its rows, to be read before the next file; one file if there are none.
+
+    Five rows, two to a file → (0, 3, rows 0 and 1), (1, 3, rows 2 and 3), (2, 3, row 4).
+    """
+    rows = kept_rows(split)
+    num_files = max(1, -(-num_kept(split) // records_of_a_file))
+    for number in range(num_files):
+        yield number, num_files, itertools.islice(rows, records_of_a_file)
+
+
 def num_kept(split: Split) -> int:
     """How many there are."""
     return len(split) - len(np.unique(split.removed_rows))

@@ -13,6 +13,7 @@ a test. Records that are taken down are left out, and the order is kept.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -28,7 +29,7 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import ExportError
-from beam_pipes.export.tables import RECORD, kept_rows
+from beam_pipes.export.tables import RECORD, kept_rows, rows_of_files
 from beam_pipes.extras import require
 
 # Records of an ArrayRecord file or an archive: what readers spread over hosts and workers.
@@ -54,15 +55,15 @@ def write_megatron(cache: Cache, directory: str) -> None:
         split = cache[name]
         for feature in _token_features(split):
             prefix = os.path.join(directory, f"{name}_{feature}_document")
-            rows = np.fromiter(kept_rows(split), np.int64)
-            lengths = np.asarray(split.lengths(feature, rows), np.int64)
             dtype = split.spec[feature].numpy_dtype
+            rows, lengths = kept_rows(split), [np.empty(0, np.int64)]
             with open(f"{prefix}.bin", "wb") as data:
-                for start in range(0, len(rows), _GROUP):
-                    values, _ = split.gather_values(feature, rows[start : start + _GROUP])
+                while group := list(itertools.islice(rows, _GROUP)):
+                    values, lengths_of_group = split.gather_values(feature, group)
                     data.write(np.ascontiguousarray(values, dtype).tobytes())
+                    lengths.append(lengths_of_group)
             with open(f"{prefix}.idx", "wb") as index:
-                _write_megatron_index(index, lengths, dtype)
+                _write_megatron_index(index, np.concatenate(lengths), dtype)
 
 
 def _write_megatron_index(index: BinaryIO, lengths: npt.NDArray[np.int64], dtype: np.dtype[np.generic]) -> None:
@@ -102,19 +103,17 @@ class _ArrayRecordWriter(Protocol):
 def write_arrayrecord(cache: Cache, directory: str) -> None:
     """Writes `SPLIT-00000-of-00002.array_record`, of 10,000 records each, as the cache stores them.
 
-    One record to a chunk (`group_size:1`), which is what Grain's `ArrayRecordDataSource` reads at random fastest.
+    One record to a chunk (`group_size:1`), so that reading one at random decompresses no other.
     """
     module = require("array_record.python.array_record_module", purpose="export to ArrayRecord")
     for name in cache.splits:
         split = cache[name]
-        rows = list(kept_rows(split))
-        num_files = max(1, -(-len(rows) // _RECORDS_OF_A_FILE))
-        for number in range(num_files):
+        for number, num_files, rows in rows_of_files(split, _RECORDS_OF_A_FILE):
             path = os.path.join(directory, f"{name}-{number:05d}-of-{num_files:05d}.array_record")
             writer: _ArrayRecordWriter = module.ArrayRecordWriter(path, "group_size:1")
-            for row in rows[number * _RECORDS_OF_A_FILE : (number + 1) * _RECORDS_OF_A_FILE]:
-                writer.write(split.record_bytes(row))
-            writer.close()
+            with contextlib.closing(writer):
+                for row in rows:
+                    writer.write(split.record_bytes(row))
 
 
 def write_webdataset(cache: Cache, directory: str) -> None:
@@ -123,7 +122,7 @@ def write_webdataset(cache: Cache, directory: str) -> None:
     | feature | member | decoded by `WebDataset(…).decode()` to |
     | --- | --- | --- |
     | text | `KEY.NAME.txt` | str |
-    | bytes | `KEY.NAME` | bytes, or an image where the feature is called `jpg` or `png` |
+    | bytes | `KEY.NAME` | bytes; an image by `.decode("rgb8")`, if the feature is called `jpg` or `png` |
     | whole number or bool | `KEY.NAME.cls` | int |
     | list of texts | `KEY.NAME.json` | list |
     | any other | `KEY.NAME.npy` | array; bfloat16 as float32, which holds it exactly |
@@ -133,18 +132,14 @@ def write_webdataset(cache: Cache, directory: str) -> None:
     tar_writer = require("webdataset", purpose="export to WebDataset").TarWriter
     for name in cache.splits:
         split = cache[name]
-        rows = kept_rows(split)
-        first, number = next(rows, None), 0
-        while first is not None or not number:
-            group = itertools.chain([] if first is None else [first], rows)
+        for number, _, rows in rows_of_files(split, _RECORDS_OF_A_FILE):
             with (
                 open(os.path.join(directory, f"{name}-{number:06d}.tar"), "wb") as file,
                 # Owner and time are left out of the archive: the same cache gives the same bytes.
                 tar_writer(file, encoder=False, mtime=0, user="", group="") as archive,
             ):
-                for row in itertools.islice(group, _RECORDS_OF_A_FILE):
+                for row in rows:
                     archive.write({"__key__": f"{row:012d}", **dict(_members(split, row))})
-            first, number = next(rows, None), number + 1
 
 
 def _members(split: Split, row: int) -> Iterator[tuple[str, bytes]]:

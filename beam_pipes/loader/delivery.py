@@ -143,12 +143,12 @@ def places_of(
         anew = isinstance(rows_of_source, PackedRows) and rows_of_source.draws_anew
         if anew and isinstance(stream, MixtureStream):
             raise LoaderError(
-                f"source {source} of the mixture is packed anew in each pass, and which pass comes when is not kept. "
-                "Ask which records a step has, with loader.who(step), or look in a loader over this plan alone."
+                f"source {source} of the mixture has another packing in each pass, and a loader does not keep which "
+                "pass comes when. Ask which records a step has, loader.who(step), or make a loader of this plan alone."
             )
-        rows_found = list(_rows_with(rows_of_source, records, hidden, first_epoch))
+        rows_found: list[tuple[int, bool]] = []
         for epoch in range(first_epoch, first_epoch + epochs):
-            if anew and epoch > first_epoch:
+            if anew or epoch == first_epoch:
                 rows_found = list(_rows_with(rows_of_source, records, hidden, epoch))
             for row, gone in rows_found:
                 for place in _occurrences(run, epoch, source, row, last_step):

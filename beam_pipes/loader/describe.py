@@ -1,14 +1,18 @@
 """What a loader reads, as text: the tree from the run down to the snapshots, with sizes, rates and fingerprints.
 
-Loader: batches of 32 rows, 1,250 steps in an epoch, 2 epochs, last='drop'
-├─ order: global, seed 7
-├─ this process: rows 0 to 15 of each batch (host 0 of 2)
-└─ mixture, exhausted='stop'
-   ├─ 0.75 of the rows: 30,000 rows of 2,048 tokens, packed by best_fit
-   │  ├─ 61,436,012 tokens, 0.007 % padding, plan 6f1d0c…
-   │  └─ split 'train' of 'books'
-   │     └─ 48,112 records in 16 shards, manifest 9c4e…
-   └─ 0.25 of the rows: …
+For a mixture of two plans on the first of two hosts:
+
+    Loader: batches of 32 rows, 1,250 steps in an epoch, 2 epochs, last='drop'
+    ├─ order: global, seed 7
+    ├─ this process: rows 0 to 15 of each batch (host 0 of 2)
+    └─ mixture, exhausted='stop'
+       ├─ 0.75 of the rows: 30,000 rows of 2,048 tokens, packed by best_fit
+       │  ├─ 61,436,012 tokens, 0.007 % padding, plan 6f1d0c…
+       │  └─ split 'train' of 'books'
+       │     └─ 48,112 records in 16 shards, manifest 9c4e…
+       └─ 0.25 of the rows: …
+
+The features that are read stand above the sources. What a state depends on is in it, but for the cursor.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from beam_pipes.cache.split import FilteredSplit, Split
+from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.packed_rows import PaddedSplit
 from beam_pipes.loader.packing.plan import PackingPlan
@@ -57,8 +62,8 @@ def _source(source: object, rates: Sequence[int] | None = None) -> _Node:
         return _Node(f"{len(source):,} records where {source.condition}", [_source(source._split)])
     if isinstance(source, Split):
         return _split(source)
-    inner = getattr(source, "_split", None)
-    return _Node(repr(source), [] if inner is None else [_source(inner)])
+    stored = stored_split(source)  # behind the steps of a task, several splits side by side, or what else derives
+    return _Node(repr(source), [] if stored is source else [_source(stored)])
 
 
 def _mixture(mixture: Mixture, rates: Sequence[int]) -> _Node:

@@ -90,6 +90,12 @@ class LoaderOptions:
                 features = tuple(no_rows)
             if self.cu_seqlens:
                 cu_seqlens_of(no_rows)  # refuses rows that have none
+            if self.cu_seqlens == "padded" and stream.most_segments is None:
+                raise LoaderError(
+                    "cu_seqlens='padded' needs a largest number of segments in a row, and rows of concat_then_split "
+                    "with reshuffle_each_iteration=True have another one in each epoch. Pass cu_seqlens=True, or a "
+                    "plan that is the same in each epoch."
+                )
         if self.last == "pad":
             checked_name(VALID, features)
             if self.transform is not None:

@@ -74,6 +74,8 @@ class PaddedSplit:
 class PaddedRows:
     """The rows of a `PaddedSplit`."""
 
+    most_segments: int | None = 1
+
     def __init__(self, padded: PaddedSplit, options: GatherOptions) -> None:
         if options.ragged != "pad" or options.pad_to is not None:
             raise LoaderError("rows of a PaddedSplit have its sequence lengths; leave out ragged= and pad_to=")
@@ -89,7 +91,6 @@ class PaddedRows:
         self.features = options.features or tuple(padded.sequence_lengths)
         self.fills = fills_of(padded.split.spec, self.features, options.pad_value)
         self.draws_anew = bool(getattr(padded.split, "draws_anew", False))
-        self.most_segments = 1
         columns: dict[str, ColumnSpec] = {}
         for name in self.features:
             spec, length = padded.split.spec[name], padded.sequence_lengths[name]
@@ -198,8 +199,6 @@ class PackedRows:
     number for the same record, also where one of its features is empty.
     """
 
-    most_segments: int
-
     def __init__(self, plan: PackingPlan, options: GatherOptions) -> None:
         if plan.split is None:
             raise LoaderError(
@@ -216,7 +215,6 @@ class PackedRows:
             )
         self._plan = plan
         self.draws_anew = plan.reshuffle_each_iteration
-        self.most_segments = plan.most_segments
         self.of_epoch: Callable[[int], PackingPlan] = functools.lru_cache(maxsize=2)(functools.partial(_of_epoch, plan))
         self.split = self._split = plan.split
         self.features = options.features or plan.features
@@ -267,6 +265,10 @@ class PackedRows:
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
         return read_consistently([self._split], lambda: self._gather(rows, shapes or {}))
 
+    @property
+    def most_segments(self) -> int | None:
+        return self._plan.most_segments
+
     def plan_of(self, row: int) -> tuple[PackingPlan, int]:
         """The plan that a row is of, and its number there: plans that are packed anew have one for each epoch."""
         epoch, number = divmod(row, self.size) if self.draws_anew else (0, row)
@@ -274,30 +276,21 @@ class PackedRows:
 
     def _entries(self, rows: Indices) -> _Entries:
         """The entries of the plan that are in these rows."""
-        epochs = rows // self.size if self.draws_anew else np.zeros(len(rows), np.int64)
-        found = []
-        for epoch in np.unique(epochs).tolist() or [0]:
-            plan = self.of_epoch(epoch)
-            here = np.flatnonzero(epochs == epoch)
-            numbers = rows[here] - epoch * self.size
-            first = plan.bin_offsets[numbers].astype(np.int64)
-            counts = plan.bin_offsets[numbers + 1].astype(np.int64) - first
-            entries = ranges(first, counts)
-            found.append(
-                _Entries(
-                    segments=ranges(np.ones(len(here), np.int64), counts),
-                    records=plan.records[entries].astype(np.int64),
-                    row_of_entry=np.repeat(here, counts),
-                    starts=plan.starts[entries].astype(np.int64),
-                    lengths=plan.lengths[entries].astype(np.int64),
-                )
-            )
-        entries_of_rows = found[0]
-        if len(found) > 1:
-            entries_of_rows = _Entries(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
-            entries_of_rows = entries_of_rows.some(np.argsort(entries_of_rows.row_of_entry, kind="stable"))
-        left = entries_left(self._split, entries_of_rows.records)
-        return entries_of_rows if left is None else entries_of_rows.some(left)
+        if not self.draws_anew:
+            found = _entries_of(self._plan, rows)
+        else:
+            epochs = rows // self.size
+            parts = []
+            for epoch in np.unique(epochs).tolist() or [0]:
+                here = np.flatnonzero(epochs == epoch)
+                part = _entries_of(self.of_epoch(epoch), rows[here] - epoch * self.size)
+                parts.append(part._replace(row_of_entry=here[part.row_of_entry]))
+            found = parts[0]
+            if len(parts) > 1:  # a mixture, whose passes over this source meet in a batch
+                found = _Entries(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+                found = found.some(np.argsort(found.row_of_entry, kind="stable"))
+        left = entries_left(self._split, found.records)
+        return found if left is None else found.some(left)
 
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         segments, records, row_of_entry, all_starts, all_lengths = self._entries(rows)
@@ -319,6 +312,19 @@ class PackedRows:
                 batch[added] = np.zeros((len(rows), width), np.int32)
                 batch[added][filled] = flat
         return batch
+
+
+def _entries_of(plan: PackingPlan, rows: Indices) -> _Entries:
+    first = plan.bin_offsets[rows].astype(np.int64)
+    counts = plan.bin_offsets[rows + 1].astype(np.int64) - first
+    entries = ranges(first, counts)
+    return _Entries(
+        segments=ranges(np.ones(len(rows), np.int64), counts),
+        records=plan.records[entries].astype(np.int64),
+        row_of_entry=np.repeat(np.arange(len(rows)), counts),
+        starts=plan.starts[entries].astype(np.int64),
+        lengths=plan.lengths[entries].astype(np.int64),
+    )
 
 
 def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:

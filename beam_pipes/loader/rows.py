@@ -117,8 +117,8 @@ class Rows(Protocol):
         ...
 
     @property
-    def most_segments(self) -> int:
-        """No row has more segments."""
+    def most_segments(self) -> int | None:
+        """No row has more segments; None where that differs by epoch."""
         ...
 
     @property
@@ -158,7 +158,7 @@ class SplitRows:
     """The records of a split."""
 
     draws_anew = False
-    most_segments = 1
+    most_segments: int | None = 1
 
     def __init__(self, split: Any, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)

@@ -172,6 +172,8 @@ class _Orders:
         self.of_epoch: Callable[[int], Order] = functools.lru_cache(maxsize=4)(
             functools.partial(_order, rows, seed, shuffle, stream)
         )
+        if not isinstance(shuffle, bool):
+            self.of_epoch(0)  # raises now where blocks cannot be shuffled, or rows have no costs
 
     def records(self, epoch: int, positions: Indices) -> Indices:
         records = self.of_epoch(epoch).records(positions)
@@ -214,14 +216,15 @@ class RowStream:
         self.fills = self._rows.fills
         self.columns = self._rows.columns
         self.row_bytes = row_bytes(self.columns)
-        self.most_segments = self._rows.most_segments
         self.fetches_ahead = isinstance(shuffle, BlockShuffle)
-        if not isinstance(shuffle, bool):
-            self._orders.of_epoch(0)  # raises now where blocks cannot be shuffled, or rows have no costs
 
     @property
     def rows(self) -> Rows:
         return self._rows
+
+    @functools.cached_property
+    def most_segments(self) -> int | None:
+        return self._rows.most_segments
 
     def size_of(self, epoch: int) -> int:
         return self.size
@@ -302,7 +305,11 @@ class MixtureStream:
             for name, fill in self._orders[0].rows.fills.items()
         }
         self.row_bytes = row_bytes(self.columns)
-        self.most_segments = max(rows.most_segments for rows in self.sources)
+
+    @functools.cached_property
+    def most_segments(self) -> int | None:
+        most = [rows.most_segments for rows in self.sources]
+        return None if None in most else max(each for each in most if each is not None)
 
     @property
     def located_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import webdataset
 from grain.sources import ArrayRecordDataSource
+from PIL import Image
 from test_exports import FEATURES, Everything, Utf8, built
 
 from beam_pipes.building.care.takedown import take_down
@@ -109,7 +111,23 @@ def test_webdataset_decodes_every_feature(cache: Cache, tmp_path: Path) -> None:
         assert path.read_bytes() == (Path(again) / path.name).read_bytes()
     source = Tar(out, pattern="train-*.tar")
     shards = source.plan(target_shard_bytes=1 << 20).shards
-    assert sum(len(batch) for shard in shards for batch in source.read(shard)) == len(kept(cache, "train"))
+    samples = [sample for shard in shards for batch in source.read(shard) for sample in batch.values]
+    assert [sample["raw"] for sample in samples] == [example["raw"] for example in kept(cache, "train")]
+
+
+def test_webdataset_decodes_images_by_the_name_of_their_feature(tmp_path: Path) -> None:
+    pixels = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
+    encoded = io.BytesIO()
+    Image.fromarray(pixels).save(encoded, "png")
+    examples = [{"png": encoded.getvalue(), "label": 3}]
+    cache = write_cache(
+        tmp_path / "images", {"train": examples}, features={"png": FeatureSpec("bytes"), "label": FeatureSpec("int32")}
+    )
+
+    out = export(cache, tmp_path / "out", format="webdataset")
+
+    (sample,) = webdataset.WebDataset(f"{out}/train-000000.tar", shardshuffle=False).decode("rgb8")
+    assert np.array_equal(sample["png"], pixels) and sample["label.cls"] == 3
 
 
 def test_many_records_are_spread_over_files(tmp_path: Path) -> None:

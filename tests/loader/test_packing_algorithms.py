@@ -85,6 +85,20 @@ def test_next_fit_gives_runs_that_could_not_take_the_next_item(problem):
         assert filled[bins[start] - 1] + lengths[start] > capacity
 
 
+@given(problems(), st.integers(1, 4))
+def test_runs_with_a_limit_end_where_the_next_item_or_one_more_does_not_fit(problem, most):
+    lengths, capacity = problem
+    for function in (next_fit, first_fit):
+        bins = function(lengths, capacity, most)
+        assert np.bincount(bins, weights=lengths).max(initial=0) <= capacity
+        assert np.bincount(bins).max(initial=0) <= most
+    starts = np.flatnonzero(np.diff(next_fit(lengths, capacity, most))) + 1
+    for start, end in zip([0, *starts], starts, strict=False):
+        assert end - start == most or lengths[start : end + 1].sum() > capacity
+    assert first_fit(np.array([3, 3, 3, 3]), 10, 2).tolist() == [0, 0, 1, 1]
+    assert next_fit(np.array([3, 3, 3, 3]), 10, 2).tolist() == [0, 0, 1, 1]
+
+
 def test_the_examples_of_the_docstrings():
     lengths = np.array([6, 4, 3, 3, 2, 2])
 

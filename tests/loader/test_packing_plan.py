@@ -10,7 +10,7 @@ from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
-from beam_pipes.loader import BalancedShuffle, Loader, PackingPlan, pack
+from beam_pipes.loader import BalancedShuffle, Loader, Mixture, PackingPlan, pack
 from beam_pipes.loader.order import BalancedOrder
 from beam_pipes.loader.packed_rows import PaddedSplit
 from beam_pipes.loader.packing import ALGORITHMS
@@ -319,6 +319,19 @@ def test_padded_cu_seqlens_have_one_shape_and_bound_the_same_segments(document_s
         Loader(plan, batch_size=4, cu_seqlens="fixed")
 
 
+def test_padded_cu_seqlens_hold_in_every_epoch_or_are_refused(document_split):
+    options = {"sequence_length": 64, "reshuffle_each_iteration": True}
+    loader = Loader(pack(document_split, **options), batch_size=4, cu_seqlens="padded", epochs=9)
+    assert len({batch["cu_seqlens"].shape for batch in loader}) == 1
+
+    changing = pack(document_split, **options, algorithm="concat_then_split")
+    for source in (changing, Mixture([(pack(document_split, sequence_length=64), 1), (changing, 1)])):
+        with pytest.raises(
+            LoaderError, match="another one in each epoch. Pass cu_seqlens=True, or a plan that is the same"
+        ):
+            Loader(source, batch_size=4, cu_seqlens="padded", epochs=None)
+
+
 @pytest.mark.parametrize("options", [{"algorithm": "concat_then_split"}, {}, {"max_segments": 3}])
 def test_a_plan_that_is_reshuffled_packs_each_epoch_anew_and_resumes_in_it(tmp_path, document_split, options):
     plan = pack(document_split, sequence_length=40, overlong=None, seed=7, reshuffle_each_iteration=True, **options)
@@ -401,6 +414,9 @@ def test_rows_without_costs_cannot_be_balanced(document_split):
             batch_size=2,
             shuffle=BalancedShuffle(rows=2),
         )
+    with pytest.raises(LoaderError, match="rows of a PaddedSplit all have the same lengths"):  # of a mixture too
+        padded = PaddedSplit(split=document_split, sequence_lengths={"tokens": 80}, overlong="truncate")
+        Loader(Mixture([(padded, 1)]), batch_size=2, epochs=None, shuffle=BalancedShuffle(rows=2))
     with pytest.raises(LoaderError, match="rows should be at least 1, got 0"):
         BalancedShuffle(rows=0)
 

@@ -65,7 +65,9 @@ def test_who_is_in_a_row_is_told_of_the_packing_of_that_epoch(train):
 
     mixed = Loader(Mixture([(plan, 1), (plan, 1)]), batch_size=2, epochs=None)
     record_id = mixed.who(3)[0].record_id
-    with pytest.raises(LoaderError, match=r"source 0 of the mixture is packed anew in each pass.*loader\.who\(step\)"):
+    with pytest.raises(
+        LoaderError, match=r"source 0 of the mixture has another packing in each pass.*loader\.who\(step\)"
+    ):
         mixed.when_record(record_id, last_step=9)
 
 

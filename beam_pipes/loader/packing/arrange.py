@@ -136,24 +136,20 @@ def plan_of_epoch(
 
 def _bins(lengths: Int64, capacities: Int64, algorithm: str, max_segments: int | None) -> Int64:
     """The row of each entry, of `lengths` (entries, features)."""
+    if algorithm == "first_fit":
+        return first_fit(lengths[:, 0], int(capacities[0]), max_segments)
+    if algorithm == "next_fit":
+        return next_fit(lengths[:, 0], int(capacities[0]), max_segments)
     if len(set(capacities.tolist())) == 1 and (lengths == lengths[:, :1]).all():
         # One feature, or several that are always of one length: joined parts with their marks, aligned features.
-        bins = ALGORITHMS[algorithm](lengths[:, 0], int(capacities[0]))
+        bins = best_fit(lengths[:, 0], int(capacities[0]))
     else:
         bins = vector_fit(lengths, tuple(capacities.tolist()))
-    if max_segments is None or not len(bins) or int(np.bincount(bins).max()) <= max_segments:
+    if max_segments is None or int(np.bincount(bins).max(initial=0)) <= max_segments:
         return bins
-    if algorithm == "best_fit":  # each segment also takes one of the row's places for segments
-        ones = np.ones((len(lengths), 1), np.int64)
-        return vector_fit(np.concatenate([lengths, ones], axis=1), (*capacities.tolist(), max_segments))
-    # Rows in stored order: those with more segments are cut into several, and each part holds fewer tokens than a row.
-    order = stable_order(bins, int(bins.max()) + 1)
-    in_order = bins[order]
-    begins = np.searchsorted(in_order, in_order)
-    new_row = (np.arange(len(bins)) - begins) % max_segments == 0
-    limited = np.empty_like(bins)
-    limited[order] = np.cumsum(new_row) - 1
-    return limited
+    # Each segment also takes one of the row's places for segments.
+    ones = np.ones((len(lengths), 1), np.int64)
+    return vector_fit(np.concatenate([lengths, ones], axis=1), (*capacities.tolist(), max_segments))
 
 
 def _pieces(records: Int64, lengths: Int64, capacity: int) -> tuple[Int64, Int64, Int64]:

@@ -104,8 +104,8 @@ class _OpenBins:
             self._spaces |= 1 << space
 
 
-def first_fit(lengths: Int64, capacity: int) -> Int64:
-    """The bin of each item: in stored order, each into the oldest bin that still takes it.
+def first_fit(lengths: Int64, capacity: int, max_items: int | None = None) -> Int64:
+    """The bin of each item: in stored order, each into the oldest bin that still takes it, up to `max_items` a bin.
 
     `first_fit([6, 4, 3, 3, 2, 2], 10)` → `[0, 0, 1, 1, 1, 1]`
 
@@ -119,6 +119,7 @@ def first_fit(lengths: Int64, capacity: int) -> Int64:
     heaps: list[list[int]] = [[] for _ in range(capacity + 1)]
     bins = [0] * len(lengths)
     spaces: list[int] = []
+    places: list[int] = []  # of each bin, how many more items it takes
 
     def refresh(space: int) -> None:
         node = leaves + space
@@ -141,17 +142,20 @@ def first_fit(lengths: Int64, capacity: int) -> Int64:
         if chosen == nothing:
             chosen = len(spaces)
             spaces.append(capacity)
+            places.append(len(lengths) if max_items is None else max_items)
         else:
             heapq.heappop(heaps[spaces[chosen]])
             refresh(spaces[chosen])
         bins[item] = chosen
         spaces[chosen] -= length
-        heapq.heappush(heaps[spaces[chosen]], chosen)
-        refresh(spaces[chosen])
+        places[chosen] -= 1
+        if places[chosen]:
+            heapq.heappush(heaps[spaces[chosen]], chosen)
+            refresh(spaces[chosen])
     return np.array(bins, np.int64)
 
 
-def next_fit(lengths: Int64, capacity: int) -> Int64:
+def next_fit(lengths: Int64, capacity: int, max_items: int | None = None) -> Int64:
     """The bin of each item: in stored order, a new bin whenever the current one does not take the next item.
 
     `next_fit([6, 4, 3, 3, 2, 2], 10)` → `[0, 0, 1, 1, 1, 1]`; `next_fit([6, 5, 4], 10)` → `[0, 1, 1]`
@@ -166,7 +170,8 @@ def next_fit(lengths: Int64, capacity: int) -> Int64:
     while item < len(known):
         starts.append(item)
         before = known[item - 1] if item else 0
-        item = bisect_right(known, before + capacity)
+        full = bisect_right(known, before + capacity)
+        item = full if max_items is None else min(full, item + max_items)
     bins = np.zeros(len(lengths), np.int64)
     bins[starts[1:]] = 1
     return np.cumsum(bins)

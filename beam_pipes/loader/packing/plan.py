@@ -88,10 +88,16 @@ class PackingPlan:
         return {name: totals.sequence_length for name, totals in self.totals.items()}
 
     @property
-    def most_segments(self) -> int:
-        """No row has more segments: the `max_segments` that was asked for, else the most that a row has."""
-        counts = np.diff(self.bin_offsets.astype(np.int64))
-        return self.max_segments if self.max_segments is not None else int(counts.max(initial=0))
+    def most_segments(self) -> int | None:
+        """No row has more segments, in any epoch: `max_segments`, or the most that a row has.
+
+        None where it differs by epoch: documents one after the other in another order.
+        """
+        if self.max_segments is not None:
+            return self.max_segments
+        if self.reshuffle_each_iteration and self.algorithm != "best_fit":
+            return None
+        return int(np.diff(self.bin_offsets.astype(np.int64)).max(initial=0))
 
     @property
     def waste(self) -> float:
