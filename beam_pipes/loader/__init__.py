@@ -23,3 +23,4 @@ from beam_pipes.loader.random_access import open_remote as open_remote
 from beam_pipes.loader.random_access import random_access as random_access
 from beam_pipes.loader.state import LoaderState as LoaderState
 from beam_pipes.loader.steps import RowPlace as RowPlace
+from beam_pipes.loader.token_batches import TokenBatches as TokenBatches

@@ -81,7 +81,7 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
     for place, (source, row) in enumerate(zip(sources.tolist(), rows.tolist(), strict=True)):
         rows_of_source = _rows_of(stream, source)
         split = split_of(rows_of_source)
-        host, index = run.steps.host_of(place, steps.rows)
+        host, index = run.steps.host_of(place, steps.rows, steps.full_rows)
         segments, row, records = _records_of(rows_of_source, row)
         ids = split.record_ids(records)
         removed = is_removed(records, split.removed_rows)

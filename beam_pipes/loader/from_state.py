@@ -19,13 +19,14 @@ from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.state import LoaderState
 from beam_pipes.loader.steps import Last
 from beam_pipes.loader.stream import Shuffle
+from beam_pipes.loader.token_batches import TokenBatches
 
 
 def loader_from_state(
     state: LoaderState,
     paths: Sequence[str | os.PathLike[str]],
     *,
-    batch_size: int,
+    batch_size: int | TokenBatches,
     host_count: int = 1,
     last: Last = "drop",
     plans: Sequence[str | os.PathLike[str]] = (),
@@ -70,7 +71,7 @@ def loader_from_state(
         batch_size=batch_size,
         seed=state.seed,
         epochs=None,
-        shuffle=_shuffle(state.shuffle),
+        shuffle=_shuffle(state.shuffle, batch_size),
         host_index=0,
         host_count=host_count,
         last=last,
@@ -81,10 +82,16 @@ def loader_from_state(
 
 def shuffle_of_label(label: str) -> Shuffle:
     """The inverse of how a state names an order: "global", "stored", "blocks/8" or "balanced/64"."""
-    return _shuffle(label)
+    return _shuffle(label, None)
 
 
-def _shuffle(label: str) -> Shuffle:
+def _shuffle(label: str, batch_size: int | TokenBatches | None) -> Shuffle:
+    label, _, by_tokens = label.partition(", ")
+    if by_tokens and not isinstance(batch_size, TokenBatches):
+        raise LoaderError(
+            f"this state is of batches by tokens ({by_tokens}), got batch_size={batch_size!r}. Pass "
+            "batch_size=TokenBatches(…) with these values, to loader_from_state from Python."
+        )
     if label in ("global", "stored"):
         return label == "global"
     kind, _, number = label.partition("/")

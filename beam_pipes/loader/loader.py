@@ -36,10 +36,10 @@ from beam_pipes.loader.stream import (
     MixtureStream,
     RowStream,
     Shuffle,
-    open_stream,
     rates_label,
     shuffle_label,
 )
+from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 
 
@@ -52,7 +52,8 @@ class Loader:
       source: a split by its path (`"cache/train"`, `"gs://bucket/cache/train"`), `Cache.open("cache")["train"]`,
         `pack(cache["train"], …)`, or `Mixture([(source, rate), …])`.
       batch_size: rows of a *global* batch, over all hosts; this host gets `host_batch_size` of them. The sequence of
-        global batches does not depend on the number of hosts.
+        global batches does not depend on the number of hosts. `TokenBatches(max_tokens=…)` for batches of rows of like
+        length, as many as a budget of tokens holds; `loader.batch_size` is then the largest number of rows.
       decode: how examples are made of records that are none, such as `{"labels": FeatureSpec("int64", shape=(None,))}`
         for SequenceExamples; see `Split.decoded`. It changes neither order nor state. The longest row of a global batch
         is found by parsing all of it: where several hosts share batches, give a `pad_to`, and each parses its own rows.
@@ -96,7 +97,7 @@ class Loader:
         self,
         source: RowSource | Mixture,
         *,
-        batch_size: int,
+        batch_size: int | TokenBatches,
         decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None,
         seed: int = 0,
         epochs: int | None = 1,
@@ -131,8 +132,9 @@ class Loader:
             workers=workers,
             prefetch=prefetch,
         )
-        self._steps = options.steps()
-        self.batch_size = int(batch_size)
+        stream = options.stream(source)
+        self._steps = options.steps(stream)
+        self.batch_size = self._steps.batch_size
         self.seed = int(seed)
         self.epochs = epochs
         self.shuffle = shuffle
@@ -140,7 +142,6 @@ class Loader:
         self.workers = int(workers)
         self.prefetch = int(prefetch)
         self._made_of: tuple[Any, LoaderOptions] = (source, options)
-        stream = open_stream(source, options.gather(), seed=self.seed, shuffle=shuffle)
         if self.host_count > 1:
             stream.check_widths()
         self._features = options.features_of(stream)
@@ -184,8 +185,19 @@ class Loader:
 
     @property
     def host_batch_size(self) -> int:
-        """Rows of a full batch on this host."""
+        """Rows of a full batch on this host, of the largest one where batches are cut by tokens."""
         return self._reader.host_rows
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all full batches have as many rows; False with `TokenBatches`."""
+        return self._steps.even
+
+    @property
+    def rows_multiple(self) -> int:
+        """A number that divides the rows of every full batch: the batch size, or `multiple_of` of `TokenBatches`."""
+        stream = self._reader.stream
+        return stream.token_batches.multiple_of if isinstance(stream, BucketStream) else self.batch_size
 
     @property
     def varying_features(self) -> tuple[str, ...]:
@@ -224,13 +236,18 @@ class Loader:
         segment = self._reader.stream.segment(self.epoch)
         epochs = "epochs without end" if self.epochs is None else f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
         steps = "no end of an epoch" if self.steps_per_epoch is None else f"{self.steps_per_epoch:,} steps in an epoch"
-        first, last = self._steps.host_slice(self.batch_size)
+        stream = self._reader.stream
+        first, last = self._steps.host_slice(self.batch_size, self.batch_size)
+        which = "each batch" if self.is_even else "a batch of so many rows"
         run = [
             f"order: {shuffle_label(self.shuffle)}, seed {self.seed}",
-            f"this process: rows {first} to {last - 1} of each batch (host {self.host_index} of {self.host_count})",
+            f"this process: rows {first} to {last - 1} of {which} (host {self.host_index} of {self.host_count})",
             f"features: {', '.join(self.features)}",
         ]
-        title = f"Loader: batches of {self.batch_size:,} rows, {steps}, {epochs}, last={self.last!r}"
+        if isinstance(stream, BucketStream):
+            run[1:1] = stream.lines()
+        of_rows = f"{self.batch_size:,}" if self.is_even else f"{self._steps.smallest_batch:,} to {self.batch_size:,}"
+        title = f"Loader: batches of {of_rows} rows, {steps}, {epochs}, last={self.last!r}"
         return tree_of(title, run, self._made_of[0], None if segment is None else segment.rates)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -348,7 +365,7 @@ class Loader:
         """
         other = not share.is_same_slice(self.share)
         if other:
-            check_batch_size(self.batch_size, share)
+            check_batch_size(self._steps.smallest_batch, share)
         if other and share.count > 1:
             self._reader.stream.check_widths()
         self._steps = dataclasses.replace(self._steps, share=share)
@@ -383,6 +400,15 @@ class Loader:
         return None if upcoming is None else upcoming.position
 
     @property
+    def is_inside_step(self) -> bool:
+        """Whether the next batch begins within a step of this batch size, after restoring with another one."""
+        upcoming = self._run.next_step(self._cursor)
+        if upcoming is None:
+            return False
+        epoch, position = upcoming.epoch, upcoming.position
+        return self._steps.placed(epoch, position, self._reader.stream.size_of(epoch)).start != position
+
+    @property
     def step(self) -> int:
         """Steps done: the number of the next global batch, where the batch size never changed.
 
@@ -409,7 +435,7 @@ class Loader:
             source=self._reader.stream.identity(),
             order_version=ORDER_VERSION,
             seed=self.seed,
-            shuffle=shuffle_label(self.shuffle),
+            shuffle=self._made_of[1].order_label,
             epoch=epoch,
             position=position,
             takedown=takedown_revision(splits_of(self._reader.stream)),

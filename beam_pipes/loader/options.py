@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.steps import Last, StepOptions
-from beam_pipes.loader.stream import MixtureStream, RowStream, Shuffle
+from beam_pipes.loader.stream import MixtureStream, RowStream, Shuffle, open_stream, shuffle_label
+from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 
 
@@ -31,7 +32,7 @@ from beam_pipes.loader.world import Share
 class LoaderOptions:
     """The keyword arguments of `Loader`, as they were given. Raises `LoaderError` for those out of range."""
 
-    batch_size: int
+    batch_size: int | TokenBatches
     seed: int
     epochs: int | None
     shuffle: Shuffle
@@ -65,11 +66,31 @@ class LoaderOptions:
                 f"got {self.shuffle!r}"
             )
 
-    def steps(self) -> StepOptions:
+    def stream(self, source: Any) -> RowStream | MixtureStream:
+        """The stream of a source; raises `LoaderError` where the options do not suit it."""
+        options: dict[str, Any] = {"seed": int(self.seed), "shuffle": self.shuffle}
+        if isinstance(self.batch_size, TokenBatches):
+            return BucketStream(source, self.gather(), **options, token_batches=self.batch_size)
+        return open_stream(source, self.gather(), **options)
+
+    def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
         """How rows become global batches, with the share of this process now."""
         share = Share.of_options(self.host_index, self.host_count)
-        check_batch_size(self.batch_size, share)
-        return StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
+        batch_size = 1
+        if not isinstance(self.batch_size, TokenBatches):
+            check_batch_size(self.batch_size, share)
+            batch_size = int(self.batch_size)
+        steps = StepOptions(batch_size=batch_size, epochs=self.epochs, last=self.last, share=share)
+        if isinstance(stream, BucketStream):
+            steps = stream.steps(steps)
+            check_batch_size(steps.smallest_batch, share)
+        return steps
+
+    @property
+    def order_label(self) -> str:
+        """How a state names the order: `shuffle`, and batches by tokens, which decide about it too."""
+        label = shuffle_label(self.shuffle)
+        return f"{label}, {self.batch_size.label}" if isinstance(self.batch_size, TokenBatches) else label
 
     def gather(self) -> GatherOptions:
         """How rows become arrays."""

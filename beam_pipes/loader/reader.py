@@ -65,7 +65,7 @@ class BatchReader:
         self._pad_value = pad_value
         self._transform = transform
         self._cu_seqlens = cu_seqlens
-        self._slice = steps.host_slice(steps.batch_size)
+        self._slice = steps.host_slice(steps.batch_size, steps.batch_size)
         self.host_rows = self._slice[1] - self._slice[0]
         # The width of columns that vary is that of the global batch, so its places are needed, ours and the others'.
         self._sees_whole = steps.share.count > 1 and bool(varying(stream.columns))
@@ -108,7 +108,7 @@ class BatchReader:
 
     def _own_places(self, steps: Steps) -> Places:
         places = self._places(steps)
-        return places[slice(*self._own(steps.rows))] if self._sees_whole else places
+        return places[slice(*self._own(steps))] if self._sees_whole else places
 
     def _read_rows(self, places: Places) -> None:
         rows = self.stream.gather(places)
@@ -134,7 +134,7 @@ class BatchReader:
         places = self._places(steps)
         beside = None
         if self._sees_whole:
-            first, last = self._own(steps.rows)
+            first, last = self._own(steps)
             beside, places = places, places[first:last]
         if self._transform is not None and not self._has_own(steps):
             # What a transform makes of no rows may have another dtype or width than what it makes of some: a row of
@@ -146,7 +146,7 @@ class BatchReader:
         """What `gathered` gave, transformed and cut into batches."""
         whole = self._transformed(whole, steps)
         fills = self._fills
-        if self._transform is not None and self._steps.last == "pad" and steps.rows < self._steps.batch_size:
+        if self._transform is not None and self._steps.last == "pad" and steps.rows < steps.full_rows:
             fills = fills_of_result(whole, fills, self._pad_value)
         if steps.length == 1:
             batches = [whole if self._has_own(steps) else {name: array[:0] for name, array in whole.items()}]
@@ -154,7 +154,7 @@ class BatchReader:
             rows = self.host_rows
             starts = range(0, steps.length * rows, rows)
             batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
-        return [self._finish(batch, steps.rows, fills) for batch in batches] if self._adds_columns else batches
+        return [self._finish(batch, steps, fills) for batch in batches] if self._adds_columns else batches
 
     def read_stacked(self, steps: Steps) -> Batch:
         """As `read`, as one batch whose arrays have the steps as first dimension."""
@@ -169,24 +169,27 @@ class BatchReader:
     def _transformed(self, whole: Batch, steps: Steps) -> Batch:
         if self._transform is None:
             return whole
-        first, last = self._own(steps.rows)
+        first, last = self._own(steps)
         return self._transform_rows(whole, steps.length * max(1, last - first))
 
-    def _own(self, rows: int) -> tuple[int, int]:
-        """Our rows of a global batch of so many, without those that fill it up."""
-        first, last = self._steps.host_slice(rows)
+    def _own(self, steps: Steps) -> tuple[int, int]:
+        """Our rows of each of these global batches, without those that fill it up."""
+        rows = steps.rows
+        first, last = self._steps.host_slice(rows, steps.full_rows)
         return min(first, rows), min(last, rows)
 
     def _has_own(self, steps: Steps) -> bool:
-        first, last = self._own(steps.rows)
+        first, last = self._own(steps)
         return first < last
 
-    def _finish(self, batch: Batch, rows: int, fills: Fills) -> Batch:
+    def _finish(self, batch: Batch, steps: Steps, fills: Fills) -> Batch:
         if self._steps.last == "pad":
-            first, last = self._own(rows)
-            if last - first < self.host_rows:
-                batch = pad_rows(batch, self.host_rows, fills)
-            batch[VALID] = np.arange(self.host_rows) < last - first
+            first, last = self._own(steps)
+            full = self._steps.host_slice(steps.rows, steps.full_rows)
+            rows = full[1] - full[0]
+            if last - first < rows:
+                batch = pad_rows(batch, rows, fills)
+            batch[VALID] = np.arange(rows) < last - first
         if self._cu_seqlens:
             most = self.stream.most_segments if self._cu_seqlens == "padded" else None
             batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most)
@@ -194,10 +197,11 @@ class BatchReader:
 
     def _places(self, steps: Steps) -> Places:
         """The places of our rows, or of all rows of a global batch where these decide about ours."""
-        epoch, position, rows, left, _ = steps
+        epoch, position, rows, left, _, _ = steps
         batch_size, host_rows = self._steps.batch_size, self._slice[1] - self._slice[0]
-        if rows < batch_size or host_rows >= self._located_rows or not self._is_known(epoch, position):
-            first, last = (0, rows) if self._sees_whole else self._own(rows)
+        alone = rows < batch_size or not self._steps.even
+        if alone or host_rows >= self._located_rows or not self._is_known(epoch, position):
+            first, last = (0, rows) if self._sees_whole else self._own(steps)
             starts = position + np.arange(left) * rows
             return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
         # Steps begin at multiples of the batch size; `offset` rows later after restoring a state of another batch size.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
 from beam_pipes.loader.order import check_integer
@@ -30,7 +30,8 @@ class Cursor(NamedTuple):
 class Steps(NamedTuple):
     """Global batches that follow each other: `length` of `rows` rows each, from `position` of `epoch` on.
 
-    `following` is the cursor behind the last of them. More than one are always full.
+    `following` is the cursor behind the last of them. More than one are always full; `full_rows` are those of a full
+    one, the batch size, unless batches are cut by tokens.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class Steps(NamedTuple):
     rows: int
     length: int
     following: Cursor
+    full_rows: int
 
     def cursor_after(self, index: int) -> Cursor:
         """The cursor behind batch number `index`."""
@@ -48,12 +50,21 @@ class Steps(NamedTuple):
     def some(self, first: int, count: int) -> Steps:
         """`count` of these batches, from number `first` on."""
         following = self.cursor_after(first + count - 1)
-        return Steps(self.epoch, self.position + first * self.rows, self.rows, count, following)
+        return Steps(self.epoch, self.position + first * self.rows, self.rows, count, following, self.full_rows)
 
     def one_by_one(self) -> Iterator[Steps]:
         """The same steps, each of them alone."""
         for index in range(self.length):
             yield self.some(index, 1)
+
+
+class Placed(NamedTuple):
+    """The step of an epoch that a row is in, the position at which it begins, its rows, and those of a full one."""
+
+    step: int
+    start: int
+    rows: int
+    full_rows: int
 
 
 #: What becomes of the rows at the end of an epoch that do not fill a global batch: see `Loader`.
@@ -70,6 +81,8 @@ class StepOptions:
     last: Last
     share: Share
 
+    even: ClassVar[bool] = True  # whether all batches but the last one of an epoch have as many rows
+
     def __post_init__(self) -> None:
         if self.last not in LAST:
             raise LoaderError(f"unknown policy last={self.last!r}; choose one of: {', '.join(LAST)}")
@@ -78,16 +91,33 @@ class StepOptions:
         """Steps of an epoch of so many rows."""
         return rows // self.batch_size if self.last == "drop" else -(-rows // self.batch_size)
 
-    def host_slice(self, rows: int) -> tuple[int, int]:
-        """Our places in a global batch. A partial one is shared out evenly, a padded one like a full one."""
-        if self.last != "partial":
-            rows = self.batch_size
-        return self.share.slice_of(rows)
+    def steps_from(self, epoch: int, position: int, rows: int) -> int:
+        """Steps from a position to the end of an epoch of so many rows."""
+        return self.steps_of(max(0, rows - position))
 
-    def host_of(self, place: int, rows: int) -> tuple[int, int]:
+    def start_of(self, epoch: int, step: int) -> int:
+        """The position at which a step of an epoch begins."""
+        return step * self.batch_size
+
+    def placed(self, epoch: int, position: int, rows: int | None) -> Placed:
+        """The step of an epoch of so many rows (None: without end) that a position is in."""
+        step, size = position // self.batch_size, self.batch_size
+        start = step * size
+        return Placed(step, start, size if rows is None else min(size, rows - start), size)
+
+    @property
+    def smallest_batch(self) -> int:
+        """Rows of the smallest full batch."""
+        return self.batch_size
+
+    def host_slice(self, rows: int, full_rows: int) -> tuple[int, int]:
+        """Our places in a global batch. A partial one is shared out evenly, a padded one like a full one."""
+        return self.share.slice_of(rows if self.last == "partial" else full_rows)
+
+    def host_of(self, place: int, rows: int, full_rows: int) -> tuple[int, int]:
         """The host that gets a place of a global batch, and the index in its slice."""
         if self.last != "partial":
-            rows = self.batch_size
+            rows = full_rows
         host = ((place + 1) * self.share.count - 1) // rows
         return host, place - host * rows // self.share.count
 
@@ -101,14 +131,16 @@ class StepOptions:
         while self.epochs is None or epoch < self.epochs:
             size = size_of(epoch)
             if size is None:
-                return Steps(epoch, position, batch_size, most, Cursor(epoch, position + most * batch_size))
+                following = Cursor(epoch, position + most * batch_size)
+                return Steps(epoch, position, batch_size, most, following, batch_size)
             rows, count = batch_size, min(most, (size - position) // batch_size)
             if not count and size > position and self.last != "drop":
                 rows, count = size - position, 1
             if count:
                 end = position + count * rows
                 done = end == size or (self.last == "drop" and size - end < batch_size)
-                return Steps(epoch, position, rows, count, Cursor(epoch + 1, 0) if done else Cursor(epoch, end))
+                following = Cursor(epoch + 1, 0) if done else Cursor(epoch, end)
+                return Steps(epoch, position, rows, count, following, batch_size)
             if not self.steps_of(size):
                 return None  # no epoch has a step: without this, a run without end would look for one for ever
             epoch, position = epoch + 1, 0
@@ -185,7 +217,7 @@ class Run:
         before, rows = self.steps_before(epoch), self.stream.size_of(epoch)
         if rows is None:
             return before + -(-position // self.steps.batch_size)
-        return before + self.steps.steps_of(rows) - self.steps.steps_of(max(0, rows - position))
+        return before + self.steps.steps_of(rows) - self.steps.steps_from(epoch, position, rows)
 
     def steps_left(self, cursor: Cursor) -> int:
         """Steps from a cursor to the end of the run."""
@@ -194,21 +226,22 @@ class Run:
         if self.steps.epochs is None or epoch >= self.steps.epochs:
             return 0
         rows = self.stream.size_of(epoch) or 0
-        return self.steps.steps_of(max(0, rows - position)) + steps - self.steps_before(epoch + 1)
+        return self.steps.steps_from(epoch, position, rows) + steps - self.steps_before(epoch + 1)
 
     def cursor_at(self, step: int) -> Cursor:
         """Where a step begins, if the run has it."""
         check_integer("step", step, 0)
-        batch_size = self.steps.batch_size
         epoch = 0
         for count, rows in self.stream.epoch_sizes():
             if rows is None:
                 break
             steps = self.steps.steps_of(rows)
             if count is None or step < count * steps:
-                return Cursor(epoch + step // steps, step % steps * batch_size) if steps else Cursor(epoch, 0)
+                if steps:
+                    epoch, step = epoch + step // steps, step % steps
+                return Cursor(epoch, self.steps.start_of(epoch, step) if steps else 0)
             epoch, step = epoch + count, step - count * steps
-        return Cursor(epoch, step * batch_size)
+        return Cursor(epoch, self.steps.start_of(epoch, step))
 
     def at(self, step: int) -> Steps:
         """The global batch number `step`; raises `LoaderError` for one outside the run."""
@@ -228,7 +261,7 @@ class Run:
         if not self.stream.size:
             return "there are no rows to read: the split is empty."
         return (
-            f"{self.stream.size} rows give no batch of {self.steps.batch_size}. Use a smaller batch_size, or "
+            f"{self.stream.size} rows give no batch of {self.steps.smallest_batch}. Use a smaller batch_size, or "
             'last="pad" or "partial".'
         )
 
@@ -242,14 +275,10 @@ class Run:
 
     def place_of(self, epoch: int, position: int, source: int) -> RowPlace | None:
         """Where the row at a position of an epoch comes; None if it does not, under `last="drop"`."""
-        batch_size = self.steps.batch_size
-        rows = self.stream.size_of(epoch)
-        step = position // batch_size
-        start = step * batch_size
-        count = batch_size if rows is None else min(batch_size, rows - start)
-        if self.steps.last == "drop" and count < batch_size:
+        step, start, rows, full_rows = self.steps.placed(epoch, position, self.stream.size_of(epoch))
+        if self.steps.last == "drop" and rows < full_rows:
             return None
-        host, index = self.steps.host_of(position - start, count)
+        host, index = self.steps.host_of(position - start, rows, full_rows)
         return RowPlace(
             epoch=epoch,
             position=position,

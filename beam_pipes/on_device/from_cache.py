@@ -139,7 +139,7 @@ class CacheSource:
         position = loader.upcoming_position
         if position is None:
             return 0
-        if position % loader.batch_size:
+        if loader.is_inside_step:
             raise LoaderError(
                 f"tf.data reads whole steps, and this loader stands inside one (position {position}, batch_size "
                 f"{loader.batch_size}). Use the batch_size that its state was saved with."
@@ -264,7 +264,7 @@ class CacheSource:
         array = batch[name]
         values_of_ragged = f"{name}/lengths" in batch
         full = self._loader.last in ("drop", "pad") and not values_of_ragged and name != "cu_seqlens"
-        rows = self._loader.host_batch_size if full else None
+        rows = self._loader.host_batch_size if full and self._loader.is_even else None
         columns, inner = self._loader.columns, array.shape[1:]
         if row_bytes(columns) is not None:
             return (rows, *inner)  # also behind a transform: it makes of every row what it makes of the first ones

@@ -170,19 +170,26 @@ def _of_loader(loader: Loader, sharding: NamedSharding, skip_keys: Collection[st
             "processes. Pass last='pad', which marks the rows that it adds in the column valid, or last='drop'."
         )
     slices = _num_slices(sharding)
-    if loader.batch_size % slices:
+    rows = loader.batch_size if loader.is_even else loader.rows_multiple
+    if rows % slices and not loader.is_even:
+        raise LoaderError(
+            f"batches of TokenBatches have multiples of {rows} rows, which do not divide into the {slices} parts of "
+            f"{sharding.spec} over the mesh {dict(sharding.mesh.shape)}. Pass TokenBatches(…, multiple_of={slices})."
+        )
+    if rows % slices:
         raise LoaderError(
             f"a global batch of {loader.batch_size} rows does not divide into the {slices} parts of {sharding.spec} "
             f"over the mesh {dict(sharding.mesh.shape)}. Pass a batch_size (of all processes together) that is a "
             f"multiple of {slices}."
         )
     share = loader.share.now()
+    batch_size = rows if loader.is_even else None
     if share.chosen_by == "options":
-        found = GlobalRows(share=share, batch_size=loader.batch_size)
+        found = GlobalRows(share=share, batch_size=batch_size)
         found.check(sharding)
         return found
-    share = smallest_share(*_needed(sharding, loader.batch_size), loader.batch_size)
-    return GlobalRows(share=share, batch_size=loader.batch_size, read=share)
+    share = smallest_share(*_needed(sharding, rows), rows)
+    return GlobalRows(share=share, batch_size=batch_size, read=share)
 
 
 def _native(elements: Any) -> Loader | None:

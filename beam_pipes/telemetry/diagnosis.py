@@ -220,7 +220,7 @@ def _of_tf_data(loader: Any, native: Loader) -> Iterator[Stages]:
     for secs, element in _timed(loader):
         if native_rows < 64 * native.host_batch_size:
             timed = next(reads)
-            native_rows += len(timed.batches) * native.host_batch_size
+            native_rows += sum(_rows(batch) for batch in timed.batches)
             read += timed.read_secs
             gather += timed.gather_secs + timed.transform_secs
         share = _rows(element) / max(1, native_rows)
