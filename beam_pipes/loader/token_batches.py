@@ -1,6 +1,6 @@
 """Batches by a token budget: rows of like length together, and as many of them as the budget holds.
 
-    boundaries   8        16       32          rows of a batch = max_tokens // boundary, so many short rows or few long ones
+    boundaries   8        16       32          rows = max_tokens // boundary: many short rows or few long ones
     rows         a c f h  b e      d g         (lengths up to 8, to 16, to 32)
     batches      [a c f h] [b e] [d] [g]       max_tokens=32: 4 × 8, 2 × 16, 1 × 32
     an epoch     [d] [a c f h] [g] [b e]       both the rows of a bucket and the batches are shuffled
@@ -114,7 +114,7 @@ class Buckets:
         if longest > boundaries[-1]:
             over = int(np.count_nonzero(lengths > boundaries[-1]))
             raise LoaderError(
-                f"{over:,} rows of {source} are longer than {boundaries[-1]:,}, the longest one has {longest:,} tokens. "
+                f"{over:,} rows of {source} are longer than {boundaries[-1]:,}; the longest has {longest:,} tokens. "
                 f"Add a boundary of {longest} or more, or leave them out: "
                 f"split.where('len({_first_name(option.feature)}) <= {boundaries[-1]}')."
             )

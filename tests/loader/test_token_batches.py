@@ -211,7 +211,7 @@ def test_what_token_batches_do_not_suit_is_refused(tmp_path, split):
     )
     refused = [
         (split, {"batch_size": TokenBatches(max_tokens=64, boundaries=(4, 8))},
-         r"rows of split 'train' are longer than 8, the longest one has 30 tokens. Add a boundary of 30 or more, or "
+         r"rows of split 'train' are longer than 8; the longest has 30 tokens. Add a boundary of 30 or more, or "
          r"leave them out: split.where\('len\(tokens\) <= 8'\)."),
         (split, {"batch_size": TokenBatches(max_tokens=31, boundaries=(8, 32))},
          "holds less than 1 rows of 32 tokens, the last boundary for split 'train'. Pass max_tokens=32 or more"),
