@@ -28,7 +28,7 @@ from beam_pipes.sources.selection import select
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
 from beam_pipes.typed import count, drop, stage
 
-__all__ = ["DEDUP", "FORMATS", "Recipe", "text_of", "tokenize", "tokens"]
+__all__ = ["DEDUP", "FORMATS", "Recipe", "open_tokenizer", "text_of", "tokenize", "tokens"]
 
 #: Suffix of a file, compression apart → its format.
 FORMAT_OF_SUFFIX = {
@@ -388,6 +388,17 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
                 f"Name it as {role}_token=… (--{role}-token), or leave it out with {role}=False (--no-{role})."
             )
     return made
+
+
+def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
+    """The vocabulary of a tokenizer, named as for `tokens`: `open_tokenizer("tokenizer.json")`.
+
+    Raises `DeclarationError` for what is not a tokenizer.
+    """
+    vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": False, "bos": False}, {"eos": None, "bos": None})
+    module = _Module()
+    module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
+    return Recipe(module.text("A tokenizer.")).vocabulary
 
 
 def _pieces_of(path: str) -> dict[str, bool]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from beam_pipes.report.difference import SnapshotDifference as SnapshotDifference
 from beam_pipes.report.difference import diff_caches as diff_caches
+from beam_pipes.report.language import Language as Language
+from beam_pipes.report.language import language_of as language_of
 from beam_pipes.report.overview import cache_directories as cache_directories
 from beam_pipes.report.overview import overview_html as overview_html
 from beam_pipes.report.overview import write_overview as write_overview

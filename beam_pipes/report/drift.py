@@ -138,7 +138,7 @@ def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS)
     manifest, opened = cache.manifest.splits[split], cache[split]
     if manifest.kind != "example" or not len(opened):
         return {}
-    rows = _spread_rows(np.asarray(manifest.records, np.int64), records)
+    rows = spread_rows(np.asarray(manifest.records, np.int64), records)
     parts: dict[str, list[npt.NDArray[Any]]] = {}
     for row in rows.tolist():
         example = opened[row]
@@ -150,7 +150,7 @@ def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS)
     return {name: values[~np.isnan(values)] for name, values in joined.items()}
 
 
-def _spread_rows(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def spread_rows(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
     """Rows of up to 8 shards that are spread evenly over the split, and evenly within them: few files are opened."""
     starts, filled = np.cumsum(sizes) - sizes, np.flatnonzero(sizes)
     chosen = filled[np.linspace(0, len(filled) - 1, min(_SAMPLED_SHARDS, len(filled)), dtype=np.int64)]

@@ -19,6 +19,7 @@ from beam_pipes.engine.statistics import Histogram
 from beam_pipes.report.difference import difference_to_previous
 from beam_pipes.report.drift import SAMPLED_RECORDS, sampled_numbers
 from beam_pipes.report.examples import decoded_examples
+from beam_pipes.report.language import Tokenizer, language_of, token_features
 from beam_pipes.report.lengths import Waste, features_with_lengths, packing_waste, record_lengths
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
@@ -65,6 +66,7 @@ def write_report(
     against: str | None = None,
     declaration: Declaration | None = None,
     run_stages: bool = True,
+    vocabulary: Tokenizer | None = None,
 ) -> str:
     """Writes the page about the published snapshot of the cache at `path`; returns where it lies.
 
@@ -75,7 +77,7 @@ def write_report(
     """
     cache = Cache.open(path)
     target = os.path.join(cache.directory, REPORT) if to is None else os.fspath(to)
-    html = report_html(cache, against=against, declaration=declaration, run_stages=run_stages)
+    html = report_html(cache, against=against, declaration=declaration, run_stages=run_stages, vocabulary=vocabulary)
     with writing_to(target):
         storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
     return target
@@ -88,6 +90,7 @@ def report_html(
     declaration: Declaration | None = None,
     run_stages: bool = True,
     num_examples: int = 3,
+    vocabulary: Tokenizer | None = None,
 ) -> str:
     """The page: graph with counts, statistics, lengths and packing, examples, timing, reuse, what changed. Below 2 MB.
 
@@ -97,6 +100,8 @@ def report_html(
         declaration: what the cache was built from. With it, examples show their source record, which is read again.
         run_stages: run what `declaration` declares over these records, and show what each stage made of them.
         num_examples: how many examples of each split.
+        vocabulary: the tokenizer that made the ids of the cache. With it, the page shows them as language: frequent
+            tokens, tokens per byte, unknown ones, duplicates, samples with the boundaries of tokens.
 
     Everything that comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what
     `Cache.open` raises.
@@ -106,10 +111,16 @@ def report_html(
         split: decoded_examples(opened, split, count=num_examples, declaration=declaration, run_stages=run_stages)
         for split in opened.splits
     }
-    facts = {**_facts(opened, against=against), "examples": examples}
+    languages = [
+        language_of(opened, split, feature, vocabulary)
+        for split in (opened.splits if vocabulary is not None else ())
+        for feature in token_features(opened, split)
+        if vocabulary is not None
+    ]
+    facts = {**_facts(opened, against=against), "examples": examples, "languages": languages}
     html = render(TEMPLATE, facts)
     if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:
-        html = render(TEMPLATE, {**facts, "examples": {}, "statistics": [], "values": [], "cut": True})
+        html = render(TEMPLATE, {**facts, "examples": {}, "statistics": [], "values": [], "languages": [], "cut": True})
     return html
 
 

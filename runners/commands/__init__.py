@@ -19,7 +19,7 @@ SUMMARIES = {
     "chaos": "Check that shards, retries and workers do not change a declaration's output; exit with 1 if they do.",
     "doctor": "Check, in a fresh virtual environment, that workers can import everything a declaration needs.",
     "doctor-loader": "Report whether training from a cache would be input-bound, and which loading stage costs most.",
-    "inspect": "Show a cache's decoded examples, or a task's examples: raw, after each step, converted and decoded.",
+    "inspect": "Show a cache's decoded examples, a loader's first batch, or a task's examples after each step.",
     "stats": "Show how many records each stage read, wrote and dropped, and the statistics of all stages.",
     "verify": "Check every byte of a cache against its checksums; list all problems and exit with 1 if there are any.",
     "report": "Write a self-contained HTML report: graph, counts, statistics, lengths, examples, timing, changes.",
@@ -44,6 +44,7 @@ SUMMARIES = {
 # Of options that several commands have.
 TASKS_HELP = "regular expression that must match a registered task's whole name (repeatable)"
 MODULES_HELP = "module that registers tasks (repeatable)"
+TOKENS_HELP = "show ids as tokens of this tokenizer (tokenizer.json, .model, tiktoken:NAME, bytes)"
 
 # Command → the chapter that holds it, where that has another name.
 _CHAPTERS = {

@@ -16,6 +16,7 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import directory_path
 from beam_pipes.errors import BeamPipesError, DeclarationError
 from beam_pipes.export import FORMATS, export
+from beam_pipes.runners.commands import TOKENS_HELP
 from beam_pipes.runners.commands.stats import console
 
 
@@ -125,6 +126,7 @@ def report_command(
         str | None,
         typer.Option(help="package.module:name; show source records next to examples (reads the input, runs stages)"),
     ] = None,
+    tokens: Annotated[str | None, typer.Option("--tokens", help=TOKENS_HELP)] = None,
 ) -> None:
     """Write a self-contained HTML report: graph, counts, statistics, lengths, examples, timing, changes.
 
@@ -132,17 +134,20 @@ def report_command(
 
     Example: beam-pipes report .demo/python_source --to report.html
     """
+    from beam_pipes.recipes import open_tokenizer
     from beam_pipes.report import cache_directories, write_overview, write_report
 
     directories = cache_directories(path)
     if not directories or directories == [directory_path(path)]:
         resolved = None if declaration is None else load_declaration(declaration)
-        console.print(write_report(path, to=to, against=against, declaration=resolved), markup=False)
+        vocabulary = None if tokens is None else open_tokenizer(tokens)
+        written = write_report(path, to=to, against=against, declaration=resolved, vocabulary=vocabulary)
+        console.print(written, markup=False)
         return
-    if against is not None or declaration is not None:
+    if against is not None or declaration is not None or tokens is not None:
         raise DeclarationError(
-            f"--against and --declaration belong to the report of one cache, and {path} holds {len(directories)}: "
-            f"{', '.join(directories[:3])}{'…' if len(directories) > 3 else ''}. Name one of them."
+            f"--against, --declaration and --tokens belong to the report of one cache, and {path} holds "
+            f"{len(directories)}: {', '.join(directories[:3])}{'…' if len(directories) > 3 else ''}. Name one of them."
         )
     for directory in directories:
         try:

@@ -1,12 +1,16 @@
-"""`beam-pipes inspect`.
+"""`beam-pipes inspect`: examples of a cache, the first batch of a loader, or a task's examples behind each step.
 
-The half of `beam-pipes inspect` that shows a task.
+beam-pipes inspect cache -n 1                               → a record, decoded
+beam-pipes inspect cache --tokens tokenizer.json            → with ids as tokens: The| dog| is
+beam-pipes inspect cache --split train --loader             → what a loader reads, and its first batch
+beam-pipes inspect --task wmt --module-import my.tasks      → raw, behind each step, converted
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,11 +21,12 @@ from rich.table import Table
 from beam_pipes.cache import Cache
 from beam_pipes.cache.storage import writing_to
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.commands import MODULES_HELP
+from beam_pipes.runners.commands import MODULES_HELP, TOKENS_HELP
 from beam_pipes.runners.commands.stats import console
 
 if TYPE_CHECKING:
     from beam_pipes.runners.inspect_task import Inspection
+    from beam_pipes.tasks.vocabularies import Vocabulary
 
 
 def inspect_command(
@@ -34,19 +39,28 @@ def inspect_command(
     ] = None,
     task: Annotated[str | None, typer.Option("--task", help="show a registered task instead of a cache")] = None,
     module_import: Annotated[list[str] | None, typer.Option("--module-import", help=MODULES_HELP)] = None,
+    tokens: Annotated[str | None, typer.Option("--tokens", help=TOKENS_HELP)] = None,
+    loader: Annotated[bool, typer.Option("--loader", help="show what a loader reads, and its first batch")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="with --loader: rows of a batch")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="with --loader: seed of the order")] = 0,
     sequence_length: Annotated[
-        str | None, typer.Option(help="maximum lengths, such as inputs=512,targets=128 [the longest shown]")
+        str | None,
+        typer.Option(
+            help="maximum lengths, such as inputs=512,targets=128; with --loader, pack rows of them [the longest shown]"
+        ),
     ] = None,
     converter: Annotated[
         str, typer.Option(help="name of a feature converter, or none [chosen from the task's features]")
     ] = "auto",
     html: Annotated[str | None, typer.Option(help="write a self-contained HTML page to this file")] = None,
 ) -> None:
-    """Show a cache's decoded examples, or a task's examples: raw, after each step, converted and decoded.
+    """Show a cache's decoded examples, a loader's first batch, or a task's examples after each step.
 
     Example: beam-pipes inspect .demo/python_source --split eval -n 1
 
     Example: beam-pipes inspect .demo/python_source --where "len(tokens) > 200"
+
+    Example: beam-pipes inspect .demo/tokens --split train --loader --sequence-length tokens=2048 --tokens bytes
 
     Example: beam-pipes inspect --task wmt_de_en --module-import my.tasks --html wmt.html
     """
@@ -56,6 +70,11 @@ def inspect_command(
         assert task is not None
         if where is not None:
             raise DeclarationError("--where chooses examples of a cache: name its directory instead of --task NAME.")
+        if loader or tokens is not None:
+            raise DeclarationError(
+                "--loader and --tokens show a cache: name its directory instead of --task NAME. A task knows its "
+                "vocabularies, and shows texts without them."
+            )
         show_task(
             task,
             modules=module_import or (),
@@ -66,13 +85,32 @@ def inspect_command(
             html=html,
         )
         return
-    of_tasks: dict[str, str | None] = {"--sequence-length": sequence_length, "--html": html, "--converter": converter}
+    of_tasks: dict[str, str | None] = {"--html": html, "--converter": converter}
+    if not loader:
+        of_tasks["--sequence-length"] = sequence_length
     if given := [name for name, value in of_tasks.items() if value not in (None, "auto")]:
         raise DeclarationError(
             f"{', '.join(given)} belong to --task NAME, and {path!r} is a cache, whose examples are shown as they are. "
             f"`beam-pipes report {path}` writes a page about it."
         )
     cache = Cache.open(path)
+    vocabulary = None
+    if tokens is not None:
+        from beam_pipes.recipes import open_tokenizer
+
+        vocabulary = open_tokenizer(tokens)
+    if loader:
+        show_loader(
+            cache,
+            split,
+            where=where,
+            lengths=parse_lengths(sequence_length),
+            batch_size=batch_size,
+            seed=seed,
+            num_rows=count,
+            vocabulary=vocabulary,
+        )
+        return
     if split is None:
         for entry in cache.manifest.assets:
             console.print(f"{entry.file}: {entry.bytes:,} bytes", markup=False)
@@ -81,15 +119,74 @@ def inspect_command(
         console.print(f"{name}: {len(examples):,} records{'' if where is None else f' where {where}'}")
         for index in itertools.islice(range(start, len(examples)), count):
             console.print(f"  [{index}]", markup=False)
-            value = examples[index]
-            for line in _lines(value):
+            for line in _lines(examples[index], _read_by(vocabulary, cache, name)):
                 console.print(f"    {line}", markup=False)
 
 
-def _lines(value: Any) -> list[str]:
+Readers = Mapping[str, Callable[[Any], str]]
+
+
+def _read_by(vocabulary: Vocabulary | None, cache: Cache, split: str) -> Readers:
+    """Feature of ids → what shows them as tokens."""
+    if vocabulary is None:
+        return {}
+    from beam_pipes.report.language import shown_tokens, token_features
+
+    return dict.fromkeys(token_features(cache, split), functools.partial(shown_tokens, vocabulary))
+
+
+def _lines(value: Any, readers: Readers) -> list[str]:
     if not isinstance(value, dict):
         return str(value).splitlines() if not isinstance(value, bytes) else [repr(value[:200])]
-    return [f"{name}: {_short(feature)}" for name, feature in value.items()]
+    lines = []
+    for name, feature in value.items():
+        lines.append(f"{name}: {_short(feature)}")
+        if name in readers:
+            lines.append(f"  {readers[name](feature)}")
+    return lines
+
+
+def show_loader(
+    cache: Cache,
+    split: str | None,
+    *,
+    where: str | None,
+    lengths: dict[str, int] | None,
+    batch_size: int,
+    seed: int,
+    num_rows: int,
+    vocabulary: Vocabulary | None,
+) -> None:
+    """Prints what a loader over a split reads, and the first rows of its first batch."""
+    from beam_pipes.loader import Loader, pack
+    from beam_pipes.runners.commands.loading import split_of
+
+    chosen = split_of(cache, split)
+    rows = chosen if where is None else chosen.where(where)
+    source = rows if lengths is None else pack(rows, sequence_length=lengths, overlong="split")
+    loader = Loader(source, batch_size=min(batch_size, max(1, len(source))), seed=seed)
+    console.print(loader.describe(), markup=False)
+    batch = loader.batch_at(0)
+    console.print("first batch: " + ", ".join(f"{name} {each.dtype}{list(each.shape)}" for name, each in batch.items()))
+    readers = _read_by(vocabulary, cache, chosen.name)
+    for row in range(min(num_rows, loader.batch_size)):
+        console.print(f"  [{row}]", markup=False)
+        for name, array in batch.items():
+            console.print(f"    {name}: {_short(array[row])}", markup=False)
+            if name in readers:
+                for line in _segments(batch, name, row, readers[name]):
+                    console.print(f"      {line}", markup=False)
+
+
+def _segments(batch: Mapping[str, Any], name: str, row: int, read: Callable[[Any], str]) -> Iterator[str]:
+    """The tokens of a row; of a packed one, of each of its segments."""
+    ids = batch[name][row]
+    segments = batch.get(f"{name}_segment_ids", batch.get("segment_ids"))
+    if segments is None:
+        yield read(np.trim_zeros(ids, "b"))
+        return
+    for segment in range(1, int(segments[row].max(initial=0)) + 1):
+        yield f"segment {segment}: {read(ids[segments[row] == segment])}"
 
 
 def _short(feature: Any) -> str:

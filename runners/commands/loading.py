@@ -77,7 +77,7 @@ def make_loader(
         raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
     sources: list[RowSource] = []
     for index, path in enumerate(paths):
-        found = _split_of(Cache.open(path), split)
+        found = split_of(Cache.open(path), split)
         sources.append(PackingPlan.load(plans[index], found) if plans else found)
     source: RowSource | Mixture
     if len(sources) == 1 and not rate:
@@ -100,7 +100,8 @@ def make_loader(
     )
 
 
-def _split_of(cache: Cache, split: str | None) -> Split:
+def split_of(cache: Cache, split: str | None) -> Split:
+    """The split of that name, the only one where none is named. Raises `CacheNotFoundError` with the choices."""
     if split is not None:
         return cache[split]
     if len(cache.splits) != 1:

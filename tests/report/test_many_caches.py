@@ -126,7 +126,9 @@ def test_the_command_writes_the_page_of_each_and_the_one_about_all(caches: Path)
     assert told.strip() == str(caches / "report.html")
     links = Cells((caches / "report.html").read_text()).links
     assert len(links) == 2 and all((caches / str(link)).is_file() for link in links)
-    with pytest.raises(DeclarationError, match="--against and --declaration belong to the report of one cache, and"):
+    with pytest.raises(
+        DeclarationError, match="--against, --declaration and --tokens belong to the report of one cache, and"
+    ):
         beam_pipes("report", str(caches), "--declaration", "sample_declarations:words")
 
 
