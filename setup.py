@@ -26,6 +26,8 @@ TFT = ["tensorflow-transform==1.21.0"]
 JAX = ["jax>=0.5"]
 TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
+# Conditional writes, and checksums by default.
+S3 = ["boto3>=1.36"]
 AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
@@ -60,6 +62,7 @@ DEV = [
     "kubernetes-validate>=1.31",
     "lightning>=2.5",
     "megatron-core>=0.16",
+    "moto[s3,server]>=5.1",
     "mkdocs-material>=9.7",
     "mkdocstrings-python>=2",
     "mypy>=1.11",
@@ -89,6 +92,7 @@ EXTRAS = {
     "jax": JAX,
     "torch": TORCH,
     "gcs": GCS,
+    "s3": S3,
     "audio": AUDIO,
     "chinese": CHINESE,
     "images": IMAGES,

@@ -17,6 +17,8 @@ EXTRA_OF_MODULE = {
     "apache_beam": "beam",
     "array_record.python.array_record_module": "formats",
     "array_api_compat": "graph",
+    "boto3": "s3",
+    "boto3.s3.transfer": "s3",
     "cv2": "images",
     "google.cloud.storage": "gcs",
     "grain": "dev",

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.split_sources import SplitSources
@@ -93,8 +94,8 @@ class BeamOptions:
 
 
 def local_cache(plan: Planned) -> str | None:
-    """The directory of the cache where it is no `gs://…`, else None."""
-    return None if plan.path.startswith("gs://") else plan.path
+    """The directory of the cache where it is on this machine, else None."""
+    return None if is_remote(plan.path) else plan.path
 
 
 def local_input(plan: Planned) -> str | None:
@@ -102,7 +103,7 @@ def local_input(plan: Planned) -> str | None:
     source = plan.declaration.source
     sources = source.sources.values() if isinstance(source, SplitSources) else [source]
     entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
-    return next((entry for entry in entries if not entry.startswith("gs://")), None)
+    return next((entry for entry in entries if not is_remote(entry)), None)
 
 
 # As gRPC takes it: a name or an IPv4 address, or an IPv6 address in brackets.

@@ -56,9 +56,9 @@ LABELS = {
 #: Steps that builds on an object store have besides: there the lock, staged files and links are other ones.
 OBJECT_STORE_LABELS = {
     "lease/taken": "the build lock is held",
-    "gcs/put": "a small object is in place",
-    "gcs/uploaded": "a large object is in place",
-    "gcs/copied": "an object of another snapshot is copied into this one",
+    "object/put": "a small object is in place",
+    "object/uploaded": "a large object is in place",
+    "object/copied": "an object of another snapshot is copied into this one",
     "lease/released": "the build lock is given back",
 }
 

@@ -2,7 +2,8 @@
 
 `writing_to`: files and directories that a user names to have something written there.
 
-`storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.cache.gcs.storage.GcsStorage`
+`storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.cache.gcs.storage.GcsStorage`;
+`storage_for("s3://bucket/cache")` → `beam_pipes.cache.s3.S3Storage`
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from beam_pipes.errors import (
 
 if TYPE_CHECKING:
     from beam_pipes.cache.gcs.requests import GcsOptions
+    from beam_pipes.cache.s3 import S3Options
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -292,7 +294,7 @@ def sync_directory(path: str) -> None:
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:
-    """The storage that serves a path: `gs://bucket/…` Google Cloud Storage, everything without a scheme this machine.
+    """The storage that serves a path: `gs://` Google Cloud Storage, `s3://` S3, all without a scheme this machine.
 
     Raises `CacheError` for a scheme that none serves.
     """
@@ -306,9 +308,13 @@ def storage_for(path: str | os.PathLike[str]) -> Storage:
         from beam_pipes.cache.gcs.requests import GcsOptions
 
         return _gcs(GcsOptions.from_environment())
+    if scheme.group(1) == "s3":
+        from beam_pipes.cache.s3 import S3Options
+
+        return _s3(S3Options.from_environment())
     raise CacheError(
-        f"{text!r}: caches and inputs lie on file systems or on gs://, got the scheme {scheme.group(1)!r}. Give a "
-        "local path or gs://bucket/directory, or mount the bucket.",
+        f"{text!r}: caches and inputs are on file systems, gs:// or s3://, got the scheme {scheme.group(1)!r}. Give a "
+        "local path, gs://bucket/directory or s3://bucket/directory, or mount the bucket.",
         path=text,
     )
 
@@ -321,6 +327,13 @@ def _gcs(options: GcsOptions) -> Storage:
     from beam_pipes.cache.gcs.storage import GcsStorage
 
     return GcsStorage(options)
+
+
+@functools.lru_cache(maxsize=8)
+def _s3(options: S3Options) -> Storage:
+    from beam_pipes.cache.s3 import S3Storage
+
+    return S3Storage(options)
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:

@@ -2,7 +2,7 @@
 
 Globs over relative names with `/` between their parts.
 
-Which objects of a `gs://` input a source reads, and what they are called: as `selection.py` does for files.
+Which objects of a remote input a source reads, and what they are called: as `selection.py` does for files.
 
 A listing says size, generation and checksums of every object, so that nothing has to be read to plan a build.
 
@@ -13,7 +13,7 @@ wildcard, or what the entries of a list have in common; `relative_to` sets it. T
 are made of, so that an input may be moved as a whole.
 
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
-single file. Symbolic links are followed, loops are not. Inputs on `gs://` are found by `remote_selection.py`.
+single file. Symbolic links are followed, loops are not. Inputs on `gs://` and `s3://` are listed.
 """
 
 from __future__ import annotations
@@ -91,9 +91,6 @@ def _regex_of(pattern: str) -> str:
     return f"(?:{out})"
 
 
-_GS = "gs://"
-
-
 def remote_base(selection: Selection) -> str:
     """The path that names are relative to. Raises `SourceError` for inputs that have none in common."""
     return _base(selection.entries, selection.relative_to)
@@ -101,14 +98,18 @@ def remote_base(selection: Selection) -> str:
 
 @lru_cache(maxsize=64)
 def _base(entries: tuple[str, ...], relative_to: str | None) -> str:
-    if not all(map(is_remote, entries)):
-        raise SourceError(f"inputs {list(entries)!r} should lie either all on gs:// or all on this machine")
+    schemes = {entry.partition("://")[0] if is_remote(entry) else "" for entry in entries}
+    if len(schemes) > 1:
+        raise SourceError(
+            f"inputs {list(entries)!r} should be all on one service (gs:// or s3://), or all on this machine"
+        )
+    scheme = f"{schemes.pop()}://"
     if relative_to is not None:
         return relative_to.rstrip("/")
-    common = os.path.commonpath([_base_of(entry).removeprefix(_GS) for entry in entries])
+    common = os.path.commonpath([_base_of(entry).removeprefix(scheme) for entry in entries])
     if not common:
         raise SourceError(f"inputs {list(entries)!r} have no bucket in common: make a source of each bucket")
-    return _GS + common
+    return scheme + common
 
 
 def _base_of(entry: str) -> str:
@@ -165,7 +166,7 @@ def _found(status: Any, base: str, selection: Selection) -> FoundFile:
 
 
 def _is_object(entry: str) -> bool:
-    if entry.endswith("/") or not entry.removeprefix(_GS).partition("/")[2]:
+    if entry.endswith("/") or not entry.partition("://")[2].partition("/")[2]:
         return False
     storage: Any = storage_for(entry)
     try:

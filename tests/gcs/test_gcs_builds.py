@@ -36,8 +36,8 @@ WORDS = "sample_declarations:words"
 INLINE = LocalOptions(workers=1)
 KILLED_AT = [
     *(label for label in kill_points.LABELS if not label.startswith(("lock/", "storage/", "digests/"))),
-    *(label for label in kill_points.OBJECT_STORE_LABELS if label != "gcs/uploaded"),
-    *(f"gcs/put#{visit}" for visit in (7, 14)),
+    *(label for label in kill_points.OBJECT_STORE_LABELS if label != "object/uploaded"),
+    *(f"object/put#{visit}" for visit in (7, 14)),
 ]
 
 

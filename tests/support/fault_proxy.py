@@ -127,7 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers:
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer)))
+        told = next((value for name, value in headers if name.lower() == "content-length"), None)
+        self.send_header("Content-Length", told if self.command == "HEAD" and told else str(len(answer)))
         self.end_headers()
         if fault == CUT_BODY and self.command != "HEAD":
             self.wfile.write(answer[: len(answer) // 2])

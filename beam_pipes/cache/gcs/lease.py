@@ -17,7 +17,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
 
-from beam_pipes.cache.gcs.requests import GcsOptions
+from beam_pipes.cache.gcs.requests import RequestOptions
 from beam_pipes.cache.locks import in_words, is_dead, reached, this_process
 from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhileError, StorageError
 
@@ -25,7 +25,8 @@ from beam_pipes.errors import CacheBusyError, CacheNotFoundError, ChangedMeanwhi
 class LeaseStorage(Protocol):
     """What a lease needs of the object store."""
 
-    options: GcsOptions
+    @property
+    def options(self) -> RequestOptions: ...
 
     def put(
         self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None

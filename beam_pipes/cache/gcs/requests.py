@@ -15,7 +15,7 @@ import random
 import time
 import urllib.request
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from beam_pipes.errors import (
     BucketNotFoundError,
@@ -27,12 +27,12 @@ from beam_pipes.errors import (
 )
 from beam_pipes.extras import require
 
-PREFIX = "BEAM_PIPES_GCS_"
+OptionsT = TypeVar("OptionsT", bound="RequestOptions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GcsOptions:
-    """How Google Cloud Storage is spoken to. Workers find the same options in the environment: see `from_environment`.
+class RequestOptions:
+    """How an object store is spoken to. Workers find the same options in the environment: see `from_environment`.
 
     Args:
         anonymous: send no credentials; for public buckets, and to look for none on a machine that has none.
@@ -46,6 +46,8 @@ class GcsOptions:
         page_names: names in a page of a listing; the service gives a thousand at most.
         lease_secs: the build lock ends this long after its holder was last heard of.
     """
+
+    PREFIX: ClassVar[str] = ""
 
     anonymous: bool = False
     deadline_secs: float = 300.0
@@ -65,15 +67,15 @@ class GcsOptions:
             raise StorageError(f"chunk_bytes should be a multiple of {256 << 10} (256 KiB), got {self.chunk_bytes}.")
 
     @classmethod
-    def from_environment(cls) -> GcsOptions:
-        """Each option from `BEAM_PIPES_GCS_<OPTION>`, where that is set.
+    def from_environment(cls: type[OptionsT]) -> OptionsT:
+        """Each option from the variable `<PREFIX><OPTION>`, where that is set; `PREFIX` is that of the service.
 
         `BEAM_PIPES_GCS_ANONYMOUS=1 BEAM_PIPES_GCS_DEADLINE_SECS=60` → `GcsOptions(anonymous=True, deadline_secs=60.0)`.
         Raises `StorageError` for a value that is none.
         """
         found: dict[str, bool | int | float] = {}
         for field in dataclasses.fields(cls):
-            name = PREFIX + field.name.upper()
+            name = cls.PREFIX + field.name.upper()
             text = os.environ.get(name)
             if text is None:
                 continue
@@ -86,6 +88,13 @@ class GcsOptions:
                 expected = {"bool": "0 or 1", "int": "an int", "float": "a number"}[str(field.type)]
                 raise StorageError(f"the variable {name} should be {expected}, got {text!r}.") from None
         return cls(**found)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GcsOptions(RequestOptions):
+    """`RequestOptions` of Google Cloud Storage, from variables `BEAM_PIPES_GCS_<OPTION>`."""
+
+    PREFIX: ClassVar[str] = "BEAM_PIPES_GCS_"
 
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -194,19 +203,19 @@ class Incomplete(Exception):
     """An answer that broke off, or whose bytes do not have their checksum."""
 
 
-def retrying(
-    attempt: Callable[[], T],
-    *,
-    options: GcsOptions,
-    path: str,
-    doing: str,
-    who: Callable[[], str] = lambda: "the caller",
-    bucket_exists: Callable[[], bool] = lambda: True,
-) -> T:
+class Service(NamedTuple):
+    """What retries know of a service: the status behind an error, whether to try again, and a refusal in words."""
+
+    status_of: Callable[[BaseException], int | None]
+    is_transient: Callable[[BaseException, int | None], bool]
+    refused: Callable[[BaseException, int], Exception]
+
+
+def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, doing: str, service: Service) -> T:
     """What `attempt` returns, after as many attempts as fit into `options.deadline_secs`.
 
     `doing` names the operation in messages ("read", "write", "list", "delete"). An attempt that failed may have
-    taken effect: give only what may be done twice.
+    taken effect: give only what may be done twice. `service.refused` makes the error of an answer that stays the same.
 
     Raises:
         CacheNotFoundError: there is no such object.
@@ -224,18 +233,18 @@ def retrying(
         try:
             return attempt()
         except Exception as error:
-            code = status_of(error)
-            if not is_transient(error, code):
+            code = service.status_of(error)
+            if not service.is_transient(error, code):
                 if code is None:
                     raise
-                raise _refused(error, code, path=path, doing=doing, who=who, bucket_exists=bucket_exists) from error
+                raise service.refused(error, code) from error
             pause = max(random.uniform(0, backoff), _retry_after_secs(error))
             left = started + options.deadline_secs - time.monotonic()
             if pause >= left:
                 raise StorageUnavailableError(
                     f"{path}: cannot {doing}: {attempts} attempts in {time.monotonic() - started:.0f} s failed, the "
-                    f"last with: {_words(error)}. Nothing half done is visible; try again later, or allow more than "
-                    f"deadline_secs={options.deadline_secs:g} (BEAM_PIPES_GCS_DEADLINE_SECS).",
+                    f"last with: {in_short(error)}. Nothing half done is visible; try again later, or allow more than "
+                    f"deadline_secs={options.deadline_secs:g} ({options.PREFIX}DEADLINE_SECS).",
                     path=path,
                     attempts=attempts,
                 ) from error
@@ -285,11 +294,12 @@ def _retry_after_secs(error: BaseException) -> float:
         return 0.0
 
 
-def _words(error: BaseException) -> str:
+def in_short(error: BaseException) -> str:
+    """An error on one line of a message."""
     return f"{type(error).__name__}: {error}".strip()[:300]
 
 
-def _refused(
+def refused(
     error: BaseException,
     code: int,
     *,
@@ -298,6 +308,7 @@ def _refused(
     who: Callable[[], str],
     bucket_exists: Callable[[], bool],
 ) -> Exception:
+    """What Google's answer with this status means, and what to do."""
     bucket = path.removeprefix("gs://").partition("/")[0]
     if code == 404:
         if not bucket_exists():
@@ -310,17 +321,22 @@ def _refused(
         return CacheNotFoundError(f"expected an object at {path!r}, and there is none", path=path)
     if code in (401, 403):
         return StorageForbiddenError(
-            f"{path}: {who()} may not {doing} there ({_words(error)}). Reading needs the role "
+            f"{path}: {who()} may not {doing} there ({in_short(error)}). Reading needs the role "
             "roles/storage.objectViewer on the bucket, building roles/storage.objectUser: gcloud storage buckets "
             "add-iam-policy-binding "
             f"gs://{bucket} --member=… --role=roles/storage.objectUser",
             path=path,
             status=code,
         )
+    return refused_anywhere(error, code, path=path, doing=doing)
+
+
+def refused_anywhere(error: BaseException, code: int, *, path: str, doing: str) -> Exception:
+    """A refusal that means the same at every object store."""
     if code == 412:
         return ChangedMeanwhileError(
             f"{path}: cannot {doing}: another process has changed the object meanwhile. What it wrote is there, what "
             "this one would have written is not; look who builds there, and run again.",
             path=path,
         )
-    return StorageError(f"{path}: cannot {doing}: the service refuses it ({_words(error)}).", path=path, status=code)
+    return StorageError(f"{path}: cannot {doing}: the service refuses it ({in_short(error)}).", path=path, status=code)

@@ -11,13 +11,24 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import google_crc32c
 
 from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, look
-from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, retrying, session_for, status_of
+from beam_pipes.cache.gcs.requests import (
+    GcsOptions,
+    HttpError,
+    Incomplete,
+    Service,
+    Session,
+    is_transient,
+    refused,
+    retrying,
+    session_for,
+    status_of,
+)
 from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range, list_directory, list_tree
 from beam_pipes.cache.locks import in_words, reached
 from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
@@ -177,8 +188,9 @@ class GcsStorage:
 
     # Writing.
 
-    def stage(self, path: str) -> GcsStagedFile:
-        return GcsStagedFile(self, path)
+    def stage(self, path: str) -> StagedObject:
+        split_path(path)
+        return StagedObject(self, path)
 
     def write_new(self, path: str, data: bytes) -> None:
         try:
@@ -233,7 +245,7 @@ class GcsStorage:
 
         made = _status(path, self._retrying(attempt, path, "write", deadline_secs=deadline_secs))
         self._require(path, made.size == len(data) and made.crc32c == crc32c, made)
-        reached("gcs/put")
+        reached("object/put")
         return made.generation
 
     def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
@@ -248,7 +260,7 @@ class GcsStorage:
             self._session, blob, file, size, options=self.options, retrying=self._retrying, path=path
         )
         upload.run(is_whole=lambda made: int(made["size"]) == size and _crc_of(made.get("crc32c")) == crc32c)
-        reached("gcs/uploaded")
+        reached("object/uploaded")
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(CacheNotFoundError):
@@ -280,7 +292,7 @@ class GcsStorage:
         while True:
             token, _, _ = self._retrying(attempt, source, "copy")
             if token is None:
-                reached("gcs/copied")
+                reached("object/copied")
                 return
 
     def makedirs(self, path: str) -> None:
@@ -342,14 +354,10 @@ class GcsStorage:
         options = self.options
         if deadline_secs is not None:
             options = dataclasses.replace(options, deadline_secs=deadline_secs)
-        return retrying(
-            attempt,
-            options=options,
-            path=path,
-            doing=doing,
-            who=lambda: self._session.who,
-            bucket_exists=lambda: self._bucket_exists(path),
-        )
+        who, bucket_exists = (lambda: self._session.who), (lambda: self._bucket_exists(path))
+        meaning = functools.partial(refused, path=path, doing=doing, who=who, bucket_exists=bucket_exists)
+        service = Service(status_of, is_transient, meaning)
+        return retrying(attempt, options=options, path=path, doing=doing, service=service)
 
     def _bucket_exists(self, path: str) -> bool:
         bucket, _ = split_path(path)
@@ -436,11 +444,17 @@ class GcsStorage:
             )
 
 
-class GcsStagedFile:
+class Uploads(Protocol):
+    """An object store that takes a local file as an object."""
+
+    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
+        """Makes an object of `size` bytes of a local file; whole, or not at all."""
+
+
+class StagedObject:
     """Written to a temporary file of this machine that has no name; an object of the service on commit."""
 
-    def __init__(self, storage: GcsStorage, path: str) -> None:
-        split_path(path)
+    def __init__(self, storage: Uploads, path: str) -> None:
         self._storage = storage
         self._path = path
         self._size = 0

@@ -1,0 +1,531 @@
+"""Amazon S3, and what speaks its protocol (MinIO, R2, Ceph), as a place for caches and inputs, through boto3.
+
+    write_new       PUT with If-None-Match: *      only where there is no object
+    replace_if      PUT with If-Match: <ETag>      only over the object that was read
+    large objects   multipart upload               nothing is visible before its last request
+    readers         GET with Range and If-Match    one generation, never a mixture of two
+
+The promises are those of `gs://`; readers, listings, retries and the build lock are the same code. The CRC32 of
+what goes out and comes in is checked. Each process makes its own client, so that forked workers may read: the reason
+for boto3 rather than a client with threads of its own, which cannot be forked.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import secrets
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import IO, Any, ClassVar, TypeVar
+
+from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, look
+from beam_pipes.cache.gcs.requests import (
+    RETRIED_STATUSES,
+    Incomplete,
+    RequestOptions,
+    Service,
+    in_short,
+    refused_anywhere,
+    retrying,
+)
+from beam_pipes.cache.gcs.storage import SINGLE_REQUEST_BYTES, ObjectStatus, StagedObject
+from beam_pipes.cache.gcs.transfer import GcsReader, Page, list_directory, list_tree
+from beam_pipes.cache.locks import in_words, reached
+from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
+from beam_pipes.errors import (
+    BucketNotFoundError,
+    CacheNotFoundError,
+    ChangedMeanwhileError,
+    StorageError,
+    StorageForbiddenError,
+)
+from beam_pipes.extras import require
+
+SCHEME = "s3://"
+
+_PIECE_BYTES = 1 << 20
+_MOST_PARTS = 10_000
+_LEAST_PART_BYTES = 5 << 20
+# Who asks is not known (nobody, or expired); the names that S3 and its relatives use.
+_FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "AllAccessDisabled")
+# With statuses that mean something else otherwise: 400, and 409 for two conditional writes at once.
+_TRANSIENT = ("RequestTimeout", "SlowDown", "BadDigest", "ConditionalRequestConflict")
+_UPLOAD = "beam-pipes-upload"
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class S3Options(RequestOptions):
+    """`RequestOptions` of S3, from variables `BEAM_PIPES_S3_<OPTION>`.
+
+    Credentials, region and endpoint are boto3's: `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, `AWS_ENDPOINT_URL`, roles of
+    machines and containers.
+    """
+
+    PREFIX: ClassVar[str] = "BEAM_PIPES_S3_"
+
+
+class S3Storage:
+    """The `Storage` protocol over S3; paths are `s3://bucket/directory/file`.
+
+    An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. Needs a
+    service with conditional writes (S3 since November 2024, MinIO, R2). Thread-safe, picklable, safe to fork.
+    """
+
+    def __init__(self, options: S3Options | None = None) -> None:
+        self.options = S3Options.from_environment() if options is None else options
+        self.parallel = self.options.num_threads
+
+    # Reading.
+
+    def open_read(self, path: str) -> IO[bytes]:
+        """A reader of the present object; it fails, and mixes nothing, when another one is written meanwhile."""
+        etag, status = self._head(path)
+
+        def fetch(start: int, size: int) -> bytes:
+            return self._range(path, start, size, etag)
+
+        return GcsReader(  # type: ignore[return-value]
+            fetch,
+            path=path,
+            size=status.size,
+            crc32c=None,
+            content_digest=status.content_digest,
+            chunk_bytes=self.options.chunk_bytes,
+        )
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._whole(path)[0]
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer at the end of the object."""
+        etag, status = self._head(path)
+        size = min(size, status.size - offset)
+        return self._range(path, offset, size, etag) if size > 0 else b""
+
+    def status(self, path: str) -> ObjectStatus:
+        """Size and identity of an object. Raises `CacheNotFoundError` where there is none."""
+        return self._head(path)[1]
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._head(path)
+        except CacheNotFoundError:
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        return self.status(path).size
+
+    # Listing.
+
+    def list(self, path: str) -> list[str]:
+        objects, directories = list_directory(functools.partial(self._page, path), _directory_key(path))
+        names = [status.path.rpartition("/")[2] for status in objects]
+        names += [name.rstrip("/").rpartition("/")[2] for name in directories]
+        return sorted(name for name in set(names) if name)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        objects, _ = list_directory(functools.partial(self._page, path), _directory_key(path))
+        return {status.path.rpartition("/")[2]: status.size for status in objects}
+
+    def tree(self, path: str) -> dict[str, FileStatus]:
+        top = len(path.rstrip("/")) + 1
+        return {one.path[top:]: FileStatus(one.size, one.modified_ns, shared=False) for one in self.objects(path)}
+
+    def objects(self, path: str, *, recursive: bool = True) -> Iterable[ObjectStatus]:
+        """The objects below a path, or those directly in it, in no particular order."""
+        get_page, prefix = functools.partial(self._page, path), _directory_key(path)
+        found = (
+            list_tree(get_page, prefix, num_threads=self.parallel) if recursive else list_directory(get_page, prefix)[0]
+        )
+        return [status for status in found if not status.path.endswith("/")]
+
+    def is_directory(self, path: str) -> bool:
+        return bool(self._page(path, _directory_key(path), None, None, most=1).objects)
+
+    def modified_ns(self, path: str) -> int:
+        """When something below a path was last written."""
+        return max((status.modified_ns for status in self.objects(path)), default=0)
+
+    # Writing.
+
+    def stage(self, path: str) -> StagedObject:
+        split_path(path)
+        return StagedObject(self, path)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        try:
+            self.put(path, data, if_generation_match=0)
+        except ChangedMeanwhileError as error:
+            raise FileExistsError(f"there is an object at {path!r} already") from error
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
+        """Compare-and-swap: raises `ChangedMeanwhileError` unless the object holds `expected` (None: is not there)."""
+        found, generation = self._whole_or_none(path)
+        if found == data:
+            return
+        if found == expected:
+            try:
+                self.put(path, data, if_generation_match=generation)
+                return
+            except ChangedMeanwhileError:
+                # By another process, or by an attempt of ours whose answer was lost.
+                if self._whole_or_none(path)[0] == data:
+                    return
+        raise ChangedMeanwhileError(
+            f"{path}: expected what was there when this build began, and another process has replaced it meanwhile. "
+            "What it published stays; run the build again to publish on top of it.",
+            path=path,
+        )
+
+    def put(
+        self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
+    ) -> int:
+        """Writes an object with one request; its generation, which is its ETag as a number.
+
+        Raises `ChangedMeanwhileError` where the present generation (0: no object) is another one: also where an
+        earlier attempt has written it, and its answer was lost.
+        """
+        condition: dict[str, str] = {}
+        if if_generation_match is not None:
+            condition = {"IfMatch": _etag_of(if_generation_match)} if if_generation_match else {"IfNoneMatch": "*"}
+
+        def attempt() -> int:
+            made = self._client.put_object(**_named(path), Body=data, **condition)
+            return _generation_of(made["ETag"])
+
+        made = self._retrying(attempt, path, "write", deadline_secs=deadline_secs)
+        reached("object/put")
+        return made
+
+    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
+        """Makes an object of `size` bytes of a local file; whole, or not at all. Each part carries its CRC32."""
+        if size <= SINGLE_REQUEST_BYTES:
+            file.seek(0)
+            self.put(path, file.read(size))
+            return
+        token, where = secrets.token_hex(8), _named(path)
+        part_bytes = max(self.options.chunk_bytes, _LEAST_PART_BYTES, -(-size // _MOST_PARTS))
+        started = self._retrying(
+            lambda: self._client.create_multipart_upload(**where, ChecksumAlgorithm="CRC32", Metadata={_UPLOAD: token}),
+            path,
+            "write",
+        )
+        of_upload = {**where, "UploadId": started["UploadId"]}
+        try:
+            parts = []
+            for number, start in enumerate(range(0, size, part_bytes), 1):
+                file.seek(start)
+                body = file.read(min(part_bytes, size - start))
+                made = self._retrying(
+                    functools.partial(
+                        lambda number, body: self._client.upload_part(
+                            **of_upload, PartNumber=number, Body=body, ChecksumAlgorithm="CRC32"
+                        ),
+                        number,
+                        body,
+                    ),
+                    path,
+                    "write",
+                )
+                checksum = {"ChecksumCRC32": made["ChecksumCRC32"]} if "ChecksumCRC32" in made else {}
+                parts.append({"PartNumber": number, "ETag": made["ETag"], **checksum})
+            tried = False
+
+            def complete() -> None:
+                nonlocal tried
+                # An earlier attempt may have taken effect, and its answer was lost: the object has our token then.
+                if not tried or not self._is_from(path, token, size):
+                    tried = True
+                    self._client.complete_multipart_upload(**of_upload, MultipartUpload={"Parts": parts})
+
+            self._retrying(complete, path, "write")
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._client.abort_multipart_upload(**of_upload)
+            raise
+        if (found := self.size(path)) != size:
+            raise StorageError(
+                f"{path}: the service has stored {found} bytes of {size} that it was sent. Run again; where it comes "
+                "back, another process writes to the same path.",
+                path=path,
+            )
+        reached("object/uploaded")
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(CacheNotFoundError):
+            self._retrying(lambda: self._client.delete_object(**_named(path)), path, "delete")
+
+    def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
+        """Deletes an object if it is this generation of it; it is no error if it is not."""
+        with contextlib.suppress(CacheNotFoundError):
+            if _generation_of(self._head(path)[0]) == generation:
+                self._retrying(
+                    lambda: self._client.delete_object(**_named(path)), path, "delete", deadline_secs=deadline_secs
+                )
+
+    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
+        """Deletes all objects below a path, those named by `first` (relative to it) before all others."""
+        for name in first:
+            self.delete(f"{path}/{name}")
+        in_parallel(self, self.delete, [status.path for status in self.objects(path)])
+
+    def link_or_copy(self, source: str, target: str) -> None:
+        """A copy inside the service, in parts above 5 GB: no byte comes here."""
+        alone = require("boto3.s3.transfer", purpose="s3:// paths").TransferConfig(use_threads=False)
+        checked = {"ChecksumAlgorithm": "CRC32"}  # of the whole copy, also where the source was made of parts
+
+        def attempt() -> None:
+            self._client.copy(_named(source), *_named(target).values(), ExtraArgs=checked, Config=alone)
+
+        self._retrying(attempt, source, "copy")
+        reached("object/copied")
+
+    def makedirs(self, path: str) -> None:
+        pass
+
+    def sweep(self, path: str, *, depth: int) -> None:
+        """Nothing: parts of uploads that nobody finishes have no name; a lifecycle rule of the bucket removes them."""
+
+    def local_path(self, path: str) -> str | None:
+        return None
+
+    # The build lock.
+
+    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[GcsLease]:
+        return held_lease(self, path, where)
+
+    def lock_holder(self, path: str) -> str | None:
+        seen = look(self, path)
+        return None if seen is None or seen.secs_left <= 0 or is_over(seen.who) else in_words(seen.who)
+
+    def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
+        """Content, generation, when it was written, and the time now: both by the service's clock."""
+        data, answer = self._get(path)
+        now = date_of(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return data, _generation_of(answer["ETag"]), answer["LastModified"], now
+
+    # Requests.
+
+    @property
+    def _client(self) -> Any:
+        return _client(self.options, os.getpid(), _environment())
+
+    def _retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
+        options = self.options
+        if deadline_secs is not None:
+            options = dataclasses.replace(options, deadline_secs=deadline_secs)
+        service = Service(_status_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
+        try:
+            return retrying(attempt, options=options, path=path, doing=doing, service=service)
+        except Exception as error:
+            if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"):
+                raise StorageError(
+                    f"there are no credentials for s3:// paths on this machine ({error}). Run: aws configure; or set "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or, for public buckets, BEAM_PIPES_S3_ANONYMOUS=1.",
+                    path=path,
+                ) from error
+            raise
+
+    def _head(self, path: str) -> tuple[str, ObjectStatus]:
+        found = self._retrying(lambda: self._client.head_object(**_named(path)), path, "read")
+        return found["ETag"], _status(path, found["ETag"], found["ContentLength"], found["LastModified"])
+
+    def _is_from(self, path: str, token: str, size: int) -> bool:
+        """Whether the upload with this token has made the object that is there."""
+        try:
+            found = self._retrying(lambda: self._client.head_object(**_named(path)), path, "read")
+        except CacheNotFoundError:
+            return False
+        return (found.get("Metadata") or {}).get(_UPLOAD) == token and found["ContentLength"] == size
+
+    def _get(self, path: str, **options: str) -> tuple[bytes, Any]:
+        def attempt() -> tuple[bytes, Any]:
+            answer = self._client.get_object(**_named(path), **options)
+            deadline = time.monotonic() + self.options.attempt_timeout_secs
+            pieces: list[bytes] = []
+            with contextlib.closing(answer["Body"]) as body:
+                # `read` waits for all of it: a server that sends a byte now and then would hold us for ever.
+                while piece := body._raw_stream.read1(_PIECE_BYTES):
+                    pieces.append(piece)
+                    if time.monotonic() > deadline:
+                        raise Incomplete(f"{answer['ContentLength']} bytes did not arrive in time")
+            data = b"".join(pieces)
+            if len(data) != answer["ContentLength"]:
+                raise Incomplete(f"expected {answer['ContentLength']} bytes, found {len(data)}")
+            # Objects of parts have a checksum of their parts' checksums, and a dash with their number.
+            told = "" if "Range" in options or "-" in answer["ETag"] else answer.get("ChecksumCRC32", "")
+            if told and "-" not in told and _crc32(data) != told:
+                raise Incomplete(f"the CRC32 of {len(data)} bytes is not the one that the service told")
+            return data, answer
+
+        return self._retrying(attempt, path, "read")
+
+    def _range(self, path: str, start: int, size: int, etag: str) -> bytes:
+        try:
+            return self._get(path, Range=f"bytes={start}-{start + size - 1}", IfMatch=etag)[0]
+        except ChangedMeanwhileError as error:
+            raise CacheNotFoundError(
+                f"{path}: another object was written there while this one was read. Open it again.", path=path
+            ) from error
+
+    def _whole(self, path: str) -> tuple[bytes, int]:
+        data, answer = self._get(path)
+        return data, _generation_of(answer["ETag"])
+
+    def _whole_or_none(self, path: str) -> tuple[bytes | None, int]:
+        """(bytes, generation) of an object; (None, 0) where there is none."""
+        try:
+            return self._whole(path)
+        except CacheNotFoundError:
+            return None, 0
+
+    def _page(
+        self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
+    ) -> Page:
+        bucket, _ = split_path(path)
+        wanted: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": most or self.options.page_names}
+        wanted |= {"Delimiter": delimiter} if delimiter else {}
+        wanted |= {"ContinuationToken": token} if token else {}
+        found = self._retrying(lambda: self._client.list_objects_v2(**wanted), path, "list")
+        objects = [
+            _status(f"{SCHEME}{bucket}/{each['Key']}", each["ETag"], each["Size"], each["LastModified"])
+            for each in found.get("Contents", ())
+        ]
+        directories = sorted(each["Prefix"] for each in found.get("CommonPrefixes", ()))
+        return Page(objects, directories, found.get("NextContinuationToken"))
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """(bucket, key): `s3://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` where there is no bucket."""
+    bucket, _, key = os.fspath(path).removeprefix(SCHEME).partition("/")
+    if not path.startswith(SCHEME) or not bucket:
+        raise StorageError(f"expected a path s3://bucket/directory, got {path!r}", path=path)
+    return bucket, key
+
+
+def _named(path: str) -> dict[str, str]:
+    bucket, key = split_path(path)
+    return {"Bucket": bucket, "Key": key}
+
+
+def _directory_key(path: str) -> str:
+    _, key = split_path(path)
+    return key.rstrip("/") + "/" if key.rstrip("/") else ""
+
+
+def _status(path: str, etag: str, size: int, modified: datetime) -> ObjectStatus:
+    # Two uploads of the same bytes in the same parts have the same ETag, so it names the content.
+    number = int.from_bytes(hashlib.sha256(etag.encode()).digest()[:7], "big")
+    return ObjectStatus(
+        path=path,
+        size=int(size),
+        generation=number,
+        crc32c=None,
+        content_digest=f"etag:{etag.strip(chr(34))}:{int(size)}",
+        modified_ns=int(modified.astimezone(timezone.utc).timestamp() * 1_000_000) * 1000,
+    )
+
+
+def _crc32(data: bytes) -> str:
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+def _generation_of(etag: str) -> int:
+    """An ETag as the number that a lease keeps; `_etag_of` is the inverse."""
+    return int.from_bytes(etag.encode(), "big")
+
+
+def _etag_of(generation: int) -> str:
+    return generation.to_bytes(-(-generation.bit_length() // 8), "big").decode()
+
+
+def _environment() -> tuple[str | None, ...]:
+    """What a client depends on besides its options: one made before they were set would not see them."""
+    return tuple(os.environ.get(name) for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"))
+
+
+@functools.lru_cache(maxsize=8)
+def _client(options: S3Options, pid: int, environment: tuple[str | None, ...]) -> Any:
+    """The client of this process; a forked child gets one of its own, because connections cannot be shared."""
+    boto3 = require("boto3", purpose="s3:// paths")
+    import botocore
+    from botocore.config import Config
+
+    signing = {"signature_version": botocore.UNSIGNED} if options.anonymous else {}
+    config = Config(
+        connect_timeout=min(10.0, options.attempt_timeout_secs),
+        read_timeout=options.attempt_timeout_secs,
+        max_pool_connections=2 * options.num_threads,
+        retries={"total_max_attempts": 1},  # `retrying` does it, with a deadline
+        **signing,
+    )
+    return boto3.session.Session().client("s3", config=config)
+
+
+def _status_of(error: BaseException) -> int | None:
+    answer = getattr(error, "response", None)
+    code = answer.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(answer, dict) else None
+    return code if isinstance(code, int) else None
+
+
+def _code_of(error: BaseException) -> str:
+    answer = getattr(error, "response", None)
+    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
+
+
+def _is_transient(error: BaseException, status: int | None) -> bool:
+    if status is not None:
+        return status in RETRIED_STATUSES or _code_of(error) in (
+            "RequestTimeout",
+            "SlowDown",
+            "BadDigest",
+            "ConditionalRequestConflict",
+        )
+    if isinstance(error, (Incomplete, ConnectionError, TimeoutError)):
+        return True
+    import urllib3.exceptions
+    from botocore import exceptions
+
+    broken = (
+        exceptions.HTTPClientError,
+        exceptions.IncompleteReadError,
+        exceptions.FlexibleChecksumError,
+        exceptions.ResponseStreamingError,
+        urllib3.exceptions.HTTPError,
+    )
+    return isinstance(error, broken)
+
+
+def _refused(error: BaseException, status: int, *, path: str, doing: str) -> Exception:
+    bucket, code = split_path(path)[0], _code_of(error)
+    if code == "NoSuchBucket":
+        return BucketNotFoundError(
+            f"{path}: cannot {doing}: there is no bucket {bucket!r}. Check its name and AWS_ENDPOINT_URL, or "
+            f"create it: aws s3 mb s3://{bucket}",
+            path=path,
+            bucket=bucket,
+        )
+    if status in (401, 403) or code in _FORBIDDEN:
+        return StorageForbiddenError(
+            f"{path}: these credentials may not {doing} there ({in_short(error)}). Reading needs s3:GetObject and "
+            f"s3:ListBucket on the bucket {bucket!r}, building s3:PutObject and s3:DeleteObject too; without "
+            "s3:ListBucket an object that is missing looks forbidden.",
+            path=path,
+            status=status,
+        )
+    if status == 404:
+        return CacheNotFoundError(f"expected an object at {path!r}, and there is none", path=path)
+    return refused_anywhere(error, status, path=path, doing=doing)

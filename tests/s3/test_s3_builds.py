@@ -1,0 +1,88 @@
+"""Caches built on s3://, from inputs on s3://: the bytes of local ones, read back by a loader."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fault_proxy import FaultProxy, at_random
+
+from beam_pipes import Loader
+from beam_pipes.cache import Cache, storage_for
+from beam_pipes.errors import SourceError
+from beam_pipes.runners import BeamOptions, LocalOptions, build
+from beam_pipes.sources import Parquet, TextLines
+
+pytestmark = pytest.mark.s3
+
+WORDS = "sample_declarations:words"
+INLINE = LocalOptions(workers=1)
+
+
+def files_of(snapshot):
+    storage = storage_for(snapshot)
+    return {name: storage.read_bytes(f"{snapshot}/{name}") for name in storage.tree(snapshot) if name != "build.json"}
+
+
+@pytest.mark.parametrize("options", [INLINE, LocalOptions(workers=2), BeamOptions()], ids=["inline", "two", "direct"])
+def test_every_runner_writes_the_bytes_of_a_local_cache(text_input, tmp_path, bucket, options):
+    local = build(WORDS, tmp_path / "cache", options=INLINE)
+    far = build(WORDS, f"{bucket}/caches/words", options=options)
+
+    assert (far.manifest_id, far.snapshot) == (local.manifest_id, local.snapshot)
+    cache = Cache.open(f"{bucket}/caches/words")
+    assert files_of(cache.directory) == files_of(Cache.open(tmp_path / "cache").directory)
+    assert cache.verify().problems == ()
+    assert build(WORDS, f"{bucket}/caches/words", options=options).up_to_date
+
+
+def test_shards_are_reused_and_a_build_under_faults_ends_in_the_same_bytes(
+    text_input, tmp_path, bucket, server, monkeypatch
+):
+    to = f"{bucket}/words"
+    build(WORDS, to, options=INLINE)
+    (text_input / "sub" / "small-3.txt").write_text("another text\n")
+    with FaultProxy(server, at_random(0.1, seed=1)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        second = build(WORDS, to, options=INLINE)
+        assert sum(proxy.done.values()) > 3
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    fresh = build(WORDS, tmp_path / "fresh", options=INLINE)
+
+    assert 0 < second.reused_shards < second.num_shards and second.manifest_id == fresh.manifest_id
+    assert files_of(Cache.open(to).directory) == files_of(Cache.open(tmp_path / "fresh").directory)
+
+
+def test_a_loader_reads_a_cache_through_a_bounded_directory(text_input, tmp_path, bucket):
+    build(WORDS, tmp_path / "cache", options=INLINE)
+    build(WORDS, f"{bucket}/words", options=INLINE)
+    split = next(iter(Cache.open(tmp_path / "cache").splits))
+
+    near = list(Loader(tmp_path / "cache" / split, batch_size=8, seed=1))
+    copies = Cache.open(f"{bucket}/words", local_directory=tmp_path / "copies", max_local_bytes=1 << 30)
+    far = list(Loader(copies[split], batch_size=8, seed=1))
+    direct = list(Loader(f"{bucket}/words/{split}", batch_size=8, seed=1))
+
+    for name in near[0]:
+        for one, two, three in zip(near, far, direct, strict=True):
+            assert np.array_equal(one[name], two[name]) and np.array_equal(one[name], three[name])
+
+
+def test_inputs_give_the_records_of_local_files(tmp_path, bucket):
+    import pyarrow
+    import pyarrow.parquet
+
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("".join(f"line {number} {each}\n" for each in range(400)))
+    pyarrow.parquet.write_table(pyarrow.table({"i": list(range(600))}), tmp_path / "t.parquet", row_group_size=100)
+    for path in tmp_path.iterdir():
+        storage_for(bucket).replace(f"{bucket}/in/{path.name}", path.read_bytes())
+
+    def records(source):
+        batches = [batch for shard in source.plan(target_shard_bytes=4_000).shards for batch in source.read(shard)]
+        return [(batch.record_id(i), str(value)) for batch in batches for i, value in enumerate(batch.values)]
+
+    assert records(TextLines(f"{bucket}/in/*.txt")) == records(TextLines(f"{tmp_path}/*.txt"))
+    assert len(records(TextLines(f"{bucket}/in", pattern="*.txt"))) == 1200
+    assert records(Parquet(f"{bucket}/in/t.parquet")) == records(Parquet(f"{tmp_path}/t.parquet"))
+    with pytest.raises(SourceError, match=r"should be all on one service \(gs:// or s3://\), or all on this machine"):
+        TextLines([f"{bucket}/in", str(tmp_path)]).plan(target_shard_bytes=4_000)

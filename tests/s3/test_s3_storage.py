@@ -1,0 +1,272 @@
+"""Objects of S3 as files: what gs:// promises, over another protocol."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import pickle
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fault_proxy import DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
+from s3_server import new_s3_bucket
+
+from beam_pipes.cache import storage_for
+from beam_pipes.cache.s3 import S3Options, S3Storage
+from beam_pipes.errors import (
+    BucketNotFoundError,
+    CacheBusyError,
+    CacheError,
+    CacheNotFoundError,
+    ChangedMeanwhileError,
+    StorageError,
+    StorageForbiddenError,
+    StorageUnavailableError,
+)
+
+pytestmark = pytest.mark.s3
+
+MIB = 1 << 20
+
+
+def upload(storage, path, data, *, piece=300_000):
+    staged = storage.stage(path)
+    for start in range(0, len(data), piece):
+        staged.write(data[start : start + piece])
+    staged.commit()
+
+
+def options(**changed):
+    return S3Options(**{"most_backoff_secs": 0.05, "chunk_bytes": 256 << 10, **changed})
+
+
+def test_an_object_is_a_file(storage, bucket):
+    path = f"{bucket}/caches/words/manifest.json"
+
+    assert not storage.exists(path) and storage.list(f"{bucket}/caches") == []
+    storage.write_new(path, b"first")
+    with pytest.raises(FileExistsError, match=r"there is an object at 's3://.*manifest.json' already"):
+        storage.write_new(path, b"second")
+    assert storage.read_bytes(path) == b"first" and storage.size(path) == 5
+    storage.replace(path, b"third one")
+    assert storage.read_range(path, 6, 100) == b"one" and storage.read_range(path, 9, 5) == b""
+    storage.link_or_copy(path, f"{bucket}/caches/words/copy")
+    storage.delete(path)
+    storage.delete(path)
+    assert storage.read_bytes(f"{bucket}/caches/words/copy") == b"third one"
+    for read in (storage.read_bytes, storage.size, storage.open_read):
+        with pytest.raises(
+            CacheNotFoundError, match=r"expected an object at 's3://.*manifest.json', and there is none"
+        ):
+            read(path)
+    assert storage_for(path).local_path(path) is None
+    assert pickle.loads(pickle.dumps(storage)).read_bytes(f"{bucket}/caches/words/copy") == b"third one"
+
+
+def test_a_large_object_appears_whole_in_parts(storage, bucket):
+    path, data = f"{bucket}/shard", random.Random(1).randbytes(11 * MIB + 17)
+    staged = storage.stage(path)
+    staged.write(data[: 3 * MIB])
+
+    assert staged.read_back() == data[: 3 * MIB] and storage.list(bucket) == []
+    staged.write(data[3 * MIB :])
+    staged.commit()
+
+    assert storage.size(path) == len(data) and storage.read_bytes(path) == data
+    with storage.open_read(path) as file:
+        assert file.seek(-7, io.SEEK_END) == len(data) - 7 and file.read() == data[-7:] and file.read(1) == b""
+        draw = random.Random(3)
+        for _ in range(20):
+            start, size = draw.randrange(len(data)), draw.randrange(1, 400_000)
+            file.seek(start)
+            assert file.read(size) == data[start : start + size]
+    aborted = storage.stage(f"{bucket}/other")
+    aborted.write(b"x")
+    aborted.abort()
+    assert storage.list(bucket) == ["shard"]
+
+
+def test_a_reader_never_mixes_two_objects(storage, bucket):
+    path = f"{bucket}/shard"
+    upload(storage, path, b"a" * MIB)
+    with storage.open_read(path) as file:
+        assert file.read(10) == b"a" * 10
+        storage.replace(path, b"b" * MIB)
+        with pytest.raises(CacheNotFoundError, match="another object was written there while this one was read. Open"):
+            file.seek(900_000)
+            file.read(10)
+
+
+def test_directories_are_listed_by_name_and_as_trees(bucket):
+    storage = S3Storage(options(page_names=20))
+    names = [f"a/{i:02d}/{j}" for i in range(12) for j in range(4)] + ["a/top", "b"]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: storage.replace(f"{bucket}/dir/{name}", name.encode()), names))
+
+    assert storage.list(f"{bucket}/dir") == ["a", "b"] and storage.list(bucket) == ["dir"]
+    assert storage.list(f"{bucket}/dir/a")[-2:] == ["11", "top"]
+    assert storage.sizes(f"{bucket}/dir/a") == {"top": 5}
+    assert sorted(storage.tree(f"{bucket}/dir")) == sorted(names)
+    assert storage.is_directory(f"{bucket}/dir/a") and not storage.is_directory(f"{bucket}/di")
+    assert storage.modified_ns(f"{bucket}/dir") > 1_600_000_000 * 10**9
+    storage.delete_tree(f"{bucket}/dir/a", first=["top"])
+    assert list(storage.tree(bucket)) == ["dir/b"]
+
+
+def test_compare_and_swap_lets_one_of_many_win(storage, bucket):
+    path = f"{bucket}/manifest.json"
+    storage.replace_if(path, b"0", None)
+    barrier = threading.Barrier(6)
+
+    def swap(number):
+        barrier.wait()
+        try:
+            storage.replace_if(path, b"%d" % number, b"0")
+            return True
+        except ChangedMeanwhileError as error:
+            assert "another process has replaced it meanwhile. What it published stays" in str(error)
+            return False
+
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(swap, range(1, 7)))
+
+    assert won.count(True) == 1 and storage.read_bytes(path) == b"%d" % (won.index(True) + 1)
+    storage.replace_if(path, storage.read_bytes(path), b"whatever")  # it is there already
+
+
+def test_the_build_lock_is_held_once_and_ends_with_its_holder(storage, bucket):
+    path = f"{bucket}/.lock"
+    with storage.lock(path, bucket) as lock:
+        lock.check()
+        assert storage.lock_holder(path) is not None
+        with pytest.raises(CacheBusyError, match=r"another build is writing to 's3://"), storage.lock(path, bucket):
+            pass
+    assert storage.lock_holder(path) is None and not storage.exists(path)
+
+
+def read_in_child(path, expected, answers):
+    answers.put(storage_for(path).read_bytes(path) == expected)
+
+
+def test_a_forked_process_reads_with_a_client_of_its_own(storage, bucket):
+    storage.replace(f"{bucket}/f", b"bytes")
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+    child = fork.Process(target=read_in_child, args=(f"{bucket}/f", b"bytes", answers))
+    child.start()
+    assert answers.get(timeout=60)
+    child.join()
+
+
+def test_lost_answers_lose_no_swap_no_upload_and_no_lock(server, monkeypatch):
+    lose = {"methods": [], "left": 0}
+
+    def plan(number, method, path):
+        if lose["left"] and (method, "uploadId" in path) in lose["methods"]:
+            lose["left"] -= 1
+            return LOST_RESPONSE
+        return None
+
+    with FaultProxy(server, plan) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        storage, top = S3Storage(options()), f"s3://{new_s3_bucket(server)}"
+        for data, before in ((b"new", None), (b"newer", b"new")):
+            lose.update(methods=[("PUT", False)], left=1)
+            storage.replace_if(f"{top}/m", data, before)
+        lose.update(left=1)
+        with storage.lock(f"{top}/.lock", top) as lock:
+            lock.check()
+        lose.update(methods=[("POST", True)], left=1)  # the request that completes an upload
+        upload(storage, f"{top}/shard", bytes(6 * MIB))
+        assert storage.read_bytes(f"{top}/m") == b"newer" and storage.size(f"{top}/shard") == 6 * MIB
+        assert proxy.done[LOST_RESPONSE] == 4
+
+
+def test_nothing_is_lost_or_half_written_under_random_faults(server, monkeypatch):
+    files = {f"f{i}": random.Random(i).randbytes(size) for i, size in enumerate([0, 10, 70_000, 6 * MIB + 300_001])}
+    with FaultProxy(server, at_random(0.2, seed=3)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        storage, root = S3Storage(options(deadline_secs=60)), f"s3://{new_s3_bucket(server)}"
+        for name, data in files.items():
+            upload(storage, f"{root}/d/{name}", data)
+            with storage.open_read(f"{root}/d/{name}") as file:
+                assert file.read() == data
+            storage.link_or_copy(f"{root}/d/{name}", f"{root}/copies/{name}")
+        assert storage.sizes(f"{root}/d") == {name: len(data) for name, data in files.items()}
+        assert {name: storage.read_bytes(f"{root}/copies/{name}") for name in files} == files
+        storage.delete_tree(f"{root}/d")
+        assert storage.list(root) == ["copies"]
+        assert sum(proxy.done.values()) >= 3
+
+
+def test_a_bit_that_flips_on_the_way_is_noticed(server, monkeypatch):
+    flips = {"left": 0}
+
+    def plan(number, method, path):
+        if method == "GET" and path.endswith("/f") and flips["left"]:
+            flips["left"] -= 1
+            return FLIP
+        return None
+
+    with FaultProxy(server, plan) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        storage, path = S3Storage(options()), f"s3://{new_s3_bucket(server)}/f"
+        storage.replace(path, bytes(1000))
+        flips["left"] = 2
+        assert storage.read_bytes(path) == bytes(1000) and proxy.done[FLIP] == 2
+
+
+def test_a_service_that_drips_or_never_answers_ends_in_an_error_in_time(server, monkeypatch):
+    name = new_s3_bucket(server)
+    path = f"s3://{name}/f"
+    with FaultProxy(server, lambda n, method, asked: DRIP if method == "GET" else None, slow_secs=0.02) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        storage = S3Storage(options(attempt_timeout_secs=1.0, deadline_secs=3.0))
+        upload(storage, path, bytes(100_000))
+        with pytest.raises(StorageUnavailableError, match=r"cannot read: .* attempts in .* failed, the last with: "):
+            storage.read_range(path, 0, 100_000)
+    with FaultProxy(server, lambda n, method, asked: "503") as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        storage = S3Storage(options(deadline_secs=0.5))
+        for operation in (lambda: storage.list(f"s3://{name}"), lambda: storage.replace(path, b"")):
+            with pytest.raises(StorageUnavailableError, match=r"deadline_secs=0.5 \(BEAM_PIPES_S3_DEADLINE_SECS\)"):
+                operation()
+        assert proxy.done["503"] > 3
+
+
+def test_mistakes_are_told_in_words(bucket, server, monkeypatch):
+    storage = S3Storage(options())
+    for operation in (
+        lambda: storage.read_bytes("s3://no-such-bucket/f"),
+        lambda: storage.replace("s3://no-such-bucket/f", b""),
+        lambda: storage.list("s3://no-such-bucket/d"),
+        lambda: upload(storage, "s3://no-such-bucket/f", bytes(5 * MIB)),
+    ):
+        with pytest.raises(
+            BucketNotFoundError, match="there is no bucket 'no-such-bucket'. Check its name and AWS_END"
+        ):
+            operation()
+    with pytest.raises(StorageError, match="expected a path s3://bucket/directory, got 's3://'"):
+        storage.read_bytes("s3://")
+    with pytest.raises(CacheError, match="caches and inputs are on file systems, gs:// or s3://, got the scheme 'ftp'"):
+        storage_for("ftp://host/f")
+    with FaultProxy(server, lambda number, method, path: "403") as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        for operation in (lambda: storage.read_bytes(f"{bucket}/f"), lambda: storage.replace(f"{bucket}/f", b"")):
+            with pytest.raises(
+                StorageForbiddenError,
+                match=r"these credentials may not (read|write) there .*Reading needs s3:GetObject and s3:ListBucket on",
+            ):
+                operation()
+        assert len(proxy.requests) == 2  # never tried again
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name, value in {"AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": "none", "HOME": "/nowhere",
+                        "AWS_ENDPOINT_URL": server + "/"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        StorageError, match=r"no credentials for s3:// paths on this machine .* BEAM_PIPES_S3_ANONYMOUS=1"
+    ):
+        storage.read_bytes(f"{bucket}/f")
