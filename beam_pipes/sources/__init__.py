@@ -32,12 +32,16 @@ from beam_pipes.sources.source import SourceShard as SourceShard
 from beam_pipes.sources.split_sources import SplitSources as SplitSources
 from beam_pipes.sources.tar import Tar as Tar
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
+from beam_pipes.sources.training_formats import ArrayRecords as ArrayRecords
+from beam_pipes.sources.training_formats import MegatronTokens as MegatronTokens
 
 SOURCES: Mapping[str, type[Source]] = MappingProxyType(
     {
+        "arrayrecord": ArrayRecords,
         "csv": CSV,
         "files": Files,
         "json": JSONLines,
+        "megatron": MegatronTokens,
         "memory": Memory,
         "parquet": Parquet,
         "tar": Tar,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_record.python import array_record_module
 
 from beam_pipes.cache.codec import ExampleCodec
 from beam_pipes.cache.framing import RecordWriter
@@ -22,8 +23,10 @@ from beam_pipes.sources import (
     CSV,
     SOURCES,
     TSV,
+    ArrayRecords,
     Files,
     JSONLines,
+    MegatronTokens,
     Memory,
     Parquet,
     Slice,
@@ -45,7 +48,7 @@ def write_input(root: Path) -> None:
     import pyarrow.parquet
 
     codec = ExampleCodec(SPEC)
-    for kind in ("text", "csv", "tsv", "json", "tfrecord", "parquet", "tar"):
+    for kind in ("text", "csv", "tsv", "json", "tfrecord", "parquet", "tar", "megatron", "array"):
         (root / kind).mkdir(parents=True)
     for index, count in enumerate([*range(1, 40), 400]):
         name = f"{index:02d}"
@@ -63,6 +66,23 @@ def write_input(root: Path) -> None:
                 member = tarfile.TarInfo(f"{n}.cls")
                 member.size = len(str(n))
                 archive.addfile(member, io.BytesIO(str(n).encode()))
+        write_megatron(root / "megatron" / name, [np.arange(n + 1, dtype=np.uint16) for n in range(count)])
+        writer = array_record_module.ArrayRecordWriter(str(root / "array" / f"{name}.array_record"), "group_size:1")
+        for n in range(count):
+            writer.write(f"record {n} of {name}".encode())
+        writer.close()
+
+
+def write_megatron(prefix: Path, documents: list[np.ndarray[Any, Any]]) -> None:
+    """By the layout of the reference's reader: every document is one sequence."""
+    data = np.concatenate(documents) if documents else np.empty(0, np.uint16)
+    prefix.with_suffix(".bin").write_bytes(data.tobytes())
+    lengths = np.array([len(each) for each in documents], "<i4")
+    pointers = (np.cumsum(lengths, dtype="<i8") - lengths) * data.itemsize
+    header = b"MMIDIDX\0\0" + np.array([1], "<u8").tobytes() + bytes([8])
+    counts = np.array([len(documents), len(documents) + 1], "<u8")
+    parts = [counts, lengths, pointers.astype("<i8"), np.arange(len(documents) + 1, dtype="<i8")]
+    prefix.with_suffix(".idx").write_bytes(header + b"".join(each.tobytes() for each in parts))
 
 
 def sources(root: Path) -> dict[str, Source]:
@@ -80,6 +100,8 @@ def sources(root: Path) -> dict[str, Source]:
         "parquet": Parquet(root / "parquet"),
         "parquet columns": Parquet(root / "parquet", columns=["t"]),
         "tar": Tar(root / "tar"),
+        "megatron": MegatronTokens(root / "megatron"),
+        "arrayrecord": ArrayRecords(root / "array"),
         "memory": Memory([f"value {n}" for n in range(1180)], records_per_shard=100),
     }
 
@@ -177,7 +199,7 @@ def test_a_file_that_changed_after_planning_is_named_when_its_slice_ends(tmp_pat
     file = shard.slices[0].file
     path = next(path for path in tmp_path.rglob(file))
     data = bytearray(path.read_bytes())
-    at = 20 if data[:4] == b"PAR1" else -1
+    at = 20 if data[:4] == b"PAR1" else 65_600 if name == "arrayrecord" else -1  # the last bytes of these are padding
     data[at] ^= 1
     path.write_bytes(data)
 
@@ -217,10 +239,11 @@ def test_a_shards_fingerprint_is_of_names_ranges_and_digests():
 def test_an_unknown_name_lists_the_sources():
     assert source_class("text") is TextLines
     with pytest.raises(
-        SourceError, match="unknown source 'txt'; choose one of: csv, files, json, memory, parquet, tar, text"
+        SourceError, match="unknown source 'txt'; choose one of: arrayrecord, csv, files, json, megatron, memory"
     ):
         source_class("txt")
-    assert set(SOURCES) == {"csv", "files", "json", "memory", "parquet", "tar", "text", "tfrecord", "tsv"}
+    files = {"csv", "files", "json", "parquet", "tar", "text", "tfrecord", "tsv", "arrayrecord", "megatron"}
+    assert set(SOURCES) == {*files, "memory"}
 
 
 @pytest.mark.parametrize("target", [0, -1, 1.5, "1"])
