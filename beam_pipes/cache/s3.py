@@ -21,11 +21,12 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import IO, Any, ClassVar, TypeVar
 
-from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, look
+from beam_pipes.cache.gcs.lease import date_of
+from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage
 from beam_pipes.cache.gcs.requests import (
     RETRIED_STATUSES,
     Incomplete,
@@ -35,10 +36,9 @@ from beam_pipes.cache.gcs.requests import (
     refused_anywhere,
     retrying,
 )
-from beam_pipes.cache.gcs.storage import SINGLE_REQUEST_BYTES, ObjectStatus, StagedObject
-from beam_pipes.cache.gcs.transfer import GcsReader, Page, list_directory, list_tree
-from beam_pipes.cache.locks import in_words, reached
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
+from beam_pipes.cache.gcs.storage import SINGLE_REQUEST_BYTES
+from beam_pipes.cache.gcs.transfer import GcsReader, Page
+from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
     BucketNotFoundError,
     CacheNotFoundError,
@@ -73,12 +73,15 @@ class S3Options(RequestOptions):
     PREFIX: ClassVar[str] = "BEAM_PIPES_S3_"
 
 
-class S3Storage:
+class S3Storage(ObjectStorage):
     """The `Storage` protocol over S3; paths are `s3://bucket/directory/file`.
 
     An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. Needs a
     service with conditional writes (S3 since November 2024, MinIO, R2). Thread-safe, picklable, safe to fork.
     """
+
+    SCHEME = SCHEME
+    options: S3Options
 
     def __init__(self, options: S3Options | None = None) -> None:
         self.options = S3Options.from_environment() if options is None else options
@@ -102,9 +105,6 @@ class S3Storage:
             chunk_bytes=self.options.chunk_bytes,
         )
 
-    def read_bytes(self, path: str) -> bytes:
-        return self._whole(path)[0]
-
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`; fewer at the end of the object."""
         etag, status = self._head(path)
@@ -115,80 +115,7 @@ class S3Storage:
         """Size and identity of an object. Raises `CacheNotFoundError` where there is none."""
         return self._head(path)[1]
 
-    def exists(self, path: str) -> bool:
-        try:
-            self._head(path)
-        except CacheNotFoundError:
-            return False
-        return True
-
-    def size(self, path: str) -> int:
-        return self.status(path).size
-
-    # Listing.
-
-    def list(self, path: str) -> list[str]:
-        objects, directories = list_directory(functools.partial(self._page, path), _directory_key(path))
-        names = [status.path.rpartition("/")[2] for status in objects]
-        names += [name.rstrip("/").rpartition("/")[2] for name in directories]
-        return sorted(name for name in set(names) if name)
-
-    def sizes(self, path: str) -> dict[str, int]:
-        objects, _ = list_directory(functools.partial(self._page, path), _directory_key(path))
-        return {status.path.rpartition("/")[2]: status.size for status in objects}
-
-    def tree(self, path: str) -> dict[str, FileStatus]:
-        top = len(path.rstrip("/")) + 1
-        return {one.path[top:]: FileStatus(one.size, one.modified_ns, shared=False) for one in self.objects(path)}
-
-    def objects(self, path: str, *, recursive: bool = True) -> Iterable[ObjectStatus]:
-        """The objects below a path, or those directly in it, in no particular order."""
-        get_page, prefix = functools.partial(self._page, path), _directory_key(path)
-        found = (
-            list_tree(get_page, prefix, num_threads=self.parallel) if recursive else list_directory(get_page, prefix)[0]
-        )
-        return [status for status in found if not status.path.endswith("/")]
-
-    def is_directory(self, path: str) -> bool:
-        return bool(self._page(path, _directory_key(path), None, None, most=1).objects)
-
-    def modified_ns(self, path: str) -> int:
-        """When something below a path was last written."""
-        return max((status.modified_ns for status in self.objects(path)), default=0)
-
     # Writing.
-
-    def stage(self, path: str) -> StagedObject:
-        split_path(path)
-        return StagedObject(self, path)
-
-    def write_new(self, path: str, data: bytes) -> None:
-        try:
-            self.put(path, data, if_generation_match=0)
-        except ChangedMeanwhileError as error:
-            raise FileExistsError(f"there is an object at {path!r} already") from error
-
-    def replace(self, path: str, data: bytes) -> None:
-        self.put(path, data)
-
-    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
-        """Compare-and-swap: raises `ChangedMeanwhileError` unless the object holds `expected` (None: is not there)."""
-        found, generation = self._whole_or_none(path)
-        if found == data:
-            return
-        if found == expected:
-            try:
-                self.put(path, data, if_generation_match=generation)
-                return
-            except ChangedMeanwhileError:
-                # By another process, or by an attempt of ours whose answer was lost.
-                if self._whole_or_none(path)[0] == data:
-                    return
-        raise ChangedMeanwhileError(
-            f"{path}: expected what was there when this build began, and another process has replaced it meanwhile. "
-            "What it published stays; run the build again to publish on top of it.",
-            path=path,
-        )
 
     def put(
         self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
@@ -276,12 +203,6 @@ class S3Storage:
                     lambda: self._client.delete_object(**_named(path)), path, "delete", deadline_secs=deadline_secs
                 )
 
-    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
-        """Deletes all objects below a path, those named by `first` (relative to it) before all others."""
-        for name in first:
-            self.delete(f"{path}/{name}")
-        in_parallel(self, self.delete, [status.path for status in self.objects(path)])
-
     def link_or_copy(self, source: str, target: str) -> None:
         """A copy inside the service, in parts above 5 GB: no byte comes here."""
         alone = require("boto3.s3.transfer", purpose="s3:// paths").TransferConfig(use_threads=False)
@@ -293,23 +214,7 @@ class S3Storage:
         self._retrying(attempt, source, "copy")
         reached("object/copied")
 
-    def makedirs(self, path: str) -> None:
-        pass
-
-    def sweep(self, path: str, *, depth: int) -> None:
-        """Nothing: parts of uploads that nobody finishes have no name; a lifecycle rule of the bucket removes them."""
-
-    def local_path(self, path: str) -> str | None:
-        return None
-
     # The build lock.
-
-    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[GcsLease]:
-        return held_lease(self, path, where)
-
-    def lock_holder(self, path: str) -> str | None:
-        seen = look(self, path)
-        return None if seen is None or seen.secs_left <= 0 or is_over(seen.who) else in_words(seen.who)
 
     def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
         """Content, generation, when it was written, and the time now: both by the service's clock."""
@@ -381,21 +286,14 @@ class S3Storage:
                 f"{path}: another object was written there while this one was read. Open it again.", path=path
             ) from error
 
-    def _whole(self, path: str) -> tuple[bytes, int]:
+    def _read_whole(self, path: str) -> tuple[bytes, int]:
         data, answer = self._get(path)
         return data, _generation_of(answer["ETag"])
-
-    def _whole_or_none(self, path: str) -> tuple[bytes | None, int]:
-        """(bytes, generation) of an object; (None, 0) where there is none."""
-        try:
-            return self._whole(path)
-        except CacheNotFoundError:
-            return None, 0
 
     def _page(
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
     ) -> Page:
-        bucket, _ = split_path(path)
+        bucket, _ = S3Storage.split_path(path)
         wanted: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": most or self.options.page_names}
         wanted |= {"Delimiter": delimiter} if delimiter else {}
         wanted |= {"ContinuationToken": token} if token else {}
@@ -408,22 +306,9 @@ class S3Storage:
         return Page(objects, directories, found.get("NextContinuationToken"))
 
 
-def split_path(path: str) -> tuple[str, str]:
-    """(bucket, key): `s3://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` where there is no bucket."""
-    bucket, _, key = os.fspath(path).removeprefix(SCHEME).partition("/")
-    if not path.startswith(SCHEME) or not bucket:
-        raise StorageError(f"expected a path s3://bucket/directory, got {path!r}", path=path)
-    return bucket, key
-
-
 def _named(path: str) -> dict[str, str]:
-    bucket, key = split_path(path)
+    bucket, key = S3Storage.split_path(path)
     return {"Bucket": bucket, "Key": key}
-
-
-def _directory_key(path: str) -> str:
-    _, key = split_path(path)
-    return key.rstrip("/") + "/" if key.rstrip("/") else ""
 
 
 def _status(path: str, etag: str, size: int, modified: datetime) -> ObjectStatus:
@@ -510,7 +395,7 @@ def _is_transient(error: BaseException, status: int | None) -> bool:
 
 
 def _refused(error: BaseException, status: int, *, path: str, doing: str) -> Exception:
-    bucket, code = split_path(path)[0], _code_of(error)
+    bucket, code = S3Storage.split_path(path)[0], _code_of(error)
     if code == "NoSuchBucket":
         return BucketNotFoundError(
             f"{path}: cannot {doing}: there is no bucket {bucket!r}. Check its name and AWS_ENDPOINT_URL, or "

@@ -2,13 +2,10 @@
 
 | file | holds |
 | --- | --- |
-| `options.py` | `GcsOptions`: deadlines, sizes, credentials; from the environment |
-| `session.py` | the client of this process, and its credentials |
-| `retry.py` | every request: bounded attempts with jitter, errors in words |
-| `upload.py` | resumable uploads |
-| `reader.py` | an object as a file: ranges, read ahead |
-| `listing.py` | names below a prefix, in parallel |
+| `requests.py` | `GcsOptions`: deadlines, sizes, credentials; the client, bounded retries, errors in words |
+| `transfer.py` | resumable uploads, an object as a file, names below a prefix |
 | `lease.py` | the build lock: a lease that is renewed |
+| `objects.py` | `ObjectStorage`: what this service and S3 share |
 | `storage.py` | `GcsStorage`, all of it behind the `Storage` protocol |
 """
 

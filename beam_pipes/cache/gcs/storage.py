@@ -6,17 +6,16 @@ import base64
 import contextlib
 import dataclasses
 import functools
-import os
 import struct
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import IO, Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 import google_crc32c
 
-from beam_pipes.cache.gcs.lease import GcsLease, date_of, held_lease, is_over, look
+from beam_pipes.cache.gcs.lease import date_of
+from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage
 from beam_pipes.cache.gcs.requests import (
     GcsOptions,
     HttpError,
@@ -29,10 +28,9 @@ from beam_pipes.cache.gcs.requests import (
     session_for,
     status_of,
 )
-from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range, list_directory, list_tree
-from beam_pipes.cache.locks import in_words, reached
-from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
-from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError, StorageError
+from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range
+from beam_pipes.cache.locks import reached
+from beam_pipes.errors import CacheNotFoundError, StorageError
 
 SCHEME = "gs://"
 
@@ -45,28 +43,16 @@ _CRC = struct.Struct(">I")
 T = TypeVar("T")
 
 
-class ObjectStatus(NamedTuple):
-    """One generation of an object. `content_digest` is equal for equal content, whenever it was written.
-
-    It is the md5 where the service keeps one; objects that were composed of others have none, and are told by their
-    crc32c together with their generation.
-    """
-
-    path: str
-    size: int
-    generation: int
-    crc32c: int | None
-    content_digest: str
-    modified_ns: int
-
-
-class GcsStorage:
+class GcsStorage(ObjectStorage):
     """The `Storage` protocol over Google Cloud Storage; paths are `gs://bucket/directory/file`.
 
     An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. There are
     no directories (a path with objects below it counts as one) and no links: sharing a file is a copy inside the
     service. Thread-safe, picklable, safe to fork.
     """
+
+    SCHEME = SCHEME
+    options: GcsOptions
 
     def __init__(self, options: GcsOptions | None = None) -> None:
         self.options = GcsOptions.from_environment() if options is None else options
@@ -109,9 +95,6 @@ class GcsStorage:
             chunk_bytes=self.options.chunk_bytes,
         )
 
-    def read_bytes(self, path: str) -> bytes:
-        return self._read_whole(path)[0]
-
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset`; fewer at the end of the object."""
         status = self.status(path)
@@ -139,86 +122,7 @@ class GcsStorage:
 
         return _status(path, self._retrying(attempt, path, "read"))
 
-    def exists(self, path: str) -> bool:
-        try:
-            self.status(path)
-        except CacheNotFoundError:
-            return False
-        return True
-
-    def size(self, path: str) -> int:
-        return self.status(path).size
-
-    # Listing.
-
-    def list(self, path: str) -> list[str]:
-        prefix = _directory_key(path)
-        objects, directories = list_directory(self._pages(path), prefix)
-        names = [status.path.rpartition("/")[2] for status in objects]
-        names += [name.rstrip("/").rpartition("/")[2] for name in directories]
-        return sorted(name for name in set(names) if name)
-
-    def sizes(self, path: str) -> dict[str, int]:
-        objects, _ = list_directory(self._pages(path), _directory_key(path))
-        return {status.path.rpartition("/")[2]: status.size for status in objects}
-
-    def tree(self, path: str) -> dict[str, Any]:
-        top = len(path.rstrip("/")) + 1
-        return {
-            status.path[top:]: FileStatus(status.size, status.modified_ns, shared=False)
-            for status in self.objects(path)
-        }
-
-    def objects(self, path: str, *, recursive: bool = True) -> Iterable[ObjectStatus]:
-        """The objects below a path, or those directly in it; listed in parallel, in no particular order."""
-        prefix = _directory_key(path)
-        if recursive:
-            found = list_tree(self._pages(path), prefix, num_threads=self.parallel)
-        else:
-            found = list_directory(self._pages(path), prefix)[0]
-        return [status for status in found if not status.path.endswith("/")]
-
-    def is_directory(self, path: str) -> bool:
-        page = self._page(path, _directory_key(path), None, None, most=1)
-        return bool(page.objects)
-
-    def modified_ns(self, path: str) -> int:
-        """When something below a path was last written."""
-        return max((status.modified_ns for status in self.objects(path)), default=0)
-
     # Writing.
-
-    def stage(self, path: str) -> StagedObject:
-        split_path(path)
-        return StagedObject(self, path)
-
-    def write_new(self, path: str, data: bytes) -> None:
-        try:
-            self.put(path, data, if_generation_match=0)
-        except ChangedMeanwhileError as error:
-            raise FileExistsError(f"there is an object at {path!r} already") from error
-
-    def replace(self, path: str, data: bytes) -> None:
-        self.put(path, data)
-
-    def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
-        """Compare-and-swap: raises `ChangedMeanwhileError` unless the object holds `expected` (None: is not there)."""
-        found, generation = self._read_or_none(path)
-        if found == data:
-            return
-        if found == expected:
-            try:
-                self.put(path, data, if_generation_match=generation)
-                return
-            except ChangedMeanwhileError:
-                # By another process, or by an attempt of ours whose answer was lost.
-                if self._read_or_none(path)[0] == data:
-                    return
-        raise ChangedMeanwhileError(
-            f"{path}: expected what was there when this build began, and another process has replaced it meanwhile. "
-            "What it published stays; run the build again to publish on top of it.",
-            path=path,
-        )
 
     def put(
         self, path: str, data: bytes, *, if_generation_match: int | None = None, deadline_secs: float | None = None
@@ -271,13 +175,6 @@ class GcsStorage:
         with contextlib.suppress(CacheNotFoundError):
             self._delete(self._blob(path, generation), path, deadline_secs=deadline_secs)
 
-    def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
-        """Deletes all objects below a path, those named by `first` (relative to it) before all others."""
-        for name in first:
-            self.delete(f"{path}/{name}")
-        paths = [status.path for status in self.objects(path)]
-        in_parallel(self, self.delete, paths)
-
     def link_or_copy(self, source: str, target: str) -> None:
         """A copy inside the service: no byte comes here."""
         blob, origin = self._blob(target), self._blob(source)
@@ -295,27 +192,11 @@ class GcsStorage:
                 reached("object/copied")
                 return
 
-    def makedirs(self, path: str) -> None:
-        pass
-
-    def sweep(self, path: str, *, depth: int) -> None:
-        """Nothing: what is not finished has no name here, and uploads that nobody finishes end after a week."""
-
-    def local_path(self, path: str) -> str | None:
-        return None
-
     # The build lock.
-
-    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[GcsLease]:
-        return held_lease(self, path, where)
-
-    def lock_holder(self, path: str) -> str | None:
-        seen = look(self, path)
-        return None if seen is None or seen.secs_left <= 0 or is_over(seen.who) else in_words(seen.who)
 
     def get_dated(self, path: str) -> tuple[bytes, int, datetime, datetime]:
         """Content, generation, when it was written, and the time now: both by the service's clock."""
-        bucket, key = split_path(path)
+        bucket, key = self.split_path(path)
         url = f"{self._session.endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
 
         def attempt() -> Any:
@@ -343,11 +224,11 @@ class GcsStorage:
         return session_for(self.options)
 
     def _blob(self, path: str, generation: int | None = None) -> Any:
-        bucket, key = split_path(path)
+        bucket, key = self.split_path(path)
         return self._session.client.bucket(bucket).blob(key, generation=generation)
 
     def _media_url(self, path: str) -> str:
-        bucket, key = split_path(path)
+        bucket, key = self.split_path(path)
         return f"{self._session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
 
     def _retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
@@ -360,7 +241,7 @@ class GcsStorage:
         return retrying(attempt, options=options, path=path, doing=doing, service=service)
 
     def _bucket_exists(self, path: str) -> bool:
-        bucket, _ = split_path(path)
+        bucket, _ = self.split_path(path)
         if bucket in self._known_buckets:
             return True
         try:
@@ -396,26 +277,16 @@ class GcsStorage:
 
         return self._retrying(attempt, path, "read")
 
-    def _read_or_none(self, path: str) -> tuple[bytes | None, int]:
-        """(bytes, generation) of an object; (None, 0) where there is none."""
-        try:
-            return self._read_whole(path)
-        except CacheNotFoundError:
-            return None, 0
-
     def _delete(self, blob: Any, path: str, *, deadline_secs: float | None = None) -> None:
         def attempt() -> None:
             blob.delete(client=self._session.client, timeout=self._session.timeout, retry=None)
 
         self._retrying(attempt, path, "delete", deadline_secs=deadline_secs)
 
-    def _pages(self, path: str) -> Callable[[str, str | None, str | None], Page]:
-        return functools.partial(self._page, path)
-
     def _page(
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
     ) -> Page:
-        bucket, _ = split_path(path)
+        bucket, _ = self.split_path(path)
         return self._retrying(
             lambda: self._list_page(bucket, prefix, delimiter, token, most or self.options.page_names), path, "list"
         )
@@ -442,65 +313,6 @@ class GcsStorage:
                 "where it comes back, something between here and the service changes bytes.",
                 path=path,
             )
-
-
-class Uploads(Protocol):
-    """An object store that takes a local file as an object."""
-
-    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
-        """Makes an object of `size` bytes of a local file; whole, or not at all."""
-
-
-class StagedObject:
-    """Written to a temporary file of this machine that has no name; an object of the service on commit."""
-
-    def __init__(self, storage: Uploads, path: str) -> None:
-        self._storage = storage
-        self._path = path
-        self._size = 0
-        self._crc32c = 0
-        self._file: IO[bytes] | None = tempfile.TemporaryFile()  # noqa: SIM115
-
-    def write(self, data: bytes, /) -> int:
-        assert self._file is not None
-        self._file.write(data)
-        self._size += len(data)
-        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
-        return len(data)
-
-    def read_back(self) -> bytes:
-        assert self._file is not None
-        self._file.seek(0)
-        data = self._file.read()
-        self._file.seek(0, os.SEEK_END)
-        return data
-
-    def commit(self) -> None:
-        assert self._file is not None
-        self._file.flush()
-        self._storage.upload(self._path, self._file, size=self._size, crc32c=self._crc32c)
-        self.abort()
-
-    def abort(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def close(self) -> None:
-        self.abort()
-
-
-def split_path(path: str) -> tuple[str, str]:
-    """(bucket, key): `gs://bucket/a/b` → `("bucket", "a/b")`. Raises `StorageError` where there is no bucket."""
-    bucket, _, key = os.fspath(path).removeprefix(SCHEME).partition("/")
-    if not path.startswith(SCHEME) or not bucket:
-        raise StorageError(f"expected a path gs://bucket/directory, got {path!r}", path=path)
-    return bucket, key
-
-
-def _directory_key(path: str) -> str:
-    _, key = split_path(path)
-    return key.rstrip("/") + "/" if key.rstrip("/") else ""
 
 
 def _status(path: str, blob: Any) -> ObjectStatus:
