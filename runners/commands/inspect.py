@@ -85,9 +85,9 @@ def inspect_command(
             html=html,
         )
         return
-    of_tasks: dict[str, str | None] = {"--html": html, "--converter": converter}
-    if not loader:
-        of_tasks["--sequence-length"] = sequence_length
+    of_tasks: dict[str, str | None] = {"--sequence-length": sequence_length, "--html": html, "--converter": converter}
+    if loader:
+        del of_tasks["--sequence-length"]
     if given := [name for name, value in of_tasks.items() if value not in (None, "auto")]:
         raise DeclarationError(
             f"{', '.join(given)} belong to --task NAME, and {path!r} is a cache, whose examples are shown as they are. "
