@@ -5,12 +5,15 @@
 `waste` is the share of padding in all rows; `waste_of_bound` that of the Martello-Toth lower bound, which no packing
 can beat; `rows_to_bound` is rows over the bound. `step_cost` compares steps of 64 rows under a global shuffle and under
 `BalancedShuffle`: the largest cost of a step over the mean, and the standard deviation over the mean.
+`token_batches` compares `TokenBatches` with shuffled batches of 64 rows: the share of padding, and milliseconds of a
+batch.
 `concat_then_split_seconds` are those of two plans of all documents (goal 2 s for 10^7).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.cache import FeatureSpec
+from beam_pipes.cache import Cache, FeatureSpec, write_cache
+from beam_pipes.loader import Loader, TokenBatches
 from beam_pipes.loader.order import BalancedOrder, KeyedPermutation, Order
 from beam_pipes.loader.packing import ALGORITHMS, lower_bound, pack
 from benchmarks import harness
@@ -126,6 +130,27 @@ def concat_then_split_seconds(documents: int, capacity: int) -> list[float]:
     return seconds
 
 
+def token_batches(documents: int, max_tokens: int = 16_384) -> dict[str, Any]:
+    """Batches by a token budget beside shuffled batches of 64: share of padding, milliseconds of a batch."""
+    lengths = np.minimum(distributions(documents, 1024)["lognormal"], 1024)
+    with tempfile.TemporaryDirectory() as directory:
+        write_cache(f"{directory}/cache", {"train": ({"tokens": np.ones(n, np.int32)} for n in lengths.tolist())})
+        split = Cache.open(f"{directory}/cache")["train"]
+        found: dict[str, Any] = {"documents": documents, "max_tokens": max_tokens}
+        for name, batch_size in (("by_tokens", TokenBatches(max_tokens=max_tokens)), ("rows_of_64", 64)):
+            tokens = places = batches = 0
+            started = time.perf_counter()
+            for batch in Loader(split, batch_size=batch_size, last="partial"):
+                tokens += int(batch["tokens"].sum())
+                places += batch["tokens"].size
+                batches += 1
+            seconds = time.perf_counter() - started
+            if tokens != int(lengths.sum()):
+                raise AssertionError(f"{name} lost tokens")
+            found[name] = {"padding": round(1 - tokens / places, 4), "ms_per_batch": round(1000 * seconds / batches, 3)}
+    return found
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
@@ -147,6 +172,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "step_cost": step_cost(
             distributions(options.documents, options.sequence_length * 4)["lognormal"], options.sequence_length * 4, 64
         ),
+        "token_batches": token_batches(min(options.documents, 60_000)),
         "concat_then_split_seconds": concat_then_split_seconds(options.documents, options.sequence_length),
         "distributions": results,
     }

@@ -196,7 +196,7 @@ class S3Storage(ObjectStorage):
             self._retrying(lambda: self._client.delete_object(**_named(path)), path, "delete")
 
     def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
-        """Deletes an object if it is this generation of it; it is no error if it is not."""
+        """As for every object store, in two requests: not all services that speak S3 delete under a condition."""
         with contextlib.suppress(CacheNotFoundError):
             if _generation_of(self._head(path)[0]) == generation:
                 self._retrying(

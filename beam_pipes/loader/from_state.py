@@ -89,8 +89,8 @@ def _shuffle(label: str, batch_size: int | TokenBatches | None) -> Shuffle:
     label, _, by_tokens = label.partition(", ")
     if by_tokens and not isinstance(batch_size, TokenBatches):
         raise LoaderError(
-            f"this state is of batches by tokens ({by_tokens}), got batch_size={batch_size!r}. Pass "
-            "batch_size=TokenBatches(…) with these values, to loader_from_state from Python."
+            f"this state is of batches by tokens ({by_tokens}), got batch_size={batch_size!r}. In "
+            "Python, pass batch_size=TokenBatches(…) with these values to loader_from_state."
         )
     if label in ("global", "stored"):
         return label == "global"

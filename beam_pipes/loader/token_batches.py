@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,8 @@ class TokenBatches:
     """Ask a loader for batches of so many tokens rather than rows: `Loader(split, batch_size=TokenBatches(…))`.
 
     Lengths [3, 30, 5, 8, 12, 2] with `max_tokens=32, boundaries=(8, 16, 32)` → a batch of shape (4, 8) with the rows
-    of 3, 5, 8 and 2 tokens, one of shape (1, 16) and one of shape (1, 32). (The last row of 16 tokens is a batch that
-    is not full: `last` decides about it.)
+    of 3, 5, 8 and 2 tokens, one of shape (1, 16) and one of shape (1, 32). (Two rows of 16 tokens would fit, so the
+    second batch is not full: `last` decides about it.)
 
     max_tokens: no *global* batch has more tokens, padding included: rows × boundary ≤ max_tokens.
     boundaries: ascending lengths at which buckets end; a row goes to the first one that holds it, and is padded to it.
@@ -61,7 +61,7 @@ class TokenBatches:
         tensor cores.
     max_rows: no batch has more rows, however short they are.
 
-    Takes 4 bytes of memory a row, 8 above 2^31 of them. Raises `LoaderError` for values out of range.
+    Takes 8 bytes of memory a row, 16 above 2^31 of them. Raises `LoaderError` for values out of range.
     """
 
     max_tokens: int
@@ -90,7 +90,8 @@ class TokenBatches:
     @property
     def label(self) -> str:
         """How a state names it; the boundaries that it has chosen follow from the split, which the state names too."""
-        bounds: object = self.boundaries if isinstance(self.boundaries, int) else list(self.boundaries)
+        given = self.boundaries
+        bounds: object = [int(each) for each in given] if isinstance(given, Sequence) else int(given)
         if isinstance(bounds, list) and len(bounds) > _LISTED_BOUNDARIES:
             bounds = hashlib.sha256(repr(bounds).encode()).hexdigest()[:16]
         feature = self.feature if isinstance(self.feature, str | None) else list(self.feature)
@@ -258,7 +259,7 @@ class BucketStream(RowStream):
         self.token_batches = token_batches
         split = self._rows.split
         counted = _counted_features(split, token_batches.feature)
-        padded = options.pad_to if isinstance(options.pad_to, dict) else dict.fromkeys(counted, options.pad_to)
+        padded = options.pad_to if isinstance(options.pad_to, Mapping) else dict.fromkeys(counted, options.pad_to)
         if named := [name for name in counted if padded.get(name) is not None]:
             raise LoaderError(f"the boundaries of TokenBatches decide the width of {named[0]!r}. Leave out its pad_to.")
         self._counted = [name for name in counted if name in self._rows.columns and options.ragged == "pad"]

@@ -9,6 +9,7 @@ def test_the_packing_benchmark_reports_six_distributions(tmp_path):
     packing.main(["--documents", "3000", "--json", str(tmp_path / "packing.json")])
 
     results = json.loads((tmp_path / "packing.json").read_text())
+    assert results["token_batches"]["by_tokens"]["padding"] < results["token_batches"]["rows_of_64"]["padding"]
 
     assert len(results["distributions"]) == 6
     for distribution in results["distributions"].values():

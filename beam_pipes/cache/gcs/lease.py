@@ -57,7 +57,7 @@ class GcsLease:
         self._where = where
         self._secs = storage.options.lease_secs
         self._who = {**this_process(), "token": secrets.token_hex(8), "lease_secs": self._secs}
-        self._data = json.dumps(self._who, sort_keys=True).encode()
+        self._written = 0
         self._generation = 0
         self._renewed = 0.0
         self._lost: str | None = None
@@ -103,12 +103,13 @@ class GcsLease:
 
     def _put(self, generation: int) -> bool:
         """Writes our name over the given generation (0: over nothing); False where another one is there."""
+        # No two writes are alike: where a generation is a hash of the content, whoever takes over would miss a renewal.
+        self._written += 1
+        data = json.dumps({**self._who, "written": self._written}, sort_keys=True).encode()
         try:
             # No longer than the lease itself: a later answer would not help.
             most = min(self._storage.options.deadline_secs, self._secs if generation else float("inf"))
-            self._generation = self._storage.put(
-                self._path, self._data, if_generation_match=generation, deadline_secs=most
-            )
+            self._generation = self._storage.put(self._path, data, if_generation_match=generation, deadline_secs=most)
             return True
         except ChangedMeanwhileError:
             seen = look(self._storage, self._path)
