@@ -26,7 +26,7 @@ import numpy.typing as npt
 from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import BeamPipesError, SourceError
 from beam_pipes.extras import require
-from beam_pipes.sources.byte_stream import open_input, read_error
+from beam_pipes.sources.byte_stream import content_digest_of, object_range_digest, open_input, read_error
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile, Paths
@@ -45,6 +45,11 @@ class Numbered(Protocol):
     @property
     def num_bytes(self) -> int:
         """Of all records."""
+        ...
+
+    @property
+    def content_digest(self) -> str | None:
+        """What an object store says of the whole content; None for files, which have to be read."""
         ...
 
     def records(self, start: int, stop: int) -> Sequence[bytes]:
@@ -131,6 +136,8 @@ def _groups(opened: Numbered, start: int, stop: int) -> Iterator[tuple[int, Sequ
 
 
 def _digest_of(opened: Numbered, start: int, stop: int) -> str:
+    if opened.content_digest is not None:
+        return object_range_digest(opened.content_digest, start, stop)
     digest = hashlib.sha256(getattr(opened, "kind", b""))
     for _, raws in _groups(opened, start, stop):
         for raw in raws:
@@ -177,6 +184,8 @@ class _MegatronFile:
             self._data.close()
             raise
         self.kind = self.dtype.str.encode()
+        known = content_digest_of(self._data)
+        self.content_digest = None if known is None else f"{known}/{hashlib.sha256(read).hexdigest()}"
 
     @property
     def num_records(self) -> int:
@@ -283,6 +292,8 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
 
 class _ArrayRecordFile:
     """An open ArrayRecord file."""
+
+    content_digest = None  # of files of this machine alone
 
     def __init__(self, path: str, file: str) -> None:
         if is_remote(path):

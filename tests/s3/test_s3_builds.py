@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from fault_proxy import FaultProxy, at_random
 
-from beam_pipes import Loader
+from beam_pipes import FeatureSpec, Loader, write_cache
 from beam_pipes.cache import Cache, storage_for
 from beam_pipes.errors import SourceError
+from beam_pipes.export import export
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.sources import Parquet, TextLines
+from beam_pipes.sources import MegatronTokens, Parquet, TextLines
 
 pytestmark = pytest.mark.s3
 
@@ -67,14 +68,19 @@ def test_a_loader_reads_a_cache_through_a_bounded_directory(text_input, tmp_path
             assert np.array_equal(one[name], two[name]) and np.array_equal(one[name], three[name])
 
 
-def test_inputs_give_the_records_of_local_files(tmp_path, bucket):
+def test_inputs_give_the_records_of_local_files(tmp_path, bucket, server, monkeypatch):
     import pyarrow
     import pyarrow.parquet
 
+    documents = [{"tokens": np.arange(200, dtype=np.int32)} for _ in range(300)]
+    write_cache(tmp_path / "tokens", {"train": documents}, features={"tokens": FeatureSpec("int32", shape=(None,))})
+    export(tmp_path / "tokens", tmp_path / "megatron", format="megatron")
+    for path in (tmp_path / "megatron").iterdir():
+        storage_for(bucket).replace(f"{bucket}/megatron/{path.name}", path.read_bytes())
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("".join(f"line {number} {each}\n" for each in range(400)))
     pyarrow.parquet.write_table(pyarrow.table({"i": list(range(600))}), tmp_path / "t.parquet", row_group_size=100)
-    for path in tmp_path.iterdir():
+    for path in (path for path in tmp_path.iterdir() if path.is_file()):
         storage_for(bucket).replace(f"{bucket}/in/{path.name}", path.read_bytes())
 
     def records(source):
@@ -84,5 +90,10 @@ def test_inputs_give_the_records_of_local_files(tmp_path, bucket):
     assert records(TextLines(f"{bucket}/in/*.txt")) == records(TextLines(f"{tmp_path}/*.txt"))
     assert len(records(TextLines(f"{bucket}/in", pattern="*.txt"))) == 1200
     assert records(Parquet(f"{bucket}/in/t.parquet")) == records(Parquet(f"{tmp_path}/t.parquet"))
+    assert records(MegatronTokens(f"{bucket}/megatron")) == records(MegatronTokens(tmp_path / "megatron"))
+    with FaultProxy(server, lambda number, method, path: None) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        assert len(MegatronTokens(f"{bucket}/megatron").plan(target_shard_bytes=20_000).shards) > 10
+        assert not [path for method, path in proxy.requests if method == "GET" and path.endswith(".bin")]
     with pytest.raises(SourceError, match=r"should be all on one service \(gs:// or s3://\), or all on this machine"):
         TextLines([f"{bucket}/in", str(tmp_path)]).plan(target_shard_bytes=4_000)
