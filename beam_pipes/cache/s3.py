@@ -37,7 +37,7 @@ from beam_pipes.cache.gcs.requests import (
     retrying,
 )
 from beam_pipes.cache.gcs.storage import SINGLE_REQUEST_BYTES
-from beam_pipes.cache.gcs.transfer import GcsReader, Page
+from beam_pipes.cache.gcs.transfer import ObjectReader, Page
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
     BucketNotFoundError,
@@ -48,12 +48,10 @@ from beam_pipes.errors import (
 )
 from beam_pipes.extras import require
 
-SCHEME = "s3://"
-
 _PIECE_BYTES = 1 << 20
 _MOST_PARTS = 10_000
 _LEAST_PART_BYTES = 5 << 20
-# Who asks is not known (nobody, or expired); the names that S3 and its relatives use.
+# Said with other statuses than 401 and 403 too.
 _FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "AllAccessDisabled")
 # With statuses that mean something else otherwise: 400, and 409 for two conditional writes at once.
 _TRANSIENT = ("RequestTimeout", "SlowDown", "BadDigest", "ConditionalRequestConflict")
@@ -76,11 +74,10 @@ class S3Options(RequestOptions):
 class S3Storage(ObjectStorage):
     """The `Storage` protocol over S3; paths are `s3://bucket/directory/file`.
 
-    An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. Needs a
-    service with conditional writes (S3 since November 2024, MinIO, R2). Thread-safe, picklable, safe to fork.
+    Needs a service with conditional writes (`If-None-Match` and `If-Match` of PUT).
     """
 
-    SCHEME = SCHEME
+    SCHEME = "s3://"
     options: S3Options
 
     def __init__(self, options: S3Options | None = None) -> None:
@@ -96,7 +93,7 @@ class S3Storage(ObjectStorage):
         def fetch(start: int, size: int) -> bytes:
             return self._range(path, start, size, etag)
 
-        return GcsReader(  # type: ignore[return-value]
+        return ObjectReader(  # type: ignore[return-value]
             fetch,
             path=path,
             size=status.size,
@@ -155,18 +152,9 @@ class S3Storage(ObjectStorage):
             parts = []
             for number, start in enumerate(range(0, size, part_bytes), 1):
                 file.seek(start)
-                body = file.read(min(part_bytes, size - start))
-                made = self._retrying(
-                    functools.partial(
-                        lambda number, body: self._client.upload_part(
-                            **of_upload, PartNumber=number, Body=body, ChecksumAlgorithm="CRC32"
-                        ),
-                        number,
-                        body,
-                    ),
-                    path,
-                    "write",
-                )
+                part = {"PartNumber": number, "Body": file.read(min(part_bytes, size - start))}
+                send = functools.partial(self._client.upload_part, **of_upload, **part, ChecksumAlgorithm="CRC32")
+                made = self._retrying(send, path, "write")
                 checksum = {"ChecksumCRC32": made["ChecksumCRC32"]} if "ChecksumCRC32" in made else {}
                 parts.append({"PartNumber": number, "ETag": made["ETag"], **checksum})
             tried = False
@@ -299,7 +287,7 @@ class S3Storage(ObjectStorage):
         wanted |= {"ContinuationToken": token} if token else {}
         found = self._retrying(lambda: self._client.list_objects_v2(**wanted), path, "list")
         objects = [
-            _status(f"{SCHEME}{bucket}/{each['Key']}", each["ETag"], each["Size"], each["LastModified"])
+            _status(f"{self.SCHEME}{bucket}/{each['Key']}", each["ETag"], each["Size"], each["LastModified"])
             for each in found.get("Contents", ())
         ]
         directories = sorted(each["Prefix"] for each in found.get("CommonPrefixes", ()))
@@ -373,12 +361,7 @@ def _code_of(error: BaseException) -> str:
 
 def _is_transient(error: BaseException, status: int | None) -> bool:
     if status is not None:
-        return status in RETRIED_STATUSES or _code_of(error) in (
-            "RequestTimeout",
-            "SlowDown",
-            "BadDigest",
-            "ConditionalRequestConflict",
-        )
+        return status in RETRIED_STATUSES or _code_of(error) in _TRANSIENT
     if isinstance(error, (Incomplete, ConnectionError, TimeoutError)):
         return True
     import urllib3.exceptions

@@ -16,9 +16,9 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TypeVar
 
 from beam_pipes.cache.locks import NOT_OFFERED, held_lock, holder_of, reached
 from beam_pipes.cache.storage_protocol import FileStatus, HeldLock, Storage
@@ -31,9 +31,7 @@ from beam_pipes.errors import (
     OutputError,
 )
 
-if TYPE_CHECKING:
-    from beam_pipes.cache.gcs.requests import GcsOptions
-    from beam_pipes.cache.s3 import S3Options
+OptionsT = TypeVar("OptionsT")
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -305,13 +303,13 @@ def storage_for(path: str | os.PathLike[str]) -> Storage:
     if scheme is None:
         return _LOCAL
     if scheme.group(1) == "gs":
-        from beam_pipes.cache.gcs.requests import GcsOptions
+        from beam_pipes.cache.gcs import GcsOptions, GcsStorage
 
-        return _gcs(GcsOptions.from_environment())
+        return _shared(GcsStorage, GcsOptions.from_environment())
     if scheme.group(1) == "s3":
-        from beam_pipes.cache.s3 import S3Options
+        from beam_pipes.cache.s3 import S3Options, S3Storage
 
-        return _s3(S3Options.from_environment())
+        return _shared(S3Storage, S3Options.from_environment())
     raise CacheError(
         f"{text!r}: caches and inputs are on file systems, gs:// or s3://, got the scheme {scheme.group(1)!r}. Give a "
         "local path, gs://bucket/directory or s3://bucket/directory, or mount the bucket.",
@@ -323,17 +321,8 @@ _LOCAL = LocalStorage()
 
 
 @functools.lru_cache(maxsize=8)
-def _gcs(options: GcsOptions) -> Storage:
-    from beam_pipes.cache.gcs.storage import GcsStorage
-
-    return GcsStorage(options)
-
-
-@functools.lru_cache(maxsize=8)
-def _s3(options: S3Options) -> Storage:
-    from beam_pipes.cache.s3 import S3Storage
-
-    return S3Storage(options)
+def _shared(service: Callable[[OptionsT], Storage], options: OptionsT) -> Storage:
+    return service(options)
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:

@@ -196,8 +196,7 @@ class Loader:
     @property
     def rows_multiple(self) -> int:
         """A number that divides the rows of every full batch: the batch size, or `multiple_of` of `TokenBatches`."""
-        stream = self._reader.stream
-        return stream.token_batches.multiple_of if isinstance(stream, BucketStream) else self.batch_size
+        return self._steps.rows_multiple
 
     @property
     def varying_features(self) -> tuple[str, ...]:

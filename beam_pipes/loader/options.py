@@ -76,15 +76,13 @@ class LoaderOptions:
     def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
         """How rows become global batches, with the share of this process now."""
         share = Share.of_options(self.host_index, self.host_count)
-        batch_size = 1
-        if not isinstance(self.batch_size, TokenBatches):
-            check_batch_size(self.batch_size, share)
-            batch_size = int(self.batch_size)
-        steps = StepOptions(batch_size=batch_size, epochs=self.epochs, last=self.last, share=share)
         if isinstance(stream, BucketStream):
-            steps = stream.steps(steps)
+            steps: StepOptions = stream.steps(epochs=self.epochs, last=self.last, share=share)
             check_batch_size(steps.smallest_batch, share)
-        return steps
+            return steps
+        check_batch_size(self.batch_size, share)
+        assert not isinstance(self.batch_size, TokenBatches)
+        return StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
 
     @property
     def order_label(self) -> str:

@@ -110,6 +110,11 @@ class StepOptions:
         """Rows of the smallest full batch."""
         return self.batch_size
 
+    @property
+    def rows_multiple(self) -> int:
+        """A number that divides the rows of every full batch."""
+        return self.batch_size
+
     def host_slice(self, rows: int, full_rows: int) -> tuple[int, int]:
         """Our places in a global batch. A partial one is shared out evenly, a padded one like a full one."""
         return self.share.slice_of(rows if self.last == "partial" else full_rows)

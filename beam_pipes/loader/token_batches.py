@@ -36,8 +36,9 @@ from beam_pipes.loader.order import (
     derive_key,
 )
 from beam_pipes.loader.rows import GatherOptions, Shapes, SplitRows
-from beam_pipes.loader.steps import Cursor, Placed, StepOptions, Steps
+from beam_pipes.loader.steps import Cursor, Last, Placed, StepOptions, Steps
 from beam_pipes.loader.stream import Places, RowStream
+from beam_pipes.loader.world import Share
 
 _LISTED_BOUNDARIES = 16
 _ROUNDED_TO = 8  # boundaries that are chosen here suit tensor cores
@@ -130,7 +131,7 @@ class Buckets:
                 f"the last boundary for {source}. Pass max_tokens={least} or more, or leave out long rows with "
                 f"split.where('len({_first_name(option.feature)}) <= …')."
             )
-        self.size = len(lengths)
+        self.size, self.multiple_of = len(lengths), option.multiple_of
         self.boundaries, self.rows_per_batch = boundaries, rows
         bucket = np.searchsorted(boundaries, lengths)
         self.counts = np.bincount(bucket, minlength=len(boundaries)).astype(np.int64)
@@ -138,6 +139,9 @@ class Buckets:
         small = np.int32 if self.size < 1 << 31 else np.int64
         self.members = np.argsort(bucket, kind="stable").astype(small)
         self.tokens = int(lengths.sum())
+        #: Batches of an epoch that are full, and those that are not: the same in all epochs.
+        self.num_full = int((self.counts // rows).sum())
+        self.num_rests = int(np.count_nonzero(self.counts % rows))
 
     @functools.cached_property
     def ranks(self) -> Any:
@@ -191,9 +195,9 @@ class BucketOrder:
         rows, counts = buckets.rows_per_batch, buckets.counts
         full = counts // rows
         self._full_starts = np.concatenate(([0], np.cumsum(full)))
-        self.num_full = int(full.sum())
-        self._batches = permutation(self.num_full, _BATCHES)
-        numbers = self._batches.records(np.arange(self.num_full))
+        num_full = buckets.num_full
+        self._batches = permutation(num_full, _BATCHES)
+        numbers = self._batches.records(np.arange(num_full))
         of_full = np.searchsorted(self._full_starts, numbers, side="right") - 1
         rests = np.flatnonzero(counts % rows)
         rests = rests[permutation(len(rests), _RESTS).records(np.arange(len(rests)))]
@@ -203,7 +207,7 @@ class BucketOrder:
         )
         sizes = np.concatenate([rows[of_full], counts[rests] % rows[rests]])
         self.starts = np.concatenate(([0], np.cumsum(sizes)))
-        self._rest_of = {int(bucket): self.num_full + place for place, bucket in enumerate(rests)}
+        self._rest_of = {int(bucket): num_full + place for place, bucket in enumerate(rests)}
         self._within = [permutation(int(count), _ROWS, number) for number, count in enumerate(counts)]
 
     def records(self, positions: IndexLike) -> Indices:
@@ -268,29 +272,18 @@ class BucketStream(RowStream):
         self._order_of: Callable[[int], BucketOrder] = functools.lru_cache(maxsize=4)(
             lambda epoch: BucketOrder(self.buckets, shuffle=shuffle, seed=seed, epoch=epoch)
         )
+        self._orders.of_epoch = self._order_of
 
-    def order_of(self, epoch: int) -> BucketOrder:
-        """The order of an epoch."""
-        return self._order_of(epoch)
-
-    def steps(self, options: StepOptions) -> BucketSteps:
+    def steps(self, *, epochs: int | None, last: Last, share: Share) -> BucketSteps:
         """How the rows of this stream become batches: the largest one has `batch_size` rows."""
-        rows = self.buckets.rows_per_batch
         return BucketSteps(
-            batch_size=int(rows.max()),
-            least_batch_size=int(rows.min()),
-            epochs=options.epochs,
-            last=options.last,
-            share=options.share,
+            batch_size=int(self.buckets.rows_per_batch.max()),
+            epochs=epochs,
+            last=last,
+            share=share,
+            buckets=self.buckets,
             order_of=self._order_of,
         )
-
-    def locate(self, epoch: int, positions: Indices) -> Places:
-        return self._order_of(epoch).records(positions)
-
-    def position_of(self, epoch: int, source: int, row: int) -> int | None:
-        super().position_of(epoch, source, row)  # refuses other sources and rows
-        return int(self._order_of(epoch).positions([row])[0])
 
     def gather(self, places: Places, beside: Places | None = None) -> Batch:
         together = places if beside is None else beside
@@ -335,18 +328,21 @@ def _counted_features(split: Any, feature: str | Sequence[str] | None) -> list[s
 class BucketSteps(StepOptions):
     """The arithmetic of an epoch whose batches differ in rows: where one begins is looked up in its order."""
 
+    buckets: Buckets
     order_of: Callable[[int], BucketOrder]
-    least_batch_size: int
 
     even = False
 
     @property
     def smallest_batch(self) -> int:
-        return self.least_batch_size
+        return int(self.buckets.rows_per_batch.min())
+
+    @property
+    def rows_multiple(self) -> int:
+        return self.buckets.multiple_of
 
     def steps_of(self, rows: int) -> int:
-        order = self.order_of(0)  # all epochs have as many
-        return order.num_full if self.last == "drop" else len(order.bucket)
+        return self.buckets.num_full + (0 if self.last == "drop" else self.buckets.num_rests)
 
     def steps_from(self, epoch: int, position: int, rows: int) -> int:
         return max(0, self.steps_of(rows) - int(np.searchsorted(self.order_of(epoch).starts, position)))

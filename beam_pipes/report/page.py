@@ -111,12 +111,10 @@ def report_html(
         split: decoded_examples(opened, split, count=num_examples, declaration=declaration, run_stages=run_stages)
         for split in opened.splits
     }
-    languages = [
-        language_of(opened, split, feature, vocabulary)
-        for split in (opened.splits if vocabulary is not None else ())
-        for feature in token_features(opened, split)
-        if vocabulary is not None
-    ]
+    languages = []
+    if vocabulary is not None:
+        ids = [(split, feature) for split in opened.splits for feature in token_features(opened, split)]
+        languages = [language_of(opened, split, feature, vocabulary) for split, feature in ids]
     facts = {**_facts(opened, against=against), "examples": examples, "languages": languages}
     html = render(TEMPLATE, facts)
     if len(html.encode("utf-8", errors="backslashreplace")) > MAX_BYTES:

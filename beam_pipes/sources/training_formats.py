@@ -14,23 +14,25 @@ Megatron's layout is read as `megatron.core.datasets.indexed_dataset` documents 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.cache.storage import is_remote, storage_for
-from beam_pipes.errors import BeamPipesError, SourceError
+from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
 from beam_pipes.sources.byte_stream import content_digest_of, object_range_digest, open_input, read_error
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.sources.source import SourceShard, check_batch_limits
 
 # Records that are read at once.
 _GROUP_BYTES = 4 << 20
@@ -45,6 +47,11 @@ class Numbered(Protocol):
     @property
     def num_bytes(self) -> int:
         """Of all records."""
+        ...
+
+    @property
+    def kind(self) -> bytes:
+        """What the meaning of the bytes depends on, such as a dtype."""
         ...
 
     @property
@@ -92,7 +99,11 @@ class NumberedSource(FileSource, Generic[NumberedT]):
 
     def _digest(self, file: FoundFile, start: int, end: int) -> str:
         with self._open(file.path, file.name) as opened:
-            return _digest_of(opened, start, end)
+            digest = _Digest(opened)
+            if opened.content_digest is None:
+                for _, raws in _groups(opened, start, end):
+                    digest.update(raws)
+            return digest.of(start, end)
 
     # Reading.
 
@@ -104,25 +115,23 @@ class NumberedSource(FileSource, Generic[NumberedT]):
         batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
         for part in shard.slices:
             with self._open(selection.path_of(part.file), part.file) as opened:
-                self._check_unchanged(opened, part)
-                for first, raws in _groups(opened, part.start, part.end):
+                digest = _Digest(opened)
+                for first, raws in _groups(opened, part.start, min(part.end, opened.num_records)):
+                    digest.update(raws)
                     numbers = range(first, first + len(raws))
                     piece = StoredPiece(
                         file=part.file, first_ordinal=batcher.next_ordinal, positions=numbers, raws=raws
                     )
                     values = [self._value(raw, opened) for raw in raws]
                     yield from batcher.add(piece, values, num_bytes=sum(map(len, raws)))
+                if (found := digest.of(part.start, part.end)) != part.digest:
+                    raise SourceError(
+                        f"input {part.file} changed after it was planned: records {part.start} to {part.end} should "
+                        f"have sha256 {part.digest[:12]}…, found {found[:12]}…; plan again",
+                        file=part.file,
+                        offset=part.start,
+                    )
         yield from batcher.finish()
-
-    def _check_unchanged(self, opened: NumberedT, part: Slice) -> None:
-        found = _digest_of(opened, part.start, part.end) if part.end <= opened.num_records else "fewer records"
-        if found != part.digest:
-            raise SourceError(
-                f"input {part.file} changed after it was planned: records {part.start} to {part.end} should have "
-                f"sha256 {part.digest[:12]}…, found {found[:12]}…; plan again",
-                file=part.file,
-                offset=part.start,
-            )
 
     def parse(self, raw: bytes, *, file: str, position: int) -> object:
         with self._open(self.selection().path_of(file), file) as opened:
@@ -135,15 +144,23 @@ def _groups(opened: Numbered, start: int, stop: int) -> Iterator[tuple[int, Sequ
         yield first, opened.records(first, min(first + each, stop))
 
 
-def _digest_of(opened: Numbered, start: int, stop: int) -> str:
-    if opened.content_digest is not None:
-        return object_range_digest(opened.content_digest, start, stop)
-    digest = hashlib.sha256(getattr(opened, "kind", b""))
-    for _, raws in _groups(opened, start, stop):
-        for raw in raws:
-            digest.update(b"%d:" % len(raw))
-            digest.update(raw)
-    return digest.hexdigest()
+class _Digest:
+    """The digest of a range of records: of their bytes, or of what an object store says of the whole content."""
+
+    def __init__(self, opened: Numbered) -> None:
+        self._content = opened.content_digest
+        self._read = hashlib.sha256(opened.kind)
+
+    def update(self, raws: Sequence[bytes]) -> None:
+        """The next records of the range."""
+        if self._content is None:
+            for raw in raws:
+                self._read.update(b"%d:" % len(raw))
+                self._read.update(raw)
+
+    def of(self, start: int, stop: int) -> str:
+        """What the digest of records `start … stop` is."""
+        return self._read.hexdigest() if self._content is None else object_range_digest(self._content, start, stop)
 
 
 # Megatron.
@@ -163,29 +180,22 @@ class _MegatronFile:
             self._data = open_input(path)
         except OSError as error:
             raise read_error(file, error, offset=0) from error
-        index = path.removesuffix(".bin") + ".idx"
         try:
-            read = storage_for(index).read_bytes(index)
-        except (OSError, BeamPipesError) as error:
-            self._data.close()
-            raise SourceError(
-                f"input {file} needs its index {file.removesuffix('.bin')}.idx beside it: {error}", file=file
-            ) from error
-        try:
-            self.dtype, self.starts = _megatron_index(read, file)
+            self._index = _index_beside(path, file)
             size = self._data.seek(0, 2)
-            if size != self.starts[-1]:
+            if size != self.num_bytes:
                 raise SourceError(
-                    f"input {file} should have {self.starts[-1]} bytes, as its .idx says, found {size}. Copy both "
-                    "files again.",
+                    f"input {file} should have {self.num_bytes} bytes, as its .idx says, found {size}. Copy both files "
+                    "again.",
                     file=file,
                 )
         except BaseException:
             self._data.close()
             raise
+        self.starts, self.dtype = self._index.starts, self._index.dtype
         self.kind = self.dtype.str.encode()
         known = content_digest_of(self._data)
-        self.content_digest = None if known is None else f"{known}/{hashlib.sha256(read).hexdigest()}"
+        self.content_digest = None if known is None else f"{known}/{self._index.digest}"
 
     @property
     def num_records(self) -> int:
@@ -193,7 +203,7 @@ class _MegatronFile:
 
     @property
     def num_bytes(self) -> int:
-        return int(self.starts[-1])
+        return int(self._index.starts[-1])
 
     def records(self, start: int, stop: int) -> Sequence[bytes]:
         first, last = int(self.starts[start]), int(self.starts[stop])
@@ -212,8 +222,36 @@ class _MegatronFile:
         self._data.close()
 
 
+class _Index(NamedTuple):
+    """An `.idx`: dtype, byte offsets of documents and of the end, sha256 of the file."""
+
+    dtype: np.dtype[Any]
+    starts: npt.NDArray[np.int64]
+    digest: str
+
+
+def _index_beside(path: str, file: str) -> _Index:
+    """The index of a `.bin`. Each slice asks for it, so it is kept as long as the file is the same."""
+    index = path.removesuffix(".bin") + ".idx"
+    try:
+        if is_remote(index):
+            with open_input(index) as handle:
+                return _parsed_index(index, file, content_digest_of(handle))
+        status = os.stat(index)
+        return _parsed_index(index, file, (status.st_mtime_ns, status.st_size, status.st_ino))
+    except OSError as error:
+        raise SourceError(
+            f"input {file} needs its index {file.removesuffix('.bin')}.idx beside it: {error}", file=file
+        ) from error
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed_index(path: str, file: str, version: object) -> _Index:
+    read = storage_for(path).read_bytes(path)
+    return _Index(*_megatron_index(read, file), hashlib.sha256(read).hexdigest())
+
+
 def _megatron_index(read: bytes, file: str) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
-    """(dtype, byte offsets of documents and of the end) of an `.idx`."""
     index = f"{file.removesuffix('.bin')}.idx"
     if read[: len(MEGATRON_MAGIC)] != MEGATRON_MAGIC or len(read) < _MEGATRON_HEADER:
         raise SourceError(
@@ -270,12 +308,9 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
         return dict
 
     def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
-        # Digests are kept by the file's times, and the index may change while the data do not.
-        path = file.path.removesuffix(".bin") + ".idx"
-        with contextlib.suppress(OSError, BeamPipesError):
-            index = hashlib.sha256(storage_for(path).read_bytes(path)).hexdigest()
-            return f"megatron/{index}/{super()._variant(file, target_shard_bytes)}"
-        return f"megatron/{super()._variant(file, target_shard_bytes)}"
+        # Digests are kept by the times of the .bin, and the .idx may change while that does not.
+        index = _index_beside(file.path, file.name)
+        return f"megatron/{index.digest}/{super()._variant(file, target_shard_bytes)}"
 
     def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[_MegatronFile]:
         return contextlib.closing(_MegatronFile(path, file))
@@ -293,6 +328,7 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
 class _ArrayRecordFile:
     """An open ArrayRecord file."""
 
+    kind = b""
     content_digest = None  # of files of this machine alone
 
     def __init__(self, path: str, file: str) -> None:

@@ -60,7 +60,7 @@ def inspect_command(
 
     Example: beam-pipes inspect .demo/python_source --where "len(tokens) > 200"
 
-    Example: beam-pipes inspect .demo/tokens --split train --loader --sequence-length tokens=2048 --tokens bytes
+    Example: beam-pipes inspect .demo/python_source --split train --loader --sequence-length tokens=2048 --tokens bytes
 
     Example: beam-pipes inspect --task wmt_de_en --module-import my.tasks --html wmt.html
     """

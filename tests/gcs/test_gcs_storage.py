@@ -17,17 +17,16 @@ import google_crc32c
 import pytest
 from fault_proxy import CUT_BODY, CUT_UPLOAD, DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
 from gcs_emulator import new_bucket, running
+from object_stores import check_directories, check_faults, check_files, check_swaps, upload
 
 from beam_pipes.cache import storage_for
 from beam_pipes.cache.gcs import GcsOptions, GcsStorage
 from beam_pipes.cache.gcs.requests import session_for
 from beam_pipes.cache.storage import directory_path
-from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.errors import (
     BucketNotFoundError,
     CacheBusyError,
     CacheNotFoundError,
-    ChangedMeanwhileError,
     StorageError,
     StorageForbiddenError,
     StorageUnavailableError,
@@ -38,34 +37,12 @@ pytestmark = pytest.mark.gcs
 MIB = 1 << 20
 
 
-def upload(storage: Storage, path: str, data: bytes, *, piece: int = 300_000) -> None:
-    staged = storage.stage(path)
-    for start in range(0, len(data), piece):
-        staged.write(data[start : start + piece])
-    staged.commit()
-
-
 def options(**changed) -> GcsOptions:
     return GcsOptions(**{"most_backoff_secs": 0.05, "chunk_bytes": 256 << 10, **changed})
 
 
 def test_an_object_is_a_file(storage, bucket):
-    path = f"{bucket}/caches/words/manifest.json"
-
-    assert not storage.exists(path) and storage.list(f"{bucket}/caches") == []
-    storage.write_new(path, b"first")
-    with pytest.raises(FileExistsError, match="there is an object at 'gs://.*manifest.json' already"):
-        storage.write_new(path, b"second")
-    assert storage.read_bytes(path) == b"first" and storage.size(path) == 5
-    storage.replace(path, b"third one")
-    assert storage.read_range(path, 6, 100) == b"one" and storage.read_range(path, 9, 5) == b""
-    storage.link_or_copy(path, f"{bucket}/caches/words/copy")
-    storage.delete(path)
-    storage.delete(path)
-    assert storage.read_bytes(f"{bucket}/caches/words/copy") == b"third one"
-    for read in (storage.read_bytes, storage.size, storage.open_read):
-        with pytest.raises(CacheNotFoundError, match="expected an object at 'gs://.*manifest.json', and there is none"):
-            read(path)
+    check_files(storage, bucket)
 
 
 def test_what_is_staged_is_invisible_until_it_is_committed_whole(storage, bucket):
@@ -118,40 +95,11 @@ def test_a_reader_keeps_to_its_generation(storage, bucket):
 
 
 def test_directories_are_listed_by_name_and_as_trees(bucket):
-    storage = GcsStorage(options(page_names=20))
-    names = [f"a/{i:02d}/{j}" for i in range(30) for j in range(4)] + ["a/top", "b"]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda name: storage.replace(f"{bucket}/dir/{name}", name.encode()), names))
-
-    assert storage.list(f"{bucket}/dir") == ["a", "b"] and storage.list(bucket) == ["dir"]
-    assert storage.list(f"{bucket}/dir/a")[-2:] == ["29", "top"]
-    assert storage.sizes(f"{bucket}/dir/a") == {"top": 5}
-    tree = storage.tree(f"{bucket}/dir")  # more than a page: in parallel, directory by directory
-    assert sorted(tree) == sorted(names) and {file.size for file in tree.values()} == {6, 5, 1}
-    assert storage.is_directory(f"{bucket}/dir/a") and not storage.is_directory(f"{bucket}/di")
-    storage.delete_tree(f"{bucket}/dir/a", first=["top"])
-    assert list(storage.tree(bucket)) == ["dir/b"]
+    check_directories(GcsStorage(options(page_names=20)), bucket)
 
 
 def test_compare_and_swap_lets_one_of_many_win(storage, bucket):
-    path = f"{bucket}/manifest.json"
-    storage.replace_if(path, b"0", None)
-    barrier = threading.Barrier(8)
-
-    def swap(number: int) -> bool:
-        barrier.wait()
-        try:
-            storage.replace_if(path, b"%d" % number, b"0")
-            return True
-        except ChangedMeanwhileError as error:
-            assert "another process has replaced it meanwhile. What it published stays" in str(error)
-            return False
-
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(swap, range(1, 9)))
-
-    assert won.count(True) == 1 and storage.read_bytes(path) == b"%d" % (won.index(True) + 1)
-    storage.replace_if(path, storage.read_bytes(path), b"whatever")  # it is there already
+    check_swaps(storage, bucket)
 
 
 def test_a_lost_answer_does_not_make_a_swap_lose(emulator, monkeypatch):
@@ -197,22 +145,12 @@ def test_uploads_go_on_after_broken_connections(server, monkeypatch):
 @pytest.mark.parametrize("server", ["fake-gcs-server", "gcp-storage-emulator"])
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_lost_or_half_written_under_random_faults(server, monkeypatch, seed):
-    files = {f"f{i}": random.Random(i).randbytes(size) for i, size in enumerate([0, 10, 70_000, 4 * MIB + 300_001])}
     # The emulator that does not resume begins again after each fault: there the file goes in one chunk.
     chunk_bytes = 8 * MIB if server == "fake-gcs-server" else 256 << 10
     with running(server) as url, FaultProxy(url, at_random(0.3, seed=seed)) as proxy:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
         storage = GcsStorage(options(deadline_secs=60, chunk_bytes=chunk_bytes))
-        root = f"gs://{new_bucket(url)}"
-        for name, data in files.items():
-            upload(storage, f"{root}/d/{name}", data)
-            with storage.open_read(f"{root}/d/{name}") as file:
-                assert file.read() == data
-            storage.link_or_copy(f"{root}/d/{name}", f"{root}/copies/{name}")
-        assert storage.sizes(f"{root}/d") == {name: len(data) for name, data in files.items()}
-        assert {name: storage.read_bytes(f"{root}/copies/{name}") for name in files} == files
-        storage.delete_tree(f"{root}/d")
-        assert storage.list(root) == ["copies"]
+        check_faults(storage, f"gs://{new_bucket(url)}", sizes=[0, 10, 70_000, 4 * MIB + 300_001])
         assert sum(proxy.done.values()) >= 3
 
 

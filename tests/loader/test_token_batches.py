@@ -52,7 +52,7 @@ def test_the_order_is_a_bijection_cut_into_batches_of_one_bucket(lengths, multip
         boundary, full = buckets.boundaries[bucket], buckets.rows_per_batch[bucket]
         below = buckets.boundaries[bucket - 1] if bucket else -1
         assert all(below < lengths[row] <= boundary for row in rows)
-        assert len(rows) == full if step < order.num_full else len(rows) < full
+        assert len(rows) == full if step < buckets.num_full else len(rows) < full
         assert full * boundary <= 130 and full % multiple_of == 0 and full <= (max_rows or full)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import pickle
 import random
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fault_proxy import DRIP, FLIP, LOST_RESPONSE, FaultProxy, at_random
+from object_stores import check_directories, check_faults, check_files, check_swaps, upload
 from s3_server import new_s3_bucket
 
 from beam_pipes.cache import storage_for
@@ -21,7 +19,6 @@ from beam_pipes.errors import (
     CacheBusyError,
     CacheError,
     CacheNotFoundError,
-    ChangedMeanwhileError,
     StorageError,
     StorageForbiddenError,
     StorageUnavailableError,
@@ -32,38 +29,12 @@ pytestmark = pytest.mark.s3
 MIB = 1 << 20
 
 
-def upload(storage, path, data, *, piece=300_000):
-    staged = storage.stage(path)
-    for start in range(0, len(data), piece):
-        staged.write(data[start : start + piece])
-    staged.commit()
-
-
 def options(**changed):
     return S3Options(**{"most_backoff_secs": 0.05, "chunk_bytes": 256 << 10, **changed})
 
 
 def test_an_object_is_a_file(storage, bucket):
-    path = f"{bucket}/caches/words/manifest.json"
-
-    assert not storage.exists(path) and storage.list(f"{bucket}/caches") == []
-    storage.write_new(path, b"first")
-    with pytest.raises(FileExistsError, match=r"there is an object at 's3://.*manifest.json' already"):
-        storage.write_new(path, b"second")
-    assert storage.read_bytes(path) == b"first" and storage.size(path) == 5
-    storage.replace(path, b"third one")
-    assert storage.read_range(path, 6, 100) == b"one" and storage.read_range(path, 9, 5) == b""
-    storage.link_or_copy(path, f"{bucket}/caches/words/copy")
-    storage.delete(path)
-    storage.delete(path)
-    assert storage.read_bytes(f"{bucket}/caches/words/copy") == b"third one"
-    for read in (storage.read_bytes, storage.size, storage.open_read):
-        with pytest.raises(
-            CacheNotFoundError, match=r"expected an object at 's3://.*manifest.json', and there is none"
-        ):
-            read(path)
-    assert storage_for(path).local_path(path) is None
-    assert pickle.loads(pickle.dumps(storage)).read_bytes(f"{bucket}/caches/words/copy") == b"third one"
+    check_files(storage, bucket)
 
 
 def test_a_large_object_appears_whole_in_parts(storage, bucket):
@@ -101,40 +72,11 @@ def test_a_reader_never_mixes_two_objects(storage, bucket):
 
 
 def test_directories_are_listed_by_name_and_as_trees(bucket):
-    storage = S3Storage(options(page_names=20))
-    names = [f"a/{i:02d}/{j}" for i in range(12) for j in range(4)] + ["a/top", "b"]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: storage.replace(f"{bucket}/dir/{name}", name.encode()), names))
-
-    assert storage.list(f"{bucket}/dir") == ["a", "b"] and storage.list(bucket) == ["dir"]
-    assert storage.list(f"{bucket}/dir/a")[-2:] == ["11", "top"]
-    assert storage.sizes(f"{bucket}/dir/a") == {"top": 5}
-    assert sorted(storage.tree(f"{bucket}/dir")) == sorted(names)
-    assert storage.is_directory(f"{bucket}/dir/a") and not storage.is_directory(f"{bucket}/di")
-    assert storage.modified_ns(f"{bucket}/dir") > 1_600_000_000 * 10**9
-    storage.delete_tree(f"{bucket}/dir/a", first=["top"])
-    assert list(storage.tree(bucket)) == ["dir/b"]
+    check_directories(S3Storage(options(page_names=20)), bucket)
 
 
 def test_compare_and_swap_lets_one_of_many_win(storage, bucket):
-    path = f"{bucket}/manifest.json"
-    storage.replace_if(path, b"0", None)
-    barrier = threading.Barrier(6)
-
-    def swap(number):
-        barrier.wait()
-        try:
-            storage.replace_if(path, b"%d" % number, b"0")
-            return True
-        except ChangedMeanwhileError as error:
-            assert "another process has replaced it meanwhile. What it published stays" in str(error)
-            return False
-
-    with ThreadPoolExecutor(6) as pool:
-        won = list(pool.map(swap, range(1, 7)))
-
-    assert won.count(True) == 1 and storage.read_bytes(path) == b"%d" % (won.index(True) + 1)
-    storage.replace_if(path, storage.read_bytes(path), b"whatever")  # it is there already
+    check_swaps(storage, bucket)
 
 
 def test_the_build_lock_is_held_once_and_ends_with_its_holder(storage, bucket):
@@ -194,19 +136,10 @@ def test_lost_answers_lose_no_swap_no_upload_and_no_lock(server, monkeypatch):
 
 
 def test_nothing_is_lost_or_half_written_under_random_faults(server, monkeypatch):
-    files = {f"f{i}": random.Random(i).randbytes(size) for i, size in enumerate([0, 10, 70_000, 6 * MIB + 300_001])}
     with FaultProxy(server, at_random(0.2, seed=3)) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         storage, root = S3Storage(options(deadline_secs=60)), f"s3://{new_s3_bucket(server)}"
-        for name, data in files.items():
-            upload(storage, f"{root}/d/{name}", data)
-            with storage.open_read(f"{root}/d/{name}") as file:
-                assert file.read() == data
-            storage.link_or_copy(f"{root}/d/{name}", f"{root}/copies/{name}")
-        assert storage.sizes(f"{root}/d") == {name: len(data) for name, data in files.items()}
-        assert {name: storage.read_bytes(f"{root}/copies/{name}") for name in files} == files
-        storage.delete_tree(f"{root}/d")
-        assert storage.list(root) == ["copies"]
+        check_faults(storage, root, sizes=[0, 10, 70_000, 6 * MIB + 300_001])
         assert sum(proxy.done.values()) >= 3
 
 

@@ -40,19 +40,26 @@ def running(command: str) -> Iterator[str]:
     else:
         arguments = [str(Path(sys.executable).with_name(command)), "start", "--host=127.0.0.1", f"--port={port}"]
         arguments += ["--in-memory"]
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
+    with answering(arguments, f"{url}/storage/v1/b?project=p"):
+        yield url
+
+
+@contextlib.contextmanager
+def answering(arguments: list[str], probe: str, *, env: dict[str, str] | None = None) -> Iterator[None]:
+    """Runs a server until the block ends; waits until it answers at the URL `probe`."""
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     try:
         deadline = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen(f"{url}/storage/v1/b?project=p", timeout=5):
+                with urllib.request.urlopen(probe, timeout=5):
                     break
             except OSError:
-                assert process.poll() is None, f"{command} ended with {process.returncode}"
-                assert time.monotonic() < deadline, f"{command} does not answer"
+                assert process.poll() is None, f"{arguments} ended with {process.returncode}"
+                assert time.monotonic() < deadline, f"{arguments} does not answer"
                 time.sleep(0.02)
-        yield url
+        yield
     finally:
         process.kill()
         process.wait()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
-import time
-import urllib.request
 import uuid
 from collections.abc import Iterator
 
 import boto3
-from gcs_emulator import free_port
+from gcs_emulator import answering, free_port
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 
@@ -23,23 +20,8 @@ def running_s3() -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **CREDENTIALS}
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with urllib.request.urlopen(f"{url}/moto-api/", timeout=5):
-                    break
-            except OSError:
-                assert process.poll() is None, f"moto ended with {process.returncode}"
-                assert time.monotonic() < deadline, "moto does not answer"
-                time.sleep(0.05)
+    with answering(command, f"{url}/moto-api/", env={**os.environ, **CREDENTIALS}):
         yield url
-    finally:
-        process.kill()
-        process.wait()
 
 
 def new_s3_bucket(url: str) -> str:

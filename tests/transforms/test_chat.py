@@ -138,6 +138,8 @@ def test_a_stage_writes_tokens_and_weights_that_pack_and_load(model, tmp_path, w
     plan = pack(split, sequence_length={"tokens": 256, "loss_weights": 256})
     batch = next(iter(Loader(plan, batch_size=2)))
     assert batch["loss_weights"].shape == batch["tokens"].shape == (2, 256)
+    for of_tokens in ("segment_ids", "positions"):
+        assert np.array_equal(batch[f"tokens_{of_tokens}"], batch[f"loss_weights_{of_tokens}"])
     assert (batch["loss_weights"][batch["tokens_segment_ids"] == 0] == 0).all() and batch["loss_weights"].any()
 
 

@@ -48,7 +48,7 @@ class Seen(NamedTuple):
     secs_left: float
 
 
-class GcsLease:
+class Lease:
     """Held from `take` to `release`; renewed on a thread meanwhile."""
 
     def __init__(self, storage: LeaseStorage, path: str, where: str) -> None:
@@ -171,9 +171,9 @@ def date_of(text: str) -> datetime:
 
 
 @contextlib.contextmanager
-def held_lease(storage: LeaseStorage, path: str, where: str) -> Iterator[GcsLease]:
+def held_lease(storage: LeaseStorage, path: str, where: str) -> Iterator[Lease]:
     """Holds the lease while the block runs."""
-    lease = GcsLease(storage, path, where)
+    lease = Lease(storage, path, where)
     lease.take()
     try:
         yield lease

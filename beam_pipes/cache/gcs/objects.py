@@ -22,7 +22,7 @@ from typing import IO, ClassVar, NamedTuple
 
 import google_crc32c
 
-from beam_pipes.cache.gcs.lease import GcsLease, held_lease, is_over, look
+from beam_pipes.cache.gcs.lease import Lease, held_lease, is_over, look
 from beam_pipes.cache.gcs.requests import RequestOptions
 from beam_pipes.cache.gcs.transfer import Page, list_directory, list_tree
 from beam_pipes.cache.locks import in_words
@@ -57,6 +57,18 @@ class ObjectStorage(ABC):
     @abstractmethod
     def status(self, path: str) -> ObjectStatus:
         """Size, generation and digest of an object. Raises `CacheNotFoundError` where there is none."""
+
+    @abstractmethod
+    def open_read(self, path: str) -> IO[bytes]:
+        """One generation of an object as a file, never a mixture of two."""
+
+    @abstractmethod
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer at the end of the object."""
+
+    @abstractmethod
+    def link_or_copy(self, source: str, target: str) -> None:
+        """A copy inside the service: no byte comes here."""
 
     @abstractmethod
     def put(
@@ -179,7 +191,7 @@ class ObjectStorage(ABC):
         """Deletes all objects below a path, those named by `first` (relative to it) before all others."""
         for name in first:
             self.delete(f"{path}/{name}")
-        in_parallel(self, self.delete, [status.path for status in self.objects(path)])  # type: ignore[arg-type]
+        in_parallel(self, self.delete, [status.path for status in self.objects(path)])
 
     def makedirs(self, path: str) -> None:
         """Nothing: there are no directories."""
@@ -194,7 +206,7 @@ class ObjectStorage(ABC):
 
     # The build lock.
 
-    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[GcsLease]:
+    def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[Lease]:
         return held_lease(self, path, where)
 
     def lock_holder(self, path: str) -> str | None:

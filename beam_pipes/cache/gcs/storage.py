@@ -28,11 +28,9 @@ from beam_pipes.cache.gcs.requests import (
     session_for,
     status_of,
 )
-from beam_pipes.cache.gcs.transfer import GcsReader, Page, ResumableUpload, get_range
+from beam_pipes.cache.gcs.transfer import ObjectReader, Page, ResumableUpload, get_range
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import CacheNotFoundError, StorageError
-
-SCHEME = "gs://"
 
 # Up to this size an object is written with one request; what is larger is worth a session of its own.
 SINGLE_REQUEST_BYTES = 4 << 20
@@ -46,12 +44,10 @@ T = TypeVar("T")
 class GcsStorage(ObjectStorage):
     """The `Storage` protocol over Google Cloud Storage; paths are `gs://bucket/directory/file`.
 
-    An object appears whole or not at all; writing, replacing and deleting are each one step for all readers. There are
-    no directories (a path with objects below it counts as one) and no links: sharing a file is a copy inside the
-    service. Thread-safe, picklable, safe to fork.
+    A reader goes on with the generation that it has opened. Thread-safe, picklable, safe to fork.
     """
 
-    SCHEME = SCHEME
+    SCHEME = "gs://"
     options: GcsOptions
 
     def __init__(self, options: GcsOptions | None = None) -> None:
@@ -68,7 +64,7 @@ class GcsStorage(ObjectStorage):
     # Reading.
 
     def open_read(self, path: str) -> IO[bytes]:
-        """A `GcsReader` of the present generation; it goes on reading it when another one is written."""
+        """A `ObjectReader` of the present generation; it goes on reading it when another one is written."""
         status = self.status(path)
         url = self._media_url(path)
 
@@ -86,7 +82,7 @@ class GcsStorage(ObjectStorage):
 
             return self._retrying(attempt, path, "read")
 
-        return GcsReader(  # type: ignore[return-value]
+        return ObjectReader(  # type: ignore[return-value]
             fetch,
             path=path,
             size=status.size,
@@ -303,7 +299,7 @@ class GcsStorage(ObjectStorage):
             retry=None,
         )
         page = next(found.pages, ())
-        objects = [_status(f"{SCHEME}{bucket}/{blob.name}", blob) for blob in page]
+        objects = [_status(f"{self.SCHEME}{bucket}/{blob.name}", blob) for blob in page]
         return Page(objects, sorted(found.prefixes), found.next_page_token)
 
     def _require(self, path: str, holds: bool, found: Any) -> None:

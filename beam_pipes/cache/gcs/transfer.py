@@ -114,7 +114,7 @@ def get_range(
         return b"".join(pieces), answer.headers
 
 
-class GcsReader(io.RawIOBase):
+class ObjectReader(io.RawIOBase):
     """Reads one generation of an object; what is written meanwhile is not seen. Memory: two chunks.
 
     `fetch(start, size)` gets a range. A reader that has read everything in order has checked the object's crc32c.

@@ -1,0 +1,101 @@
+"""What every object store promises, checked on one: `gs://` and `s3://` have the same tests."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from beam_pipes.cache import storage_for
+from beam_pipes.cache.gcs.objects import ObjectStorage
+from beam_pipes.errors import CacheNotFoundError, ChangedMeanwhileError
+
+
+def upload(storage: ObjectStorage, path: str, data: bytes, *, piece: int = 300_000) -> None:
+    """Writes an object as shards are written."""
+    staged = storage.stage(path)
+    for start in range(0, len(data), piece):
+        staged.write(data[start : start + piece])
+    staged.commit()
+
+
+def check_files(storage: ObjectStorage, bucket: str) -> None:
+    """An object is a file."""
+    path = f"{bucket}/caches/words/manifest.json"
+
+    assert not storage.exists(path) and storage.list(f"{bucket}/caches") == []
+    storage.write_new(path, b"first")
+    with pytest.raises(FileExistsError, match=f"there is an object at '{storage.SCHEME}.*manifest.json' already"):
+        storage.write_new(path, b"second")
+    assert storage.read_bytes(path) == b"first" and storage.size(path) == 5
+    storage.replace(path, b"third one")
+    assert storage.read_range(path, 6, 100) == b"one" and storage.read_range(path, 9, 5) == b""
+    copy = f"{bucket}/caches/words/copy"
+    storage.link_or_copy(path, copy)
+    storage.delete(path)
+    storage.delete(path)
+    assert storage.read_bytes(copy) == b"third one"
+    missing = f"expected an object at '{storage.SCHEME}.*manifest.json', and there is none"
+    for read in (storage.read_bytes, storage.size, storage.open_read):
+        with pytest.raises(CacheNotFoundError, match=missing):
+            read(path)
+    assert storage_for(path).local_path(path) is None
+    assert pickle.loads(pickle.dumps(storage)).read_bytes(copy) == b"third one"
+
+
+def check_directories(storage: ObjectStorage, bucket: str) -> None:
+    """Directories are listed by name and as trees; `storage` has pages of 20 names."""
+    assert storage.options.page_names == 20
+    names = [f"a/{i:02d}/{j}" for i in range(30) for j in range(4)] + ["a/top", "b"]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: storage.replace(f"{bucket}/dir/{name}", name.encode()), names))
+
+    assert storage.list(f"{bucket}/dir") == ["a", "b"] and storage.list(bucket) == ["dir"]
+    assert storage.list(f"{bucket}/dir/a")[-2:] == ["29", "top"]
+    assert storage.sizes(f"{bucket}/dir/a") == {"top": 5}
+    tree = storage.tree(f"{bucket}/dir")  # more than a page: in parallel, directory by directory
+    assert sorted(tree) == sorted(names) and {file.size for file in tree.values()} == {6, 5, 1}
+    assert storage.is_directory(f"{bucket}/dir/a") and not storage.is_directory(f"{bucket}/di")
+    assert storage.modified_ns(f"{bucket}/dir") > 1_600_000_000 * 10**9
+    storage.delete_tree(f"{bucket}/dir/a", first=["top"])
+    assert list(storage.tree(bucket)) == ["dir/b"]
+
+
+def check_swaps(storage: ObjectStorage, bucket: str) -> None:
+    """Of many that replace the same object, one wins."""
+    path = f"{bucket}/manifest.json"
+    storage.replace_if(path, b"0", None)
+    barrier = threading.Barrier(8)
+
+    def swap(number: int) -> bool:
+        barrier.wait()
+        try:
+            storage.replace_if(path, b"%d" % number, b"0")
+            return True
+        except ChangedMeanwhileError as error:
+            assert "another process has replaced it meanwhile. What it published stays" in str(error)
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(swap, range(1, 9)))
+
+    assert won.count(True) == 1 and storage.read_bytes(path) == b"%d" % (won.index(True) + 1)
+    storage.replace_if(path, storage.read_bytes(path), b"whatever")  # it is there already
+
+
+def check_faults(storage: ObjectStorage, root: str, *, sizes: Sequence[int]) -> None:
+    """Behind a proxy that breaks requests, nothing is lost or half written."""
+    files = {f"f{i}": random.Random(i).randbytes(size) for i, size in enumerate(sizes)}
+    for name, data in files.items():
+        upload(storage, f"{root}/d/{name}", data)
+        with storage.open_read(f"{root}/d/{name}") as file:
+            assert file.read() == data
+        storage.link_or_copy(f"{root}/d/{name}", f"{root}/copies/{name}")
+    assert storage.sizes(f"{root}/d") == {name: len(data) for name, data in files.items()}
+    assert {name: storage.read_bytes(f"{root}/copies/{name}") for name in files} == files
+    storage.delete_tree(f"{root}/d")
+    assert storage.list(root) == ["copies"]
