@@ -81,6 +81,8 @@ def _plan(plan: PackingPlan) -> _Node:
         how.append(f"seed {plan.seed}" + (", anew in each epoch" if plan.reshuffle_each_iteration else ""))
     if plan.max_segments is not None:
         how.append(f"at most {plan.max_segments} segments")
+    if plan.segment_multiple != 1:
+        how.append(f"segments of multiples of {plan.segment_multiple} places")
     tokens = sum(totals.tokens_out for totals in plan.totals.values())
     facts = [f"{tokens:,} tokens", f"{plan.waste:.3%} padding"]
     if plan.truncated_tokens:

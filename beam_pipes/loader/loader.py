@@ -23,6 +23,7 @@ from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.describe import tree_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
+from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
 from beam_pipes.loader.mixture import Mixture
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
 from beam_pipes.loader.order import ORDER_VERSION, check_integer
@@ -64,6 +65,14 @@ class Loader:
       host_index, host_count: which slice of each global batch is ours: rows [i·B // n, (i + 1)·B // n). By default the
         share of this process in its world: rank and number of processes of `torch.distributed` or `jax.distributed`
         where one is initialised, else everything. `host_count=1` gives every process all rows.
+      mesh, spec: the mesh of devices that train together, and the axes of it over which batches are divided: the first
+        entry for the rows, the second one for the places of a row (context parallelism), as in
+        `Loader(…, mesh=device_mesh, spec=("dp", "cp"))`. Processes along all other axes read the same. A DeviceMesh of
+        torch, a Mesh of JAX, a NamedSharding (with a spec of its own), or the InputContext of a tf.distribute strategy.
+        In place of `host_index` and `host_count`.
+      sequence_order: which places of a row each part of a sequence has: "contiguous", "zigzag" (as much causal
+        attention for each part), or "segments" (a zigzag in each document of `pack(…, segment_multiple=…)`); see
+        `SequenceShare`. Every array with a second axis is cut, after `transform`; `cu_seqlens` is that of whole rows.
       last: the rows at the end of an epoch that do not fill a global batch: "drop" leaves them out (other ones each
         epoch, as the order changes), "pad" fills up with rows marked in the boolean column `valid`, which then every
         batch has (static shapes), "partial" gives a smaller batch (empty for some hosts, so that all take the same
@@ -104,6 +113,9 @@ class Loader:
         shuffle: Shuffle = True,
         host_index: int | None = None,
         host_count: int | None = None,
+        mesh: AnyMesh | MeshShare | None = None,
+        spec: Spec | None = None,
+        sequence_order: SequenceOrder = "contiguous",
         last: Last = "drop",
         features: Sequence[str] | None = None,
         ragged: str = "pad",
@@ -122,6 +134,7 @@ class Loader:
             shuffle=shuffle,
             host_index=host_index,
             host_count=host_count,
+            mesh=mesh_share(mesh, spec=spec, sequence_order=sequence_order),
             last=last,
             features=features,
             ragged=ragged,
@@ -184,6 +197,12 @@ class Loader:
         return self._steps.share
 
     @property
+    def sequence_share(self) -> SequenceShare | None:
+        """Our part of each row under a mesh that divides sequences, which knows its `places`; None for whole rows."""
+        mesh = self._made_of[1].mesh
+        return None if mesh is None else mesh.sequence
+
+    @property
     def host_batch_size(self) -> int:
         """Rows of a full batch on this host, of the largest one where batches are cut by tokens."""
         return self._reader.host_rows
@@ -243,6 +262,14 @@ class Loader:
             f"this process: rows {first} to {last - 1} of {which} (host {self.host_index} of {self.host_count})",
             f"features: {', '.join(self.features)}",
         ]
+        mesh = self._made_of[1].mesh
+        if mesh is not None:
+            part = mesh.sequence
+            whole = (
+                "whole rows" if part is None else f"parts {part.first} to {part.last - 1} of {part.count} of each row"
+            )
+            order = "" if part is None or part.order == "contiguous" else f", order {part.order}"
+            run.insert(2, f"mesh: {mesh.mesh}; {whole}{order}")
         if isinstance(stream, BucketStream):
             run[1:1] = stream.lines()
         of_rows = f"{self.batch_size:,}" if self.is_even else f"{self._steps.smallest_batch:,} to {self.batch_size:,}"

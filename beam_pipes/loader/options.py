@@ -18,6 +18,7 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
+from beam_pipes.loader.mesh import MeshShare, SequenceShare
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
@@ -38,6 +39,7 @@ class LoaderOptions:
     shuffle: Shuffle
     host_index: int | None
     host_count: int | None
+    mesh: MeshShare | None
     last: Last
     features: Sequence[str] | None
     ragged: str
@@ -49,6 +51,11 @@ class LoaderOptions:
     prefetch: int
 
     def __post_init__(self) -> None:
+        if self.mesh is not None and (self.host_index is not None or self.host_count is not None):
+            raise LoaderError(
+                f"mesh says which rows this process reads ({self.mesh.mesh}), and host_index={self.host_index}, "
+                f"host_count={self.host_count} were given too. Leave them out, or leave out mesh."
+            )
         if self.host_count is not None:
             check_integer("host_count", self.host_count, 1)
         if self.host_index is not None:
@@ -75,14 +82,17 @@ class LoaderOptions:
 
     def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
         """How rows become global batches, with the share of this process now."""
-        share = Share.of_options(self.host_index, self.host_count)
+        share = Share.of_options(self.host_index, self.host_count) if self.mesh is None else self.mesh.share
         if isinstance(stream, BucketStream):
             steps: StepOptions = stream.steps(epochs=self.epochs, last=self.last, share=share)
             check_batch_size(steps.smallest_batch, share)
-            return steps
-        check_batch_size(self.batch_size, share)
-        assert not isinstance(self.batch_size, TokenBatches)
-        return StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
+        else:
+            check_batch_size(self.batch_size, share)
+            assert not isinstance(self.batch_size, TokenBatches)
+            steps = StepOptions(batch_size=int(self.batch_size), epochs=self.epochs, last=self.last, share=share)
+        if self.mesh is not None:
+            self.mesh.check_batch_size(steps.rows_multiple)
+        return steps
 
     @property
     def order_label(self) -> str:
@@ -108,7 +118,7 @@ class LoaderOptions:
                 no_rows = checked_result(self.transform(no_rows), 0)
                 features = tuple(no_rows)
             if self.cu_seqlens:
-                cu_seqlens_of(no_rows)  # refuses rows that have none
+                cu_seqlens_of(no_rows, multiple=stream.segment_multiple)  # refuses rows that have none
             if self.cu_seqlens == "padded" and stream.most_segments is None:
                 raise LoaderError(
                     "cu_seqlens='padded' needs a largest number of segments in a row, and rows of concat_then_split "
@@ -119,6 +129,8 @@ class LoaderOptions:
             checked_name(VALID, features)
             if self.transform is not None:
                 fills_of_result(no_rows, stream.fills, self.pad_value)  # refuses now what no column of the result holds
+        if self.mesh is not None and self.mesh.sequence is not None:
+            self._check_sequence(self.mesh.sequence, stream, None if self.transform is None else no_rows)
         _check_names("pad_to", self.pad_to, stream.all_features)
         _check_names("pad_value", self.pad_value, {*stream.all_features, *features})
         if stream.size is None and self.epochs is not None:
@@ -127,6 +139,27 @@ class LoaderOptions:
                 "steps, or Mixture(…, exhausted='stop' or 'drop')"
             )
         return features
+
+    def _check_sequence(
+        self, sequence: SequenceShare, stream: RowStream | MixtureStream, transformed: Batch | None
+    ) -> None:
+        """Raises `LoaderError` where what is handed out cannot be divided into the parts of a sequence."""
+        concatenated = [name for name, column in stream.columns.items() if column.concatenated]
+        if concatenated:
+            raise LoaderError(
+                f"{', '.join(concatenated)}: ragged='values' concatenates rows of all lengths, which the mesh cannot "
+                "cut into equal parts. Leave ragged out and pass pad_to, or pack the rows."
+            )
+        if transformed is None:
+            sequence.check({name: column.shape for name, column in stream.columns.items()})
+        else:
+            sequence.check({name: array.shape[1:] for name, array in transformed.items()})
+        if sequence.order == "segments" and stream.segment_multiple % sequence.multiple:
+            raise LoaderError(
+                f"sequence_order='segments' cuts each document into {sequence.multiple} equal parts, and the segments "
+                f"of these rows have multiples of {stream.segment_multiple} places. Pass pack(…, "
+                f"segment_multiple={sequence.multiple})."
+            )
 
     def reader(self, stream: RowStream | MixtureStream, steps: StepOptions) -> BatchReader:
         """What reads the batches of a stream; steps change with the share of this process."""
@@ -137,6 +170,7 @@ class LoaderOptions:
             pad_value=self.pad_value,
             transform=self.transform,
             cu_seqlens=self.cu_seqlens,
+            sequence=None if self.mesh is None else self.mesh.sequence,
         )
 
 

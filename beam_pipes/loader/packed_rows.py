@@ -22,7 +22,7 @@ from beam_pipes.loader.batches import Batch, fills_of, ranges
 from beam_pipes.loader.columns import Column, columns_of, entries_left, put_into, read_consistently, widest_row
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.arrange import plan_of_epoch
-from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.packing.plan import PackingPlan, rounded_up
 from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Shapes, checked_name, varying
 from beam_pipes.loader.state import Identity
 
@@ -75,6 +75,7 @@ class PaddedRows:
     """The rows of a `PaddedSplit`."""
 
     most_segments: int | None = 1
+    segment_multiple: int = 1
 
     def __init__(self, padded: PaddedSplit, options: GatherOptions) -> None:
         if options.ragged != "pad" or options.pad_to is not None:
@@ -195,6 +196,11 @@ class PackedRows:
         tokens       [8, 9, 0, 0, 0, 0]
         segment_ids  [2, 2, 0, 0, 0, 0]
 
+    With `segment_multiple=4` in a row of 8, each segment takes a multiple of 4 places:
+
+        tokens       [5, 6, 7, 0, 8, 9, 0, 0]
+        segment_ids  [1, 1, 1, 0, 2, 2, 0, 0]
+
     Plans of several features have `<feature>_segment_ids` and `<feature>_positions` for each, with the same segment
     number for the same record, also where one of its features is empty.
     """
@@ -269,6 +275,10 @@ class PackedRows:
     def most_segments(self) -> int | None:
         return self._plan.most_segments
 
+    @property
+    def segment_multiple(self) -> int:
+        return self._plan.segment_multiple
+
     def plan_of(self, row: int) -> tuple[PackingPlan, int]:
         """The plan that a row is of, and its number there: plans that are packed anew have one for each epoch."""
         epoch, number = divmod(row, self.size) if self.draws_anew else (0, row)
@@ -296,12 +306,21 @@ class PackedRows:
         segments, records, row_of_entry, all_starts, all_lengths = self._entries(rows)
         read = columns_of(self._split, [name for name, *_ in self._columns], records)
         batch: Batch = {}
+        multiple = self.segment_multiple
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             starts, lengths = all_starts[:, column], all_lengths[:, column]
             values = _pieces(read[name], starts, lengths)
-            # Entries of a row follow each other without gaps: its tokens are the first `total` places.
-            totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
-            filled = np.arange(width) < totals[:, None]
+            if multiple == 1:
+                # Entries of a row follow each other without gaps: its tokens are the first `total` places.
+                totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
+                filled = np.arange(width) < totals[:, None]
+            else:
+                taken = rounded_up(lengths, multiple)
+                first_of_row = np.searchsorted(row_of_entry, row_of_entry)  # entries are in the order of rows
+                before = np.cumsum(taken) - taken
+                filled = np.zeros((len(rows), width), bool)
+                begins = row_of_entry * width + before - before[first_of_row]
+                filled.reshape(-1)[ranges(begins, lengths)] = True
             _, *inner = shapes.get(name, (width, *values.shape[1:]))
             batch[name] = np.full((len(rows), width, *inner), pad, values.dtype)
             put_into(batch[name], filled, values)
@@ -336,6 +355,7 @@ def _of_epoch(plan: PackingPlan, epoch: int) -> PackingPlan:
         algorithm=plan.algorithm,
         overlong=plan.overlong,
         max_segments=plan.max_segments,
+        segment_multiple=plan.segment_multiple,
         seed=plan.seed,
         reshuffle_each_iteration=True,
         epoch=epoch,
@@ -358,9 +378,10 @@ def _pieces(column: Column, starts: Indices, lengths: Indices) -> npt.NDArray[An
     return np.asarray(values[ranges(begins + starts, lengths)])
 
 
-def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None) -> npt.NDArray[np.int32]:
+def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None, multiple: int = 1) -> npt.NDArray[np.int32]:
     """Boundaries of all segments of the flattened batch, padding included: [[1, 1, 2, 0]] → [0, 2, 3, 4].
 
+    Where segments take a `multiple` of places, the padding behind each belongs to it: [[1, 0, 2, 2]], 2 → [0, 2, 4].
     With `most_segments` of a row, always `rows · (most_segments + 1) + 1` of them: the end is repeated, as that of
     segments without tokens. Three for the row above: [0, 2, 3, 4, 4].
     """
@@ -375,6 +396,8 @@ def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None) -> npt.NDAr
     starts = np.ones(segments.shape, bool)
     np.not_equal(segments[:, 1:], segments[:, :-1], out=starts[:, 1:])
     found = np.append(np.flatnonzero(starts), segments.size).astype(np.int32)
+    if multiple > 1:
+        found = np.unique(-(-found // multiple) * multiple).astype(np.int32)
     if most_segments is None:
         return found
     bounds = np.full(len(segments) * (most_segments + 1) + 1, segments.size, np.int32)

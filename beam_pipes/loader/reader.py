@@ -16,6 +16,7 @@ import numpy as np
 from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
 from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
 from beam_pipes.loader.delivery import named_failure
+from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.rows import varying
 from beam_pipes.loader.steps import StepOptions, Steps
@@ -58,6 +59,7 @@ class BatchReader:
         pad_value: PadValue,
         transform: Callable[[Batch], Batch] | None,
         cu_seqlens: bool | Literal["padded"],
+        sequence: SequenceShare | None = None,
     ) -> None:
         self.stream = stream
         self._steps = steps
@@ -65,6 +67,7 @@ class BatchReader:
         self._pad_value = pad_value
         self._transform = transform
         self._cu_seqlens = cu_seqlens
+        self._sequence = sequence
         self._slice = steps.host_slice(steps.batch_size, steps.batch_size)
         self.host_rows = self._slice[1] - self._slice[0]
         # The width of columns that vary is that of the global batch, so its places are needed, ours and the others'.
@@ -75,7 +78,7 @@ class BatchReader:
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
         self.group_length = max(1, min(fitting, _MAX_GROUP))
-        self._adds_columns = bool(cu_seqlens) or steps.last == "pad"
+        self._finishes = bool(cu_seqlens) or steps.last == "pad" or sequence is not None
         self._windows: dict[tuple[int, int, int], Places] = {}
         self._lock = threading.Lock()
 
@@ -154,13 +157,13 @@ class BatchReader:
             rows = self.host_rows
             starts = range(0, steps.length * rows, rows)
             batches = [{name: array[start : start + rows] for name, array in whole.items()} for start in starts]
-        return [self._finish(batch, steps, fills) for batch in batches] if self._adds_columns else batches
+        return [self._finish(batch, steps, fills) for batch in batches] if self._finishes else batches
 
     def read_stacked(self, steps: Steps) -> Batch:
         """As `read`, as one batch whose arrays have the steps as first dimension."""
         if self.stream.row_bytes is None:
             return stack_batches([batch for step in steps.one_by_one() for batch in self.read(step)])
-        if self._adds_columns or steps.length == 1:
+        if self._finishes or steps.length == 1:
             return stack_batches(self.read(steps))
         whole = self._transformed(self.gathered(steps), steps)
         shape = (steps.length, self.host_rows)
@@ -192,7 +195,11 @@ class BatchReader:
             batch[VALID] = np.arange(rows) < last - first
         if self._cu_seqlens:
             most = self.stream.most_segments if self._cu_seqlens == "padded" else None
-            batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most)
+            batch[CU_SEQLENS] = cu_seqlens_of(batch, most_segments=most, multiple=self.stream.segment_multiple)
+        if self._sequence is not None:
+            by_segment = self._sequence.order == "segments"
+            bounds = cu_seqlens_of(batch, multiple=self.stream.segment_multiple) if by_segment else None
+            batch = self._sequence.cut(batch, bounds)
         return batch
 
     def _places(self, steps: Steps) -> Places:

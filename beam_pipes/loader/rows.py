@@ -122,6 +122,11 @@ class Rows(Protocol):
         ...
 
     @property
+    def segment_multiple(self) -> int:
+        """Each segment takes a multiple of so many places; 1 for rows that are not packed."""
+        ...
+
+    @property
     def draws_anew(self) -> bool:
         """Whether a row is another one in every epoch: `gather` then gets `row + epoch · size`."""
         ...
@@ -159,6 +164,7 @@ class SplitRows:
 
     draws_anew = False
     most_segments: int | None = 1
+    segment_multiple: int = 1
 
     def __init__(self, split: Any, options: GatherOptions) -> None:
         self._identity = Identity.of_split(split)

@@ -110,6 +110,11 @@ class Stream(Protocol):
         """So many rows are best located at once."""
         ...
 
+    @property
+    def segment_multiple(self) -> int:
+        """Each segment of a packed row takes a multiple of so many places; 1 for rows that are not packed."""
+        ...
+
     def identity(self) -> dict[str, Any]: ...
 
     def segment(self, epoch: int) -> Segment | None: ...
@@ -226,6 +231,10 @@ class RowStream:
     def most_segments(self) -> int | None:
         return self._rows.most_segments
 
+    @property
+    def segment_multiple(self) -> int:
+        return self._rows.segment_multiple
+
     def size_of(self, epoch: int) -> int:
         return self.size
 
@@ -310,6 +319,16 @@ class MixtureStream:
     def most_segments(self) -> int | None:
         most = [rows.most_segments for rows in self.sources]
         return None if None in most else max(each for each in most if each is not None)
+
+    @functools.cached_property
+    def segment_multiple(self) -> int:
+        found = sorted({rows.segment_multiple for rows in self.sources})
+        if len(found) > 1:
+            raise LoaderError(
+                f"the plans of this mixture have segment_multiple {' and '.join(map(str, found))}, and the boundaries "
+                "of segments need one for all rows. Pack all sources with the same one."
+            )
+        return found[0]
 
     @property
     def located_rows(self) -> int:

@@ -59,13 +59,13 @@ def known_world() -> World | None:
 class Share:
     """Slice `index` of the `count` slices of every global batch.
 
-    chosen_by: the "options" of a loader, or a "sharding", so that the world is not asked; else the "world".
+    chosen_by: the "options" of a loader, a "mesh" or a "sharding", so that the world is not asked; else the "world".
     world: where it was taken from; None where it was chosen otherwise, and where there was no world.
     """
 
     index: int
     count: int
-    chosen_by: Literal["options", "sharding", "world"] = "world"
+    chosen_by: Literal["options", "mesh", "sharding", "world"] = "world"
     world: World | None = None
 
     @classmethod
@@ -97,8 +97,7 @@ class Share:
         if world.framework == TENSORFLOW and world.count > 1:
             raise LoaderError(
                 f"this is {world}, and who divides the rows decides what a loader has to give. Within "
-                "strategy.distribute_datasets_from_function(lambda context: …) pass "
-                "host_index=context.input_pipeline_id, host_count=context.num_input_pipelines; for "
+                "strategy.distribute_datasets_from_function(lambda context: …) pass mesh=context; for "
                 "strategy.experimental_distribute_dataset and Model.fit, which divide the elements themselves, pass "
                 "host_count=1."
             )
@@ -124,11 +123,11 @@ class Share:
     def refuse_copies(self) -> None:
         """Raises `LoaderError` within a worker process of torch's DataLoader: each would give all of these batches.
 
-        What was chosen is taken at its word: somebody may have divided the rows among the workers.
+        Indices that were passed are taken at their word: somebody may have divided the rows among the workers.
         """
         data: Any = sys.modules.get("torch.utils.data")
         worker = data.get_worker_info() if hasattr(data, "get_worker_info") else None
-        if worker is None or self.chosen_by != "world":
+        if worker is None or self.chosen_by not in ("world", "mesh"):
             return
         raise LoaderError(
             f"this loader is read in worker process {worker.id} of {worker.num_workers} of torch's DataLoader, each of "

@@ -2,8 +2,9 @@
 
 A sharding says which rows each device needs. A loader of ours is told to read the smallest slice of every global batch
 that holds those of this process: the same slice on processes that a mesh replicates the batch over, every row where
-the mesh deals them out in another order than the processes. Other axes are always held whole: a sequence that is split
-over devices is cut here, in one process or over several.
+the mesh deals them out in another order than the processes. Other axes are held whole: a sequence that is split over
+devices is cut here, in one process or over several. A loader with a mesh of its own may have cut it already, and put
+its places in another order; then the parts that it holds are those that the devices need.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from beam_pipes.errors import ConversionError, LoaderError
 from beam_pipes.loader import Loader
+from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.world import Share, smallest_share
 
 
@@ -38,11 +40,13 @@ class GlobalRows:
     batch_size: rows of a global batch where a loader of ours gives whole ones; None where others make the batches, and
         every process holds as many rows.
     read: what a loader has to be told to read; None where it was told by its user.
+    sequence: the parts of each row that the loader hands out; None for whole rows.
     """
 
     share: Share
     batch_size: int | None = None
     read: Share | None = None
+    sequence: SequenceShare | None = None
 
     def array(self, sharding: NamedSharding, local: np.ndarray[Any, Any], key: str) -> jax.Array:
         """The global array of which `local` are the rows of this process."""
@@ -50,14 +54,23 @@ class GlobalRows:
             return jax.make_array_from_callback((), of_rank(sharding, 0), lambda _: local)
         first, rows = self._bounds(local, key)
         shape = (rows, *local.shape[1:])
+        before = 0  # places of a row in front of ours
+        if self.sequence is not None and local.ndim > 1:
+            places = local.shape[1] // (self.sequence.last - self.sequence.first)
+            before = self.sequence.first * places
+            shape = (rows, self.sequence.count * places, *local.shape[2:])
         sharding = fitting(sharding, shape, key)
 
         def part(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
             self._check(first, first + len(local), start, stop, rows)
-            places: tuple[slice, ...] = (slice(start - first, stop - first), *index[1:])
-            return local[places]
+            inner = index[1:]
+            if before:
+                begin, end, _ = inner[0].indices(shape[1])
+                inner = (slice(begin - before, end - before), *inner[1:])
+            own: tuple[slice, ...] = (slice(start - first, stop - first), *inner)
+            return local[own]
 
         return jax.make_array_from_callback(shape, sharding, part)
 
@@ -104,6 +117,9 @@ def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[st
 
     Raises `LoaderError` where the processes would make arrays of different shapes, or of other rows than are needed.
     """
+    native = _native(elements)
+    if native is not None and native.sequence_share is not None:
+        _check_sequence(native.sequence_share, sharding)
     if sharding.is_fully_addressable:
         return None
     if not sharding.addressable_devices:
@@ -112,7 +128,6 @@ def global_rows(elements: Any, sharding: NamedSharding, skip_keys: Collection[st
             "nothing for it to hand over. Make the mesh of devices of all processes (jax.make_mesh), or shard only "
             "where jax.process_index() is among those of mesh.devices."
         )
-    native = _native(elements)
     if native is not None:
         return _of_loader(native, sharding, skip_keys)
     shares = {(loader.share.index, loader.share.count): loader.share for loader in _behind(elements)}
@@ -184,8 +199,8 @@ def _of_loader(loader: Loader, sharding: NamedSharding, skip_keys: Collection[st
         )
     share = loader.share.now()
     batch_size = rows if loader.is_even else None
-    if share.chosen_by == "options":
-        found = GlobalRows(share=share, batch_size=batch_size)
+    if share.chosen_by in ("options", "mesh"):
+        found = GlobalRows(share=share, batch_size=batch_size, sequence=loader.sequence_share)
         found.check(sharding)
         return found
     share = smallest_share(*_needed(sharding, rows), rows)
@@ -212,9 +227,27 @@ def _behind(elements: Any) -> Iterator[Loader]:
             yield from _behind(one)
 
 
-def _num_slices(sharding: NamedSharding) -> int:
-    """How many slices of rows there are over all devices."""
-    axes = sharding.spec[0] if len(sharding.spec) else None
+def _check_sequence(held: SequenceShare, sharding: NamedSharding) -> None:
+    """Raises `LoaderError` unless the parts of each row that a loader hands out are those that our devices need."""
+    count = _num_slices(sharding, axis=1)
+    bounds = [
+        index[1].indices(count)
+        for index in sharding.addressable_devices_indices_map((_num_slices(sharding), count)).values()
+        if index and count > 1
+    ]
+    first, last = (min(each[0] for each in bounds), max(each[1] for each in bounds)) if bounds else (0, 1)
+    if (held.first, held.last, held.count) != (first, last, count):
+        raise LoaderError(
+            f"the loader hands out parts {held.first} to {held.last - 1} of {held.count} of each row, as its mesh "
+            f"says, and the devices of this process need parts {first} to {last - 1} of {count} by {sharding.spec} "
+            f"over {dict(sharding.mesh.shape)}. Pass the same sharding to both: Loader(…, mesh=sharding) and "
+            ".shard(sharding)."
+        )
+
+
+def _num_slices(sharding: NamedSharding, axis: int = 0) -> int:
+    """How many slices of an axis (of rows, by default) there are over all devices."""
+    axes = sharding.spec[axis] if len(sharding.spec) > axis else None
     names = (axes,) if isinstance(axes, str) else axes or ()
     return math.prod(sharding.mesh.shape[name] for name in names)
 

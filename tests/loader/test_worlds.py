@@ -370,22 +370,21 @@ def test_a_share_outlives_its_world_and_no_other_one_takes_it(of_torch, row_spli
 
 
 def test_workers_of_tensorflow_say_who_divides_the_rows(row_split):
-    found = run_world("tensorflow_world.py", 2, row_split.path, environment=ON_CPU, ports=2)
+    found = run_world("tensorflow_world.py", 4, row_split.path, environment=ON_CPU, ports=4)
     alone = ids_of(rows(row_split))
 
     for rank, worker in enumerate(found):
         assert worker["of variables alone"] == [0, 1]
         for refused in (worker["refused"]["loader"], worker["refused"]["cache"]):
             assert refused == (
-                f"LoaderError: this is process {rank} of the 2 of TensorFlow's cluster, and who divides the rows "
+                f"LoaderError: this is process {rank} of the 4 of TensorFlow's cluster, and who divides the rows "
                 "decides what a loader has to give. Within strategy.distribute_datasets_from_function(lambda context: "
-                "…) pass host_index=context.input_pipeline_id, host_count=context.num_input_pipelines; for "
-                "strategy.experimental_distribute_dataset and Model.fit, which divide the elements themselves, pass "
-                "host_count=1."
+                "…) pass mesh=context; for strategy.experimental_distribute_dataset and Model.fit, which divide the "
+                "elements themselves, pass host_count=1."
             )
         assert "DistributedSampler needs num_trainers and rank" in worker["refused"]["sampler"]
-        assert worker["from a function"] == in_slices(alone, rank)
-        assert worker["divided by the strategy"] == in_slices(alone, rank)
+        for how in ("from a function", "from a mesh", "divided by the strategy"):
+            assert worker[how] == in_slices(alone, rank, 4)
 
 
 def test_variables_of_the_environment_are_no_world(row_split, monkeypatch):

@@ -47,7 +47,12 @@ def of_context(context: Any) -> Any:
     return DataLoader.from_cache(ROWS, **OPTIONS, **share).dataset
 
 
+def of_mesh(context: Any) -> Any:
+    return DataLoader.from_cache(ROWS, **OPTIONS, mesh=context).dataset
+
+
 FOUND["from a function"] = own(strategy.distribute_datasets_from_function(of_context))
+FOUND["from a mesh"] = own(strategy.distribute_datasets_from_function(of_mesh))
 FOUND["divided by the strategy"] = own(
     strategy.experimental_distribute_dataset(DataLoader.from_cache(ROWS, **OPTIONS, host_count=1).dataset)
 )

@@ -18,7 +18,7 @@ from beam_pipes.loader.packing.fits import (
     stable_order,
     vector_fit,
 )
-from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan
+from beam_pipes.loader.packing.plan import FeatureTotals, PackingPlan, rounded_up
 from beam_pipes.loader.state import Identity
 
 Int64 = npt.NDArray[np.int64]
@@ -68,6 +68,7 @@ def plan_of_epoch(
     algorithm: str,
     overlong: str,
     max_segments: int | None,
+    segment_multiple: int,
     seed: int | None,
     reshuffle_each_iteration: bool,
     epoch: int = 0,
@@ -98,9 +99,10 @@ def plan_of_epoch(
         else:
             records, lengths = kept, np.minimum(whole[kept], capacities)
             starts = np.zeros_like(lengths)
-        bins = _bins(lengths, capacities, algorithm, max_segments)
+        bins = _bins(rounded_up(lengths, segment_multiple), capacities, algorithm, max_segments)
     num_bins = int(bins.max()) + 1 if len(bins) else 0
     order = slice(None) if algorithm == CONCAT else stable_order(bins, num_bins)  # rows one after the other
+    taken = rounded_up(lengths, segment_multiple)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(bins, minlength=num_bins)))) if num_bins else np.zeros(1)
     totals = {}
     for index, (name, limit) in enumerate(limits.items()):
@@ -122,8 +124,9 @@ def plan_of_epoch(
         dropped_records=int((dropped & ~empty).sum()),
         lower_bound=num_bins
         if algorithm == CONCAT
-        else max(lower_bound(lengths[:, i], int(limit)) for i, limit in enumerate(capacities)),
+        else max(lower_bound(taken[:, i], int(limit)) for i, limit in enumerate(capacities)),
         max_segments=max_segments,
+        segment_multiple=segment_multiple,
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
         bin_offsets=_narrow(offsets),

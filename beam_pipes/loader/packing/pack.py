@@ -25,6 +25,7 @@ def pack(
     algorithm: str = "best_fit",
     overlong: str | None = None,
     max_segments: int | None = None,
+    segment_multiple: int = 1,
     seed: int | None = None,
     reshuffle_each_iteration: bool = False,
 ) -> PackingPlan:
@@ -44,6 +45,9 @@ def pack(
         plan. Rows of "concat_then_split" cut every record, so it takes no other value than "split".
       max_segments: the largest number of segments in a row, for attention kernels that are compiled for one. Unlimited
         by default. Not with "concat_then_split".
+      segment_multiple: each segment takes a multiple of so many places, those behind its tokens being padding with
+        segment id 0. For attention whose documents are divided over devices: `Loader(…, sequence_order="segments")`
+        over a context of n needs a multiple of 2·n. It divides the sequence lengths. Not with "concat_then_split".
       seed: packs the records in the random order of this seed, so that others share a row; 0 ≤ seed < 2^64. By default
         in stored order.
       reshuffle_each_iteration: packs anew in each epoch of a loader, from `seed` (0 if there is none) and the number of
@@ -64,6 +68,13 @@ def pack(
         raise LoaderError(f"unknown policy overlong={overlong!r}; choose one of: {', '.join(OVERLONG)}")
     if max_segments is not None:
         check_integer("max_segments", max_segments, 1)
+    check_integer("segment_multiple", segment_multiple, 1)
+    for name, limit in limits.items():
+        if limit % segment_multiple:
+            raise LoaderError(
+                f"segment_multiple={segment_multiple} should divide the sequence length of {name!r}, got {limit}",
+                feature=name,
+            )
     if seed is not None:
         check_integer("seed", seed, 0, 2**64 - 1)
     if reshuffle_each_iteration:
@@ -73,8 +84,9 @@ def pack(
                 f"the records: best_fit or {CONCAT}, got {algorithm!r}"
             )
         seed = 0 if seed is None else seed
-    if algorithm == CONCAT and (overlong != "split" or max_segments is not None):
-        given = f"overlong={overlong!r}" if overlong != "split" else f"max_segments={max_segments}"
+    if algorithm == CONCAT and (overlong != "split" or max_segments is not None or segment_multiple != 1):
+        counted = f"max_segments={max_segments}" if max_segments is not None else f"segment_multiple={segment_multiple}"
+        given = f"overlong={overlong!r}" if overlong != "split" else counted
         raise LoaderError(
             f"algorithm={CONCAT!r} cuts records wherever a row ends, and takes no {given}. Leave it out, or pack whole "
             f"records with one of: {', '.join(sorted(ALGORITHMS))}"
@@ -90,6 +102,7 @@ def pack(
         algorithm=algorithm,
         overlong=overlong,
         max_segments=max_segments,
+        segment_multiple=int(segment_multiple),
         seed=seed,
         reshuffle_each_iteration=reshuffle_each_iteration,
     )

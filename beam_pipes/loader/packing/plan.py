@@ -30,7 +30,8 @@ from beam_pipes.loader.state import Identity
 MAGIC = b"BPPACK01"
 _ALIGNMENT = 64
 _ARRAYS = ("bin_offsets", "records", "starts", "lengths")
-_LATER = ("max_segments", "seed", "reshuffle_each_iteration")
+# Options with the value of plans that do not use them, which leave it out and keep the digest that they had.
+_LATER = {"max_segments": None, "segment_multiple": 1, "seed": None, "reshuffle_each_iteration": False}
 _DTYPES = ("|u1", "<u2", "<u4", "<u8")
 
 
@@ -66,6 +67,7 @@ class PackingPlan:
     lengths: npt.NDArray[Any]
     split: Any = None
     max_segments: int | None = None
+    segment_multiple: int = 1
     seed: int | None = None
     reshuffle_each_iteration: bool = False
 
@@ -207,6 +209,7 @@ class PackingPlan:
                 dropped_records=header["dropped_records"],
                 lower_bound=header["lower_bound"],
                 max_segments=header.get("max_segments"),
+                segment_multiple=header.get("segment_multiple", 1),
                 seed=header.get("seed"),
                 reshuffle_each_iteration=header.get("reshuffle_each_iteration", False) is True,
                 **arrays,
@@ -230,9 +233,13 @@ class PackingPlan:
             "empty_records": self.empty_records,
             "dropped_records": self.dropped_records,
             "lower_bound": self.lower_bound,
-            # Left out where they are not used: plans without them keep the digest that they had.
-            **{name: value for name in _LATER if (value := getattr(self, name)) not in (None, False)},
+            **{name: value for name, unused in _LATER.items() if (value := getattr(self, name)) != unused},
         }
+
+
+def rounded_up(lengths: npt.NDArray[Any], multiple: int) -> npt.NDArray[Any]:
+    """Lengths up to the next multiple: [3, 4, 0] by 4 → [4, 4, 0]."""
+    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
 
 def _dump(value: dict[str, Any]) -> bytes:
@@ -263,7 +270,10 @@ def _check_entries(plan: PackingPlan) -> None:
         limit = totals.sequence_length
         if type(limit) is not int or not 0 < limit < 1 << 31:
             raise ValueError(f"sequence_length of {name!r:.80} is {limit!r:.40}")
-        placed = np.concatenate([np.zeros(1, np.int64), np.cumsum(plan.lengths[:, column], dtype=np.int64)])
+        if type(plan.segment_multiple) is not int or not 0 < plan.segment_multiple <= limit:
+            raise ValueError(f"segment_multiple is {plan.segment_multiple!r:.40}")
+        lengths = rounded_up(plan.lengths[:, column].astype(np.int64), plan.segment_multiple)
+        placed = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         taken = placed[offsets[1:].astype(np.int64)] - placed[offsets[:-1].astype(np.int64)]
         if (taken > limit).any() or (taken < 0).any():
             raise ValueError(f"row {int(np.argmax(taken))} holds more than {limit} values of {name!r:.80}")

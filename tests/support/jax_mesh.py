@@ -1,0 +1,75 @@
+"""What one process of a mesh of JAX gets of its loaders. For `tests/loader/test_meshes.py`; prints JSON.
+
+python jax_mesh.py RANK 4 PORT DOCUMENTS, with two devices in each process
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from world_processes import words_of
+
+from beam_pipes.cache import Cache
+from beam_pipes.loader import Loader, pack
+from beam_pipes.on_device import JaxDataLoader
+
+RANK, COUNT, PORT = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+DOCUMENTS = Cache.open(sys.argv[4])["train"]
+FOUND: dict[str, Any] = {}
+
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{PORT}", COUNT, RANK)
+PLAN = pack(DOCUMENTS, sequence_length=64, segment_multiple=16)
+DEVICES = np.array(jax.devices())
+
+
+def truth(array: jax.Array) -> Any:
+    """The whole of a global array, as this process sees it once every device has all of it."""
+    mesh = array.sharding.mesh  # type: ignore[attr-defined]
+    whole = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P()))(array)
+    return np.asarray(whole.addressable_data(0)).tolist()
+
+
+def loader(sharding: NamedSharding | Mesh, **options: Any) -> Loader:
+    return Loader(PLAN, batch_size=8, seed=1, mesh=sharding, **options)
+
+
+MESHES = {
+    "data": NamedSharding(Mesh(DEVICES, ("data",)), P("data")),
+    "context within a process": NamedSharding(Mesh(DEVICES.reshape(4, 2), ("data", "context")), P("data", "context")),
+    "context over processes": NamedSharding(Mesh(DEVICES.reshape(2, 4), ("data", "context")), P("data", "context")),
+    "context and tensor": NamedSharding(
+        Mesh(DEVICES.reshape(2, 2, 2), ("data", "context", "tensor")), P("data", "context")
+    ),
+    "tensor": NamedSharding(Mesh(DEVICES.reshape(2, 4), ("data", "tensor")), P("data")),
+}
+for name, sharding in MESHES.items():
+    cut = len(sharding.spec) > 1
+    for order in ("contiguous", "zigzag", "segments") if cut else ("contiguous",):
+        own = loader(sharding, sequence_order=order)
+        part = own.sequence_share
+        FOUND[f"{name}, {order}"] = {
+            "share": [own.host_index, own.host_count],
+            "parts": None if part is None else [part.first, part.last, part.count],
+            "local": next(iter(loader(sharding, sequence_order=order)))["tokens"].tolist(),
+            "global": [truth(batch["tokens"]) for batch in JaxDataLoader(own).shard(sharding)],
+        }
+by_mesh = loader(MESHES["context and tensor"].mesh, spec=("data", "context"))
+FOUND["mesh and spec"] = [
+    by_mesh.host_index,
+    by_mesh.host_count,
+    by_mesh.sequence_share == loader(MESHES["context and tensor"]).sequence_share,
+]
+FOUND["refused"] = {
+    "two specs": words_of(lambda: loader(MESHES["data"], spec=("data",))),
+    "another sharding": words_of(lambda: JaxDataLoader(loader(MESHES["context over processes"])).shard(MESHES["data"])),
+    "elsewhere": words_of(lambda: loader(Mesh(DEVICES[2 * ((RANK + 1) % COUNT) :][:2], ("data",)))),
+}
+print(json.dumps(FOUND), flush=True)
+jax.distributed.shutdown()
