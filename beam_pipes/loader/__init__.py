@@ -11,6 +11,7 @@ from beam_pipes.loader.iterator import LoaderIterator as LoaderIterator
 from beam_pipes.loader.loader import Loader as Loader
 from beam_pipes.loader.mesh import SequenceShare as SequenceShare
 from beam_pipes.loader.mixture import Mixture as Mixture
+from beam_pipes.loader.mixture import RateSchedule as RateSchedule
 from beam_pipes.loader.order import ORDER_VERSION as ORDER_VERSION
 from beam_pipes.loader.order import BalancedShuffle as BalancedShuffle
 from beam_pipes.loader.order import BlockOrder as BlockOrder

@@ -29,11 +29,12 @@ from beam_pipes.errors import (
     UnknownRecordError,
 )
 from beam_pipes.loader.columns import columns_of, stored_split
+from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packed_rows import PackedRows
 from beam_pipes.loader.rows import Rows
 from beam_pipes.loader.steps import RowPlace, Run, Steps
-from beam_pipes.loader.stream import MixtureStream, Places, RowStream
+from beam_pipes.loader.stream import Places, RowStream
 
 AnyStream = RowStream | MixtureStream
 

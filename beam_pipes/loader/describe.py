@@ -23,8 +23,8 @@ from typing import NamedTuple
 from beam_pipes.cache.split import FilteredSplit, Split
 from beam_pipes.loader.columns import stored_split
 from beam_pipes.loader.mixture import Mixture
-from beam_pipes.loader.packed_rows import PaddedSplit
 from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.row_source import PaddedSplit
 
 
 class _Node(NamedTuple):

@@ -58,6 +58,11 @@ def loader_from_state(
                 f"this state is of a mixture of {len(listed)} sources ({', '.join(map(str, listed))}): pass the "
                 f"directory of each, in this order; got {len(paths)} paths and {len(plans)} plans."
             )
+        if "schedule" in named:
+            raise LoaderError(
+                "this state is of a mixture whose rates follow a schedule, which a state only names. Make the loader "
+                "as the run does, and restore the state into it: loader.restore(state)."
+            )
         pairs = []
         for index, (path, text) in enumerate(zip(paths, listed, strict=True)):
             split, _, rest = str(text).partition("@")
@@ -65,12 +70,12 @@ def loader_from_state(
             plan = plans[index] if plans and len(more) == 2 else None
             where = {"plan": more[1]} if len(more) == 2 else {}
             pairs.append((_source(path, split, manifest, plan, where), named["rates"][index]))
-        source = Mixture(pairs, exhausted=str(named.get("exhausted")))
+        source = Mixture(pairs, exhausted=str(named.get("exhausted")), max_epochs=named.get("max_epochs"))
     loader = Loader(
         source,
         batch_size=batch_size,
         seed=state.seed,
-        epochs=None,
+        epochs=1 if "max_epochs" in named and None not in named["max_epochs"] else None,
         shuffle=_shuffle(state.shuffle, batch_size),
         host_index=0,
         host_count=host_count,

@@ -17,29 +17,23 @@ import numpy as np
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.decoding import MessageDecoder
 from beam_pipes.cache.spec import FeatureSpec
-from beam_pipes.errors import LoaderError, StateMismatchError
-from beam_pipes.loader.batches import Batch, PadValue, stack_batches
+from beam_pipes.errors import LoaderError
+from beam_pipes.loader.batches import Batch, PadValue
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
 from beam_pipes.loader.describe import tree_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
-from beam_pipes.loader.mixture import Mixture
+from beam_pipes.loader.mixture import Mixture, RowSource
+from beam_pipes.loader.mixture_stream import Changes, EffectiveRate, MixtureStream
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
 from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
-from beam_pipes.loader.row_source import RowSource, opened
+from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
-from beam_pipes.loader.state import LoaderState, check_same_sequence, trackable_state
-from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run, Steps
-from beam_pipes.loader.stream import (
-    Changes,
-    MixtureStream,
-    RowStream,
-    Shuffle,
-    rates_label,
-    shuffle_label,
-)
+from beam_pipes.loader.state import LoaderState, trackable_state
+from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
+from beam_pipes.loader.stream import RowStream, Shuffle, shuffle_label
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 
@@ -165,6 +159,10 @@ class Loader:
         self._restored: Cursor | None = None  # where the last state stood that was restored
         self._iterator: weakref.ref[LoaderIterator] | None = None
 
+    @property
+    def _options(self) -> LoaderOptions:
+        return self._made_of[1]
+
     # What there is
 
     @property
@@ -199,7 +197,7 @@ class Loader:
     @property
     def sequence_share(self) -> SequenceShare | None:
         """Our part of each row under a mesh that divides sequences, which knows its `places`; None for whole rows."""
-        mesh = self._made_of[1].mesh
+        mesh = self._options.mesh
         return None if mesh is None else mesh.sequence
 
     @property
@@ -262,7 +260,7 @@ class Loader:
             f"this process: rows {first} to {last - 1} of {which} (host {self.host_index} of {self.host_count})",
             f"features: {', '.join(self.features)}",
         ]
-        mesh = self._made_of[1].mesh
+        mesh = self._options.mesh
         if mesh is not None:
             part = mesh.sequence
             whole = (
@@ -317,7 +315,7 @@ class Loader:
         """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
         if self.share.world is None:
             self._settle()
-        return self._read_one(self._run.at(step))
+        return self._reader.read_one(self._run.at(step))
 
     def batches_at(self, step: int, count: int) -> Batch:
         """Our slices of the `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
@@ -328,24 +326,7 @@ class Loader:
         check_integer("count", count, 1)
         if self.share.world is None:
             self._settle()
-        run = self._run
-        cursor, parts = run.cursor_at(step), []
-        left = count
-        while left:
-            found = self._steps.next_steps(cursor, self._reader.stream.size_of, most=left)
-            if found is None:
-                raise run.outside(step + count - 1)
-            try:
-                parts.append(self._reader.read_stacked(found))
-            except Exception:
-                for number in range(found.length):  # names the record, unless reading goes well now
-                    self._read_one(found.some(number, 1))
-                raise
-            cursor, left = found.following, left - found.length
-        if len(parts) == 1:
-            return parts[0]
-        stack_batches([{name: array[0] for name, array in part.items()} for part in parts])  # refuses other shapes
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return self._reader.read_consecutive(self._run, step, count)
 
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
         """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`.
@@ -461,40 +442,41 @@ class Loader:
             source=self._reader.stream.identity(),
             order_version=ORDER_VERSION,
             seed=self.seed,
-            shuffle=self._made_of[1].order_label,
+            shuffle=self._options.order_label,
             epoch=epoch,
             position=position,
             takedown=takedown_revision(splits_of(self._reader.stream)),
             segment=self._reader.stream.stated_segment(epoch),
         )
 
-    def restore(self, state: LoaderState) -> None:
+    def restore(self, state: LoaderState, *, previous: RowSource | Mixture | None = None) -> None:
         """Continues from a state, in time that does not depend on the position.
 
         Batch size, hosts, workers, features and epochs may differ from those it was saved with. Where it leaves no
-        batch, as at the end of the run, the next loop gives none; `reset()` starts the run again. Raises
-        `StateMismatchError`, listing the differences, if it belongs to another sequence of rows.
+        batch, as at the end of the run, the next loop gives none; `reset()` starts the run again.
+
+        previous: what the state was saved over, where this loader reads a mixture of other sources: those that both
+            have go on where they are, in the same order; new ones begin.
+
+        Raises `StateMismatchError`, listing the differences, if it belongs to another sequence of rows.
         """
-        now = self.state
-        declared = state.source.get("rates") == now.source.get("rates")
-        if state.segment is not None and not declared:
-            # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.
-            if now.source.get("rates") == rates_label(state.segment.rates):
-                now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
-        check_same_sequence(state, now)
-        note_other_takedowns(state.takedown, now.takedown)
         stream = self._reader.stream
-        if isinstance(stream, MixtureStream):
-            if state.segment is not None:
-                stream = stream.with_segment(state.epoch, state.segment, declared=declared)
-            elif stream.needs_segment:
-                raise StateMismatchError("this state is of a mixture and misses its segment", differences=("segment",))
-            else:
-                stream = stream.restarted()
-        rows = stream.size_of(state.epoch)
-        if rows is not None and state.position > rows:
-            raise LoaderError(f"position {state.position} is outside an epoch of {rows} rows", position=state.position)
-        self._move(Cursor(state.epoch, state.position), stream)
+        epoch, position = state.epoch, state.position
+        if previous is None:
+            stream = self._options.stream_of_state(stream, state, self.state)
+        elif isinstance(stream, MixtureStream):
+            before = self._options.stream(opened(previous))
+            now = dataclasses.replace(self.state, source=before.identity())
+            before = self._options.stream_of_state(before, state, now)
+            stream = stream.restarted().taking_over(before.progress(epoch, position))
+            epoch, position = 0, stream.segment(0).start
+        else:
+            raise LoaderError("previous=… is for a loader of a Mixture, whose sources go on where they were")
+        note_other_takedowns(state.takedown, self.state.takedown)
+        rows = stream.size_of(epoch)
+        if rows is not None and position > rows:
+            raise LoaderError(f"position {position} is outside an epoch of {rows} rows", position=position)
+        self._move(Cursor(epoch, position), stream)
         self._restored = self._cursor
 
     def reset(self) -> None:
@@ -514,6 +496,19 @@ class Loader:
             raise LoaderError("only a loader of a Mixture has rates to set")
         cursor = self._cursor
         self._move(cursor, self._reader.stream.with_rates(rates, cursor.epoch, cursor.position))
+
+    def effective_rates(self) -> list[EffectiveRate]:
+        """For each source of a mixture: its rows of this epoch so far, their share, its passes, its rate now.
+
+        Between two epochs, and at the end of the run, those of the epoch that has ended. Rates (7, 3) after 10 rows of sources of 14 and 30 rows → [(7, 0.7, 0.5, 0.7), (3, 0.3, 0.1, 0.3)].
+        """
+        stream = self._reader.stream
+        if not isinstance(stream, MixtureStream):
+            raise LoaderError("only a loader of a Mixture has rates")
+        epoch, position = self._cursor
+        if epoch and not position:
+            epoch, position = epoch - 1, stream.size_of(epoch - 1) or 0
+        return stream.effective_rates(epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
         """The state as torch's checkpoints take it."""
@@ -543,15 +538,6 @@ class Loader:
     def _run(self) -> Run:
         return Run(self._reader.stream, self._steps)
 
-    def _read_one(self, steps: Steps) -> Batch:
-        try:
-            return self._reader.read(steps)[0]
-        except Exception as error:
-            named = self._reader.named(error, steps)
-            if named is error:
-                raise
-            raise named from named.__cause__ or error
-
     @property
     def _is_done(self) -> bool:
         return self._run.next_step(self._cursor) is None
@@ -568,7 +554,7 @@ class Loader:
         self._restored = restored
 
     def _move(self, cursor: Cursor, stream: RowStream | MixtureStream) -> None:
-        self._reader = self._made_of[1].reader(stream, self._steps)
+        self._reader = self._options.reader(stream, self._steps)
         self._progress = Progress(cursor)
         iterator = self._iterator() if self._iterator is not None else None
         if iterator is not None:

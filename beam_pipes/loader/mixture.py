@@ -18,16 +18,19 @@ import functools
 import heapq
 import itertools
 import math
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.order import Indices
-from beam_pipes.loader.row_source import RowSource, opened
+from beam_pipes.loader.order import Indices, check_integer
+from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.row_source import PaddedSplit, SplitLike, opened
 from beam_pipes.loader.state import Segment
 
 MAX_EXACT_PERIOD = 1 << 20  # rates with a common denominator up to here are kept exactly
@@ -186,6 +189,106 @@ def _slots_of(rates: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], ...]:
     return tuple(np.flatnonzero(table == index) for index in range(len(rates)))
 
 
+#: One source of rows: a split or its path, a packing plan, or records padded one by one.
+RowSource: TypeAlias = "str | os.PathLike[str] | SplitLike | PackingPlan | PaddedSplit"
+Rates: TypeAlias = "Sequence[float | int | Fraction]"
+Unit = Literal["steps", "rows", "tokens"]
+Interpolation = Literal["constant", "linear"]
+
+# A ramp is taken in so many steps of equal length, at the rates of their middles, with a period of at most so many
+# rows: the table of a period costs 1 µs a row.
+_RAMP_STEPS = 64
+_RAMP_PERIOD = 1 << 12
+
+
+@dataclasses.dataclass(frozen=True)
+class RateSchedule:
+    """Rates of a mixture that change over the run: `Mixture([(books, 3), (web, 1)], schedule=RateSchedule(…))`.
+
+    `RateSchedule([(10_000, (1, 1)), (20_000, (1, 3))])`: the rates of the mixture until step 10,000, then as many books
+    as web, and from step 20,000 on a quarter of books.
+
+    points: pairs of when and the rates for all sources from there on; a rate may be 0.
+    unit: what `when` counts: "steps" (global batches of the loader's batch size, the default), "rows", or "tokens" of
+        packed rows, padding included.
+    interpolation: "constant" holds the rates until the next point; "linear" goes from those of the point before to
+        these in 64 steps of equal length, so that the rows of a ramp are those of its mean.
+
+    A state goes on only under the same schedule in rows: one in steps also fixes the batch size of the run.
+    Raises `LoaderError` for points that do not ascend from 1, and for unknown units.
+    """
+
+    points: Sequence[tuple[int, Rates]]
+    unit: Unit = dataclasses.field(default="steps", kw_only=True)
+    interpolation: Interpolation = dataclasses.field(default="constant", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for option, value, known in (
+            ("unit", self.unit, get_args(Unit)),
+            ("interpolation", self.interpolation, get_args(Interpolation)),
+        ):
+            if value not in known:
+                raise LoaderError(f"unknown {option}={value!r} of a RateSchedule; choose one of: {', '.join(known)}")
+        before = 0
+        for when, rates in self.points:
+            check_integer("a point of a RateSchedule", when, before + 1)
+            exact_rates(rates)
+            before = when
+
+    def in_rows(self, rates: tuple[int, ...], rows_of_unit: Fraction) -> Timeline:
+        """The schedule behind the rates that a mixture begins with, where a unit is so many rows."""
+        changes = [(0, rates)]
+        label: list[list[int]] = []
+        begin, earlier = 0, rates
+        for when, given in self.points:
+            row, later = math.ceil(when * rows_of_unit), integer_rates(given)
+            steps = min(_RAMP_STEPS, row - begin) if self.interpolation == "linear" else 0
+            for step in range(steps):
+                middle = Fraction(2 * step + 1, 2 * steps)
+                changes.append((begin + step * (row - begin) // steps, _between(earlier, later, middle)))
+            changes.append((row, later))
+            label.append([row, *later])
+            begin, earlier = row, later
+        last = dict(changes)  # of several at one row, the last one counts
+        return Timeline(list(last), list(last.values()), [*label, *([[-1]] if self.interpolation == "linear" else [])])
+
+
+class Timeline:
+    """The rates of a mixture at each row: `rates[i]` from row `starts[i]` on. `label` is a short form, for a state."""
+
+    def __init__(self, starts: Sequence[int], rates: Sequence[tuple[int, ...]], label: list[list[int]]) -> None:
+        self._starts = starts
+        self.rates = rates
+        self.label = label
+
+    def rates_at(self, row: int) -> tuple[int, ...]:
+        """The rates in force at a row."""
+        return self.rates[bisect.bisect_right(self._starts, row) - 1]
+
+    def change_after(self, row: int) -> int | None:
+        """The next row behind this one at which they change; None where they never do again."""
+        index = bisect.bisect_right(self._starts, row)
+        return self._starts[index] if index < len(self._starts) else None
+
+
+def _between(first: Sequence[int], second: Sequence[int], fraction: Fraction) -> tuple[int, ...]:
+    """Rates on the way from one to the other, with a short period: (1, 1), (1, 3), 1/2 → (3, 5)."""
+    sums = sum(first), sum(second)
+    shares = [
+        Fraction(one, sums[0]) * (1 - fraction) + Fraction(other, sums[1]) * fraction
+        for one, other in zip(first, second, strict=True)
+    ]
+    exact = exact_rates(shares)
+    if sum(exact) <= _RAMP_PERIOD:
+        return exact
+    weights = [int(share * _RAMP_PERIOD) for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda index: weights[index] - shares[index] * _RAMP_PERIOD)
+    for index in by_remainder[: _RAMP_PERIOD - sum(weights)]:
+        weights[index] += 1
+    divisor = math.gcd(*weights)
+    return tuple(weight // divisor for weight in weights)
+
+
 EXHAUSTED = ("repeat", "stop", "drop")
 
 
@@ -201,23 +304,59 @@ class Mixture:
     source has what. A dimension that varies in one source varies in the mixture.
 
     What happens when a source has given all of its rows:
-      "repeat": it starts again, in the order of its next epoch. The mixture never ends: use `epochs=None`.
+      "repeat": it starts again, in the order of its next epoch. The mixture never ends: use `epochs=None`. With
+        `max_epochs` it falls out after so many, and the others go on at their rates; where all sources have a limit,
+        the mixture ends when nothing is left.
       "stop": an epoch of the mixture ends before the first row that would be the second of its kind.
       "drop": the source falls out, the others go on at their rates; an epoch is exactly all rows of all sources.
+
+    `max_epochs` is one number for all sources, or a list with None for those without a limit. `schedule` changes the
+    rates over the run (only with "repeat").
     """
 
     sources: Iterable[tuple[RowSource, float | int | Fraction]]
     exhausted: str = dataclasses.field(default="repeat", kw_only=True)
+    max_epochs: int | Sequence[int | None] | None = dataclasses.field(default=None, kw_only=True)
+    schedule: RateSchedule | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.exhausted not in EXHAUSTED:
             raise LoaderError(f"unknown policy exhausted={self.exhausted!r}; choose one of: {', '.join(EXHAUSTED)}")
+        for option in ("max_epochs", "schedule"):
+            if getattr(self, option) is not None and self.exhausted != "repeat":
+                raise LoaderError(
+                    f"{option} is for a mixture that repeats its sources, and this one has "
+                    f"exhausted={self.exhausted!r}. Leave exhausted out; max_epochs=1 ends as 'drop' does."
+                )
         try:
             pairs = [(source, rate) for source, rate in self.sources]
         except (TypeError, ValueError) as error:
             raise LoaderError(f"a mixture is a list of (source, rate) pairs, got {self.sources!r}: {error}") from error
         object.__setattr__(self, "sources", tuple((opened(source), rate) for source, rate in pairs))
         object.__setattr__(self, "_rates", integer_rates([rate for _, rate in pairs]))
+        given = self.max_epochs
+        limits = (given,) * len(pairs) if given is None or isinstance(given, int) else tuple(given)
+        for option, found in [("max_epochs", limits), *(("rates", rates) for _, rates in self._points)]:
+            if len(found) != len(pairs):
+                raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(found)} {option}: {tuple(found)!r}")
+        for limit in limits:
+            if limit is not None:
+                check_integer("max_epochs of a source", limit, 1)
+        object.__setattr__(self, "_limits", limits)
+
+    @property
+    def _points(self) -> Sequence[tuple[int, Rates]]:
+        return () if self.schedule is None else self.schedule.points
+
+    @property
+    def limits(self) -> tuple[int | None, ...] | None:
+        """How often each source may be gone through; None where none has a limit."""
+        limits: tuple[int | None, ...] = self.__dict__["_limits"]
+        return None if set(limits) == {None} else limits
+
+    def timeline(self, rows_of_unit: Fraction) -> Timeline | None:
+        """The schedule in rows, where a unit of it is so many; None without one."""
+        return None if self.schedule is None else self.schedule.in_rows(self.integer_rates, rows_of_unit)
 
     @property
     def integer_rates(self) -> tuple[int, ...]:
@@ -232,25 +371,53 @@ class Mixture:
 
 
 class MixtureSchedule:
-    """Which source gives each row of one epoch of a mixture, from some row onward. Thread-safe."""
+    """Which source gives each row of one epoch of a mixture, from some row onward. Thread-safe.
 
-    def __init__(self, segment: Segment, sizes: Sequence[int], exhausted: str) -> None:
+    The rates change where a source falls out, and where a timeline says so: between these rows lie stretches.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        sizes: Sequence[int],
+        exhausted: str,
+        *,
+        max_epochs: Sequence[int | None] | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
         self.segment = segment
-        self._sizes = tuple(sizes)
-        empty = [index for index, rate in enumerate(segment.rates) if rate and not sizes[index]]
+        self._timeline = timeline
+        rated = [segment.rates] if timeline is None else [segment.rates, *timeline.rates]
+        empty = [index for index, size in enumerate(sizes) if not size and any(rates[index] for rates in rated)]
         if empty:
             raise LoaderError(f"source {empty[0]} of the mixture has a positive rate and no rows", source=empty[0])
+        # How many rows each source gives before it falls out; None where it never does.
+        self._limits: list[int | None] = list(sizes)
+        if exhausted == "repeat":
+            passes = max_epochs or [None] * len(sizes)
+            self._limits = [None if most is None else most * size for most, size in zip(passes, sizes, strict=True)]
         self._lock = threading.Lock()
         self._stretches = [Stretch(segment.start, segment.counts, segment.rates)]
         self._starts = [segment.start]
         self.size: int | None = None  # rows of an epoch; None: endless
         # Where the last stretch that is known ends; None where it goes on for ever.
-        self._known_until = None if exhausted == "repeat" else self._first_exhaustion(self._stretches[0])
+        self._known_until = self._end_of(self._stretches[0])
         if exhausted == "stop":
             self.size = self._known_until
-        elif exhausted == "drop":
-            rated = [index for index, rate in enumerate(segment.rates) if rate]
-            self.size = segment.start + sum(max(0, sizes[index] - segment.counts[index]) for index in rated)
+        elif timeline is None:
+            left = [
+                None if limit is None else max(0, limit - count)
+                for limit, count, rate in zip(self._limits, segment.counts, segment.rates, strict=True)
+                if rate
+            ]
+            self.size = None if None in left else segment.start + sum(each for each in left if each is not None)
+        elif any(limit is not None for limit in self._limits):
+            self._learn_until(None)  # says now where the sources run out before the schedule brings others
+
+    def rates_at(self, position: int) -> tuple[int, ...]:
+        """The rates at row `position`, 0 for a source that has fallen out."""
+        self._learn_until(position)
+        return self._stretches[max(0, bisect.bisect_right(self._starts, position) - 1)].rates
 
     def counts_at(self, position: int) -> tuple[int, ...]:
         """Rows that each source has given in this epoch before row `position`."""
@@ -276,7 +443,7 @@ class MixtureSchedule:
 
     def position_of(self, source: int, ordinal: int) -> int | None:
         """The position of a source's row number `ordinal`; None if it does not come in this epoch from here on."""
-        self._learn_until(self.size or 0)
+        self._learn_until(None)
         ends = [*self._starts[1:], self.size]
         for stretch, end in zip(self._stretches, ends, strict=True):
             if ordinal < stretch.counts[source]:
@@ -286,30 +453,53 @@ class MixtureSchedule:
                 return position
         return None
 
-    def _learn_until(self, position: int) -> None:
-        """Makes the stretches up to the one of a row known.
+    def _learn_until(self, position: int | None) -> None:
+        """Makes the stretches up to the one of a row known; all of them with None.
 
         Each source that falls out gives the others a schedule of its own, and each schedule of some hundred sources
         takes half a second: those of the end of an epoch are made when it comes.
         """
         with self._lock:
-            while self._known_until is not None and self._known_until != self.size and position >= self._known_until:
+            while (end := self._known_until) is not None and end != self.size and (position is None or position >= end):
                 stretch = self._stretches[-1]
-                counts = stretch.counts_at(self._known_until)
+                counts = stretch.counts_at(end)
+                rates = stretch.rates if self._timeline is None else self._timeline.rates_at(end)
                 rates = tuple(
-                    rate if count < size else 0
-                    for rate, count, size in zip(stretch.rates, counts, self._sizes, strict=True)
+                    rate if limit is None or count < limit else 0
+                    for rate, count, limit in zip(rates, counts, self._limits, strict=True)
                 )
+                if not any(rates):
+                    self._check_end(end, counts)
+                    self.size = end
+                    return
                 divisor = math.gcd(*rates)
                 rates = tuple(rate // divisor for rate in rates)
-                self._stretches.append(Stretch(self._known_until, counts, rates))
-                self._starts.append(self._known_until)
-                self._known_until = self._first_exhaustion(self._stretches[-1])
+                self._stretches.append(Stretch(end, counts, rates))
+                self._starts.append(end)
+                self._known_until = self._end_of(self._stretches[-1])
 
-    def _first_exhaustion(self, stretch: Stretch) -> int:
-        """Where a source would first have to give more rows than it has."""
-        return min(
+    def _check_end(self, end: int, counts: Sequence[int]) -> None:
+        """Raises `LoaderError` where nothing is left at a row, and the schedule has something behind it."""
+        change = None if self._timeline is None else self._timeline.change_after(end)
+        while self._timeline is not None and change is not None:
+            rates = self._timeline.rates_at(change)
+            for source, (rate, limit, count) in enumerate(zip(rates, self._limits, counts, strict=True)):
+                if rate and (limit is None or count < limit):
+                    raise LoaderError(
+                        f"at row {end} of the run all sources with a rate have been read as often as max_epochs "
+                        f"allows, and source {source} has a rate only from row {change} on. Let the schedule change "
+                        "earlier, or raise max_epochs.",
+                        source=source,
+                    )
+            change = self._timeline.change_after(change)
+
+    def _end_of(self, stretch: Stretch) -> int | None:
+        """Where a source would first have to give more rows than it may, or the rates change; None where neither."""
+        ends = [
             position
-            for source, size in enumerate(self._sizes)
-            if (position := stretch.position_of(source, max(size, stretch.counts[source]))) is not None
-        )
+            for source, limit in enumerate(self._limits)
+            if limit is not None
+            and (position := stretch.position_of(source, max(limit, stretch.counts[source]))) is not None
+        ]
+        change = None if self._timeline is None else self._timeline.change_after(stretch.start)
+        return min([*ends, *([] if change is None else [change])], default=None)

@@ -19,12 +19,14 @@ from beam_pipes.cache.columns import PadTo
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue, fills_of_result
 from beam_pipes.loader.mesh import MeshShare, SequenceShare
+from beam_pipes.loader.mixture_stream import MixtureStream, open_stream, rates_label
 from beam_pipes.loader.order import BalancedShuffle, BlockShuffle, check_integer
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
+from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
-from beam_pipes.loader.stream import MixtureStream, RowStream, Shuffle, open_stream, shuffle_label
+from beam_pipes.loader.stream import RowStream, Shuffle, shuffle_label
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 
@@ -78,7 +80,8 @@ class LoaderOptions:
         options: dict[str, Any] = {"seed": int(self.seed), "shuffle": self.shuffle}
         if isinstance(self.batch_size, TokenBatches):
             return BucketStream(source, self.gather(), **options, token_batches=self.batch_size)
-        return open_stream(source, self.gather(), **options)
+        batch_size = int(self.batch_size) if isinstance(self.batch_size, (int, np.integer)) else None
+        return open_stream(source, self.gather(), **options, batch_size=batch_size)
 
     def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
         """How rows become global batches, with the share of this process now."""
@@ -93,6 +96,18 @@ class LoaderOptions:
         if self.mesh is not None:
             self.mesh.check_batch_size(steps.rows_multiple)
         return steps
+
+    def stream_of_state(
+        self, stream: RowStream | MixtureStream, state: LoaderState, now: LoaderState
+    ) -> RowStream | MixtureStream:
+        """The stream as a state continues it; raises `StateMismatchError` where `now` is of another sequence."""
+        declared = state.source.get("rates") == now.source.get("rates")
+        if state.segment is not None and not declared:
+            # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.
+            if now.source.get("rates") == rates_label(state.segment.rates):
+                now = dataclasses.replace(now, source={**now.source, "rates": state.source.get("rates")})
+        check_same_sequence(state, now)
+        return stream.restored(state, declared=declared)
 
     @property
     def order_label(self) -> str:
@@ -133,6 +148,11 @@ class LoaderOptions:
             self._check_sequence(self.mesh.sequence, stream, None if self.transform is None else no_rows)
         _check_names("pad_to", self.pad_to, stream.all_features)
         _check_names("pad_value", self.pad_value, {*stream.all_features, *features})
+        if isinstance(stream, MixtureStream) and stream.is_limited and stream.size is not None and self.epochs != 1:
+            raise LoaderError(
+                f"max_epochs of a mixture limits its sources over the whole run, which is one epoch, got "
+                f"epochs={self.epochs}. Leave epochs out, and raise max_epochs for a longer run."
+            )
         if stream.size is None and self.epochs is not None:
             raise LoaderError(
                 f"a mixture with exhausted='repeat' never ends, got epochs={self.epochs}: pass epochs=None and count "

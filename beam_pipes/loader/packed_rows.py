@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,54 +21,13 @@ from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, fills_of, ranges
 from beam_pipes.loader.columns import Column, columns_of, entries_left, put_into, read_consistently, widest_row
 from beam_pipes.loader.order import Indices
-from beam_pipes.loader.packing.arrange import plan_of_epoch
+from beam_pipes.loader.packing.pack import plan_of_epoch
 from beam_pipes.loader.packing.plan import PackingPlan, rounded_up
+from beam_pipes.loader.row_source import PaddedSplit
 from beam_pipes.loader.rows import ColumnSpec, GatherOptions, Shapes, checked_name, varying
 from beam_pipes.loader.state import Identity
 
 _KNOWN = ColumnSpec(dtype="int32", shape=())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PaddedSplit:
-    """Records of a split as rows of fixed length; passed to `Loader` in place of a split.
-
-    Record [5, 6, 7] in a row of 5: tokens [5, 6, 7, 0, 0], tokens_segment_ids [1, 1, 1, 0, 0], tokens_positions
-    [0, 1, 2, 0, 0]: the columns that a `PackingPlan` of several features gives, so that what reads those reads these.
-
-    split: the split, or anything read like one.
-    sequence_lengths: feature → length of its leading dimension in a row; None leaves it as it is: a fixed shape, or a
-        ragged feature padded to the longest row of the global batch. Only these features are read.
-    segments: adds the segment ids and positions of ragged features.
-    overlong: a record longer than its row is an error ("error"), or cut off ("truncate").
-    """
-
-    split: Any
-    sequence_lengths: Mapping[str, int | None]
-    segments: bool = True
-    overlong: str = "error"
-
-    def __post_init__(self) -> None:
-        if self.overlong not in ("error", "truncate"):
-            raise LoaderError(f"unknown policy overlong={self.overlong!r}; choose one of: error, truncate")
-        if not self.sequence_lengths:
-            raise LoaderError("sequence_lengths={} names no feature; pass {name: length}, or None for a length")
-        for name, length in self.sequence_lengths.items():
-            if name not in self.split.spec:
-                raise LoaderError(
-                    f"split {self.split.name!r} has no feature {name!r}; it has: {', '.join(sorted(self.split.spec))}",
-                    feature=name,
-                )
-            spec = self.split.spec[name]
-            if length is not None and spec.shape[:1] not in ((None,), (length,)):
-                raise LoaderError(
-                    f"the leading dimension of feature {name!r} is fixed by its shape {spec.shape} and cannot be "
-                    f"padded to {length}; leave its length out",
-                    feature=name,
-                )
-
-    def __len__(self) -> int:
-        return len(self.split)
 
 
 class PaddedRows:

@@ -17,10 +17,11 @@ from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
 from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
 from beam_pipes.loader.delivery import named_failure
 from beam_pipes.loader.mesh import SequenceShare
+from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.rows import varying
-from beam_pipes.loader.steps import StepOptions, Steps
-from beam_pipes.loader.stream import MixtureStream, Places, RowStream
+from beam_pipes.loader.steps import Run, StepOptions, Steps
+from beam_pipes.loader.stream import Places, RowStream
 
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
@@ -104,6 +105,36 @@ class BatchReader:
             except Exception as error:
                 return steps.some(0, max(1, number)), batches, self.named(error, one)
         return steps, batches, None
+
+    def read_one(self, steps: Steps) -> Batch:
+        """Our slice of one global batch; an error names the record that it is about."""
+        try:
+            return self.read(steps)[0]
+        except Exception as error:
+            named = self.named(error, steps)
+            if named is error:
+                raise
+            raise named from named.__cause__ or error
+
+    def read_consecutive(self, run: Run, step: int, count: int) -> Batch:
+        """Our slices of the `count` global batches from a step of the run on, stacked."""
+        cursor, parts = run.cursor_at(step), []
+        left = count
+        while left:
+            found = self._steps.next_steps(cursor, self.stream.size_of, most=left)
+            if found is None:
+                raise run.outside(step + count - 1)
+            try:
+                parts.append(self.read_stacked(found))
+            except Exception:
+                for number in range(found.length):  # names the record, unless reading goes well now
+                    self.read_one(found.some(number, 1))
+                raise
+            cursor, left = found.following, left - found.length
+        if len(parts) == 1:
+            return parts[0]
+        stack_batches([{name: array[0] for name, array in part.items()} for part in parts])  # refuses other shapes
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def named(self, error: Exception, steps: Steps) -> Exception:
         """The error of one batch, with the record that it is about: to be raised in place of it."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from beam_pipes.cache.decoding import MessageDecoder
 from beam_pipes.cache.reader import Cache, open_split
 from beam_pipes.cache.spec import FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.errors import LoaderError
-
-if TYPE_CHECKING:
-    from beam_pipes.loader.packed_rows import PaddedSplit
-    from beam_pipes.loader.packing.plan import PackingPlan
 
 
 class SplitLike(Protocol):
@@ -32,7 +29,46 @@ class SplitLike(Protocol):
     def __len__(self) -> int: ...
 
 
-RowSource: TypeAlias = "str | os.PathLike[str] | SplitLike | PackingPlan | PaddedSplit"
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PaddedSplit:
+    """Records of a split as rows of fixed length; passed to `Loader` in place of a split.
+
+    Record [5, 6, 7] in a row of 5: tokens [5, 6, 7, 0, 0], tokens_segment_ids [1, 1, 1, 0, 0], tokens_positions
+    [0, 1, 2, 0, 0]: the columns that a `PackingPlan` of several features gives, so that what reads those reads these.
+
+    split: the split, or anything read like one.
+    sequence_lengths: feature → length of its leading dimension in a row; None leaves it as it is: a fixed shape, or a
+        ragged feature padded to the longest row of the global batch. Only these features are read.
+    segments: adds the segment ids and positions of ragged features.
+    overlong: a record longer than its row is an error ("error"), or cut off ("truncate").
+    """
+
+    split: Any
+    sequence_lengths: Mapping[str, int | None]
+    segments: bool = True
+    overlong: str = "error"
+
+    def __post_init__(self) -> None:
+        if self.overlong not in ("error", "truncate"):
+            raise LoaderError(f"unknown policy overlong={self.overlong!r}; choose one of: error, truncate")
+        if not self.sequence_lengths:
+            raise LoaderError("sequence_lengths={} names no feature; pass {name: length}, or None for a length")
+        for name, length in self.sequence_lengths.items():
+            if name not in self.split.spec:
+                raise LoaderError(
+                    f"split {self.split.name!r} has no feature {name!r}; it has: {', '.join(sorted(self.split.spec))}",
+                    feature=name,
+                )
+            spec = self.split.spec[name]
+            if length is not None and spec.shape[:1] not in ((None,), (length,)):
+                raise LoaderError(
+                    f"the leading dimension of feature {name!r} is fixed by its shape {spec.shape} and cannot be "
+                    f"padded to {length}; leave its length out",
+                    feature=name,
+                )
+
+    def __len__(self) -> int:
+        return len(self.split)
 
 
 def opened(source: Any, decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None) -> Any:

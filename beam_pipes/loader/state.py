@@ -44,11 +44,15 @@ STATE_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A stretch of a mixture read at constant rates: from row `start`, where source i had given `counts[i]` rows."""
+    """A stretch of a mixture from row `start` on, at `rates`, where source i had given `counts[i]` rows.
+
+    `streams` numbers the permutations of each source where sources were added or taken away; None for 0, 1, 2, …
+    """
 
     start: int
     counts: tuple[int, ...]
     rates: tuple[int, ...]
+    streams: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,8 @@ class LoaderState:
                 "counts": list(self.segment.counts),
                 "rates": list(self.segment.rates),
             }
+            if self.segment.streams is not None:
+                fields["segment"]["streams"] = list(self.segment.streams)
         return fields
 
     @classmethod
@@ -126,6 +132,7 @@ class LoaderState:
                     start=int(segment["start"]),
                     counts=tuple(int(count) for count in segment["counts"]),
                     rates=tuple(int(rate) for rate in segment["rates"]),
+                    streams=tuple(int(each) for each in segment["streams"]) if "streams" in segment else None,
                 )
             fields["source"] = dict(fields["source"])
         except (TypeError, ValueError, KeyError) as error:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from beam_pipes.errors import LoaderError, UnboundedLoaderError
+from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import check_integer
-from beam_pipes.loader.stream import MixtureStream, RowStream
+from beam_pipes.loader.stream import RowStream
 from beam_pipes.loader.world import Share
 
 

@@ -32,8 +32,7 @@ from beam_pipes.on_device.python_source import PythonSource, batched_dataset, sa
 
 if TYPE_CHECKING:
     from beam_pipes.cache import Cache
-    from beam_pipes.loader.mixture import Mixture
-    from beam_pipes.loader.row_source import RowSource
+    from beam_pipes.loader.mixture import Mixture, RowSource
     from beam_pipes.on_device.jax_loader import JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader, NumpyDataLoader
     from beam_pipes.on_device.torch_loader import TorchDataLoader

@@ -23,8 +23,7 @@ from beam_pipes.cache import Cache, Split, open_split
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.extras import require
 from beam_pipes.loader import Loader
-from beam_pipes.loader.mixture import Mixture
-from beam_pipes.loader.row_source import RowSource
+from beam_pipes.loader.mixture import Mixture, RowSource
 from beam_pipes.loader.rows import row_bytes
 from beam_pipes.loader.world import Share
 from beam_pipes.on_device.conversions import aligned_copy

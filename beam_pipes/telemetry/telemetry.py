@@ -19,9 +19,9 @@ import numpy as np
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import Loader, LoaderIterator
 from beam_pipes.loader.columns import stored_split
+from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.prefetch import SharedIterator, not_copied
 from beam_pipes.loader.steps import Cursor
-from beam_pipes.loader.stream import MixtureStream
 from beam_pipes.on_device.lambda_loader import ConvertedLoader
 
 

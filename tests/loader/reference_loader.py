@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_pipes.cache import FeatureSpec, Split
 from beam_pipes.loader import BlockOrder, BlockShuffle, KeyedPermutation, PackingPlan
-from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit
 
 Row = dict[str, Any]
 Batch = dict[str, np.ndarray[Any, Any]]

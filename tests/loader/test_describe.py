@@ -5,7 +5,7 @@ from __future__ import annotations
 from loader_caches import DOCUMENTS, documents, write_split
 
 from beam_pipes.loader import Loader, Mixture, pack
-from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit
 
 
 def test_a_tree_from_the_run_down_to_the_manifests(tmp_path, document_split):

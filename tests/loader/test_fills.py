@@ -9,7 +9,7 @@ from loader_caches import write_split
 from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader import Loader, Mixture, pack
-from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit
 
 LABELLED = ExampleSpec(
     {

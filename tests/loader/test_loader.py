@@ -11,7 +11,7 @@ from loader_caches import DOCUMENTS, documents, write_split
 from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import ExampleIndexError, LoaderError, UnboundedLoaderError
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
-from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit
 
 
 def test_batches_are_dicts_of_arrays_of_the_declared_dtypes(row_split):

@@ -19,7 +19,7 @@ from reference_loader import Batch, Run, Source, Transform
 from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader import BlockShuffle, Loader, Mixture, pack
-from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit
 
 # `--hypothesis-profile=explore` tries others, and many more of them.
 EXAMPLES = 3000 if settings.get_current_profile_name() == "explore" else 60

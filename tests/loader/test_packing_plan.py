@@ -12,8 +12,8 @@ from beam_pipes.cache import ExampleSpec, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptIndexError, LoaderError, UnsupportedFormatError
 from beam_pipes.loader import BalancedShuffle, Loader, Mixture, PackingPlan, pack
 from beam_pipes.loader.order import BalancedOrder
-from beam_pipes.loader.packed_rows import PaddedSplit
 from beam_pipes.loader.packing import ALGORITHMS
+from beam_pipes.loader.row_source import PaddedSplit
 
 
 def unpack(batch, prefix="", feature="tokens"):

@@ -6,8 +6,8 @@ An *entry* is a piece of a record in a row; its *segment* is its number in the r
 
 from __future__ import annotations
 
-from beam_pipes.loader.packing.arrange import ALGORITHMS as ALGORITHMS
-from beam_pipes.loader.packing.arrange import lower_bound as lower_bound
+from beam_pipes.loader.packing.pack import ALGORITHMS as ALGORITHMS
+from beam_pipes.loader.packing.pack import lower_bound as lower_bound
 from beam_pipes.loader.packing.pack import pack as pack
 from beam_pipes.loader.packing.plan import FeatureTotals as FeatureTotals
 from beam_pipes.loader.packing.plan import PackingPlan as PackingPlan

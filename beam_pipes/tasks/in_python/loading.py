@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.loader import Loader, PackingPlan, pack
-from beam_pipes.loader.packed_rows import PaddedSplit
+from beam_pipes.loader.row_source import PaddedSplit
 from beam_pipes.tasks import column_forms
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
 from beam_pipes.tasks.caches.task_cache import cached_source, step_digest

@@ -1,0 +1,426 @@
+"""Streams of mixtures: which source gives the row at a position, and which of its rows.
+
+    position ──MixtureSchedule──► (source, its how-manieth row) ──Orders of the source──► (source, row)
+
+A *segment* is where the rates last changed at a loader's word (`set_rates`), or where sources were added or taken away
+(`taking_over`): rows from there on follow from it and from the declaration alone, which is why a state holds it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_pipes.errors import LoaderError, StateMismatchError, UnboundedLoaderError
+from beam_pipes.loader.batches import Batch, merge_rows
+from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
+from beam_pipes.loader.order import BlockShuffle, Indices
+from beam_pipes.loader.packing.plan import PackingPlan
+from beam_pipes.loader.rows import GatherOptions, Rows, Shapes, columns_in_common, row_bytes, varying
+from beam_pipes.loader.state import LoaderState, Segment
+from beam_pipes.loader.stream import (
+    LOCATED_ROWS,
+    EpochSizes,
+    Given,
+    Orders,
+    Places,
+    Progress,
+    RowStream,
+    Shuffle,
+    open_rows,
+)
+
+# What has changed a mixture: in which epoch, its segment there, and the sizes of the epochs before.
+Changes = tuple[int, Segment, tuple[EpochSizes, ...] | None]
+
+# So many identities and rates of sources are listed in a state, of more only a digest: it stays under a kilobyte.
+_LISTED_SOURCES = 4
+_LISTED_RATES = 16
+
+
+class EffectiveRate(NamedTuple):
+    """What a source of a mixture has given so far: its rows, their share of all, and how often it was gone through.
+
+    `rate` is the share that it is given at the cursor: 0 for a source that has fallen out.
+    """
+
+    rows: int
+    share: float
+    epochs: float
+    rate: float
+
+
+def rates_label(rates: Sequence[int]) -> list[int] | str:
+    """Rates as a state names them."""
+    if len(rates) <= _LISTED_RATES:
+        return list(rates)
+    return _digest(list(rates))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class MixtureStream:
+    """The rows of a mixture; places are pairs (source, row)."""
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        options: GatherOptions,
+        *,
+        seed: int,
+        shuffle: Shuffle,
+        batch_size: int | None = None,
+        changed: tuple[int, Segment] | None = None,
+        earlier: tuple[EpochSizes, ...] | None = (),
+    ) -> None:
+        self._arguments: dict[str, Any] = {
+            "mixture": mixture,
+            "options": options,
+            "seed": seed,
+            "shuffle": shuffle,
+            "batch_size": batch_size,
+        }
+        self.fetches_ahead = isinstance(shuffle, BlockShuffle)
+        self._mixture = mixture
+        pairs: Sequence[tuple[Any, Any]] = tuple(mixture.sources)
+        # An epoch whose rates changed on the way, and its segment; later epochs have these rates from their start.
+        self._changed_epoch = changed[0] if changed else 0
+        self._changed: Segment | None = changed[1] if changed else None
+        self._earlier = earlier  # the epochs before that one; None where their rates are not known
+        rates = self._changed.rates if self._changed else mixture.integer_rates
+        if len(rates) != len(pairs):
+            raise LoaderError(f"the mixture has {len(pairs)} sources, got {len(rates)} rates")
+        streams = (self._changed.streams if self._changed else None) or range(len(pairs))
+        self._orders = [
+            Orders(open_rows(source, options), seed, shuffle, stream)
+            for stream, (source, _) in zip(streams, pairs, strict=True)
+        ]
+        self._sizes = [orders.rows.size for orders in self._orders]
+        self._whole = Segment(start=0, counts=(0,) * len(pairs), rates=rates)
+        self._timeline = mixture.timeline(self._rows_of_unit())
+        self._schedules: Callable[[Segment], MixtureSchedule] = functools.lru_cache(maxsize=2)(
+            lambda segment: MixtureSchedule(
+                segment, self._sizes, mixture.exhausted, max_epochs=mixture.limits, timeline=self._timeline
+            )
+        )
+        self.size = self._schedules(self._whole).size
+        self.features = self._orders[0].rows.features
+        self.all_features = frozenset().union(*(orders.rows.split.spec for orders in self._orders))
+        self.columns = columns_in_common(self.sources)
+        # A feature that is ragged in one source is filled as a ragged one in all.
+        self.fills = {
+            name: next((rows.fills[name] for rows in self.sources if rows.split.spec[name].ragged), fill)
+            for name, fill in self._orders[0].rows.fills.items()
+        }
+        self.row_bytes = row_bytes(self.columns)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether sources fall out after so many epochs of the run."""
+        return self._mixture.limits is not None
+
+    def _rows_of_unit(self) -> Fraction:
+        """How many rows a unit of the mixture's schedule is: a step is a batch of them, a token a part of one."""
+        schedule = self._mixture.schedule
+        if schedule is None or schedule.unit == "rows":
+            return Fraction(1)
+        if schedule.unit == "steps":
+            assert self._arguments["batch_size"] is not None
+            return Fraction(self._arguments["batch_size"])
+        plans = [source for source, _ in self._mixture.sources]
+        lengths = {tuple(plan.sequence_lengths.values()) if isinstance(plan, PackingPlan) else None for plan in plans}
+        (length, *others) = lengths
+        if others or length is None or len(length) != 1:
+            raise LoaderError(
+                "a schedule in tokens needs sources whose rows have one number of tokens: packing plans of one "
+                "feature, all of the same sequence_length. Pass unit='rows' or 'steps'."
+            )
+        return Fraction(1, length[0])
+
+    @functools.cached_property
+    def most_segments(self) -> int | None:
+        most = [rows.most_segments for rows in self.sources]
+        return None if None in most else max(each for each in most if each is not None)
+
+    @functools.cached_property
+    def segment_multiple(self) -> int:
+        found = sorted({rows.segment_multiple for rows in self.sources})
+        if len(found) > 1:
+            raise LoaderError(
+                f"the plans of this mixture have segment_multiple {' and '.join(map(str, found))}, and the boundaries "
+                "of segments need one for all rows. Pack all sources with the same one."
+            )
+        return found[0]
+
+    @property
+    def located_rows(self) -> int:
+        """Fewer where small sources are repeated often: every pass over one has an order of its own."""
+        rates, rows = self._whole.rates, LOCATED_ROWS
+        passes_per_row = sum(rate / size for rate, size in zip(rates, self._sizes, strict=True) if size) / sum(rates)
+        while rows > 256 and rows * passes_per_row > 4 * len(rates):
+            rows //= 2
+        return rows
+
+    @property
+    def sources(self) -> list[Rows]:
+        """The rows of each source."""
+        return [orders.rows for orders in self._orders]
+
+    def size_of(self, epoch: int) -> int | None:
+        return self._schedule(epoch).size
+
+    def epoch_sizes(self) -> list[EpochSizes]:
+        if self._changed is None:
+            return [EpochSizes(None, self.size)]
+        if self._earlier is None:
+            raise UnboundedLoaderError(
+                f"this loader was restored in epoch {self._changed_epoch} of a mixture whose rates had changed, and "
+                "how many steps the epochs before had is not known: it has no length and no step numbers. Use epoch "
+                "and position, which the state holds."
+            )
+        return [*self._earlier, EpochSizes(1, self.size_of(self._changed_epoch)), EpochSizes(None, self.size)]
+
+    def identity(self) -> dict[str, Any]:
+        sources = [orders.rows.identity() for orders in self._orders]
+        identity: dict[str, Any] = {
+            "num_sources": len(sources),
+            "exhausted": self._mixture.exhausted,
+            "rates": rates_label(self._mixture.integer_rates),
+            "digest": _digest(sources),
+        }
+        if self._timeline is not None:
+            label = self._timeline.label
+            identity["schedule"] = label if sum(map(len, label)) <= _LISTED_RATES else _digest(label)
+        if self._mixture.limits is not None:
+            limits = list(self._mixture.limits)
+            identity["max_epochs"] = limits if len(limits) <= _LISTED_RATES else _digest(limits)
+        if len(sources) <= _LISTED_SOURCES:
+            identity["sources"] = [
+                f"{source['split']}@{source['manifest'][:12]}/{source['rows']}"
+                + (f"/{source['plan'][:12]}" if "plan" in source else "")
+                for source in sources
+            ]
+        return identity
+
+    def segment(self, epoch: int) -> Segment:
+        """The segment that rows of this epoch belong to; raises `LoaderError` for an epoch before the last change."""
+        if self._changed and epoch < self._changed_epoch:
+            raise LoaderError(
+                f"epoch {epoch} lies before epoch {self._changed_epoch}, where the rates last changed: only rows from "
+                "there on can be computed. Start a new loader to read earlier ones.",
+                epoch=epoch,
+            )
+        return self._changed if self._changed and epoch == self._changed_epoch else self._whole
+
+    @property
+    def needs_segment(self) -> bool:
+        """Whether a state has to hold the segment: one of many sources leaves it out until their rates change."""
+        return len(self._sizes) <= _LISTED_RATES
+
+    def stated_segment(self, epoch: int) -> Segment | None:
+        """None where the rates are those of the declaration, which the identity has a digest of, and are many."""
+        if self._changed is None and not self.needs_segment:
+            return None
+        return self.segment(epoch)
+
+    def with_rates(self, rates: Sequence[float | int | Fraction], epoch: int, position: int) -> MixtureStream:
+        """The same mixture at other rates from this row on; every source goes on where it is."""
+        if self._timeline is not None:
+            raise LoaderError(
+                "this mixture has a schedule of its rates, which set_rates would contradict. Declare a Mixture with "
+                "another schedule, and restore the state into its loader: restore(state, previous=mixture)."
+            )
+        segment = Segment(
+            start=position,
+            counts=self._schedule(epoch).counts_at(position),
+            rates=integer_rates(rates),
+            streams=self._streams,
+        )
+        return self._replaced(epoch, segment, self._sizes_before(epoch))
+
+    @property
+    def _streams(self) -> tuple[int, ...] | None:
+        return self._changed.streams if self._changed else None
+
+    def restored(self, state: LoaderState, *, declared: bool) -> MixtureStream:
+        """The same mixture, continued from a state of a mixture `declared` with the same rates."""
+        segment = state.segment
+        if segment is None:
+            if self.needs_segment:
+                raise StateMismatchError("this state is of a mixture and misses its segment", differences=("segment",))
+            return self.restarted()
+        if len(segment.counts) != len(self._sizes) or len(segment.rates) != len(self._sizes):
+            raise StateMismatchError(
+                f"this state is of a mixture of {len(segment.rates)} sources, now there are {len(self._sizes)}",
+                differences=(f"sources: {len(segment.rates)} → {len(self._sizes)}",),
+            )
+        start = self.restarted()
+        if declared and segment == start._whole:
+            return start
+        return self._replaced(state.epoch, segment, None if state.epoch else ())
+
+    def progress(self, epoch: int, position: int) -> Progress:
+        counts = self._schedule(epoch).counts_at(position)
+        sources = [
+            Given(orders.rows.identity(), epoch * size + count, orders.stream)
+            for orders, size, count in zip(self._orders, self._sizes, counts, strict=True)
+        ]
+        rows = position if not epoch else sum(given.rows for given in sources)
+        return Progress(rows, sources)
+
+    def effective_rates(self, epoch: int, position: int) -> list[EffectiveRate]:
+        """What each source has given of an epoch before a row, and is given there."""
+        counts = self._schedule(epoch).counts_at(position)
+        rates = self._schedule(epoch).rates_at(position)
+        return [
+            EffectiveRate(count, count / max(1, sum(counts)), count / size if size else 0.0, rate / sum(rates))
+            for count, size, rate in zip(counts, self._sizes, rates, strict=True)
+        ]
+
+    def taking_over(self, before: Progress) -> MixtureStream:
+        """This mixture behind another one, or behind one source: those that both have go on where they are.
+
+        Each keeps the permutations of its order; the others begin with numbers of their own.
+        """
+        if self._mixture.exhausted != "repeat":
+            raise LoaderError(
+                "sources are added to a run and taken from it where a mixture repeats them, and this one has "
+                f"exhausted={self._mixture.exhausted!r}. Pass exhausted='repeat', with max_epochs=1 for an end."
+            )
+        left = list(before.sources)
+        unused = itertools.count(1 + max(given.stream for given in left))
+        counts, streams = [], []
+        for orders in self._orders:
+            identity = orders.rows.identity()
+            same = next((given for given in left if given.identity == identity), None)
+            if same is not None:
+                left.remove(same)
+            counts.append(0 if same is None else same.rows)
+            streams.append(next(unused) if same is None else same.stream)
+        timeline = self._timeline
+        rates = self._mixture.integer_rates if timeline is None else timeline.rates_at(before.rows)
+        segment = Segment(start=before.rows, counts=tuple(counts), rates=rates, streams=tuple(streams))
+        return self._replaced(0, segment, ())
+
+    @property
+    def changes(self) -> Changes | None:
+        """What `with_changes` takes over to the same mixture in another process; None where nothing changed."""
+        return None if self._changed is None else (self._changed_epoch, self._changed, self._earlier)
+
+    def with_changes(self, changes: Changes) -> MixtureStream:
+        """The same mixture with the rates that another one has changed to."""
+        return self._replaced(*changes)
+
+    def restarted(self) -> MixtureStream:
+        """The same mixture at the rates it was declared with."""
+        return MixtureStream(**self._arguments)
+
+    def locate(self, epoch: int, positions: Indices) -> Places:
+        sources, ordinals = self._schedule(epoch).locate(positions)
+        rows = np.empty(len(positions), np.int64)
+        for source in np.unique(sources).tolist():
+            mine = np.flatnonzero(sources == source)
+            passes, offsets = np.divmod(ordinals[mine], self._sizes[source])
+            for again in np.unique(passes).tolist():
+                inside = passes == again
+                rows[mine[inside]] = self._orders[source].records(epoch + again, offsets[inside])
+        return np.stack([sources, rows], axis=1)
+
+    def approach(self, epoch: int, position: int) -> None:
+        counts = self._schedule(epoch).counts_at(position)
+        for orders, count, size in zip(self._orders, counts, self._sizes, strict=True):
+            if size:
+                orders.approach(epoch + count // size, count % size)
+
+    def check_widths(self) -> None:
+        for rows in self.sources:
+            rows.widest(np.empty(0, np.int64))
+
+    def gather(self, places: Places, beside: Places | None = None) -> Batch:
+        if beside is None:
+            return self._gather(places, None)
+        splits = [rows.split for rows in self.sources]
+        return read_consistently(splits, lambda: self._gather(places, self._widest(beside)))
+
+    def _gather(self, places: Places, shapes: Shapes | None) -> Batch:
+        sources = places[:, 0]
+        parts = []
+        for source in np.unique(sources).tolist() if len(sources) else [0]:
+            mine = np.flatnonzero(sources == source)
+            parts.append((mine, self._orders[source].rows.gather(places[mine, 1], shapes)))
+        return merge_rows(parts, len(places), self.fills, shapes)
+
+    def _widest(self, places: Places) -> Shapes:
+        found: dict[str, tuple[int, ...]] = {}
+        names = varying(self.columns)
+        for source in np.unique(places[:, 0]).tolist():
+            rows = self._orders[source].rows
+            widest = rows.widest(places[places[:, 0] == source, 1])
+            for name in names:
+                shape = widest.get(name) or tuple(size or 0 for size in rows.columns[name].shape)
+                found[name] = tuple(map(max, shape, found.get(name, shape)))
+        return found
+
+    def position_of(self, epoch: int, source: int, row: int) -> int | None:
+        if not 0 <= source < len(self._orders):
+            raise LoaderError(f"sources are numbered from 0 to {len(self._orders) - 1}, got {source}", source=source)
+        ordinal = int(self._orders[source].of_epoch(epoch).positions([row])[0])
+        return self._schedule(epoch).position_of(source, ordinal)
+
+    def positions_of(self, epoch: int, source: int, row: int) -> Iterator[int]:
+        """All positions at which a row of a mixture without end comes, ascending: once in each pass over its source.
+
+        Those before the last change of the rates are left out.
+        """
+        schedule, size = self._schedule(epoch), self._sizes[source]
+        if not schedule.segment.rates[source]:
+            return
+        for again in itertools.count():
+            ordinal = again * size + int(self._orders[source].of_epoch(epoch + again).positions([row])[0])
+            position = schedule.position_of(source, ordinal)
+            if position is not None:
+                yield position
+
+    def counts_at(self, epoch: int, position: int) -> tuple[int, ...]:
+        """Rows that each source has given in the first `position` rows of an epoch."""
+        return self._schedule(epoch).counts_at(position)
+
+    def _schedule(self, epoch: int) -> MixtureSchedule:
+        return self._schedules(self.segment(epoch))
+
+    def _sizes_before(self, epoch: int) -> tuple[EpochSizes, ...] | None:
+        """The sizes of the epochs before one that is not before the last change; None where they are not known."""
+        if self._changed is not None and self._earlier is None:
+            return None
+        found: list[EpochSizes] = []
+        first = 0
+        for count, rows in self.epoch_sizes():
+            count = epoch - first if count is None else min(count, epoch - first)
+            first += count
+            if count and found and found[-1].rows == rows:
+                found[-1] = EpochSizes((found[-1].epochs or 0) + count, rows)
+            elif count:
+                found.append(EpochSizes(count, rows))
+        return tuple(found)
+
+    def _replaced(self, epoch: int, segment: Segment, earlier: tuple[EpochSizes, ...] | None) -> MixtureStream:
+        return MixtureStream(**self._arguments, changed=(epoch, segment), earlier=earlier)
+
+
+def open_stream(
+    source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle, batch_size: int | None = None
+) -> RowStream | MixtureStream:
+    """The stream of a split, a packing plan or a mixture of them; `batch_size` is what a schedule in steps counts."""
+    if isinstance(source, Mixture):
+        return MixtureStream(source, options, seed=seed, shuffle=shuffle, batch_size=batch_size)
+    return RowStream(source, options, seed=seed, shuffle=shuffle)
