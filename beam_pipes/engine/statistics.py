@@ -54,9 +54,8 @@ class Statistic(abc.ABC):
         """
         if type(other) is not type(self):
             raise MergeStatisticsException(
-                f"Cannot merge {type(other).__name__} {getattr(other, 'name', other)!r} into "
-                f"{type(self).__name__} {self.name!r}: they are different kinds of statistics. "
-                "Give them different names.",
+                f"Cannot merge {type(other).__name__} {getattr(other, 'name', other)!r} into {type(self).__name__} "
+                f"{self.name!r}: they are different kinds of statistics. Give them different names.",
                 name=self.name,
             )
         if other.name != self.name:

@@ -225,10 +225,9 @@ class WorkerPool:
             packed = pickle.dumps((dataset, worker_init_fn), protocol=5)
         except Exception as error:
             raise LoaderWorkerError(
-                f"the dataset ({type(dataset).__name__}){' or worker_init_fn' * (worker_init_fn is not None)} "
-                "cannot be sent to worker processes: "
-                f"{type(error).__name__}: {error}. Define its classes and functions at the top of a module, or use "
-                "worker_type='thread'"
+                f"the dataset ({type(dataset).__name__}){' or worker_init_fn' * (worker_init_fn is not None)} cannot "
+                f"be sent to worker processes: {type(error).__name__}: {error}. Define its classes and functions at "
+                "the top of a module, or use worker_type='thread'"
             ) from error
         try:
             for number in range(num_workers):

@@ -105,8 +105,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "evaluation.metrics": (
                 "Audio CollectingMetric Generic Histogram Image LegacyMetric Metric MetricFnCallable MetricValue "
-                "ModelOutputType PassthroughLegacyMetric Scalar Text globally_sort_model_output "
-                "remove_padding_examples"
+                "ModelOutputType PassthroughLegacyMetric Scalar Text globally_sort_model_output remove_padding_examples"
             ),
         },
     ),

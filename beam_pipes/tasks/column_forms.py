@@ -134,8 +134,7 @@ def trim_dataset(
 
     `{"targets": [5, 6, 7], "extra": [1, 2, 3]}` with `{"targets": 2}` → `{"targets": [5, 6], "extra": [1, 2, 3]}`.
 
-    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features that
-    are not in
+    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features that are not in
     `output_features`, have no length, or are scalars stay as they are.
     """
     tf = tensorflow("trim_dataset")
@@ -156,9 +155,8 @@ def trim_dataset(
 def trim_and_pad_dataset(dataset: Any, feature_lengths: Mapping[str, Any]) -> Any:
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
-    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features
-    without a length
-    stay as they are. The static shapes of the result are known, so it can be batched.
+    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features without a
+    length stay as they are. The static shapes of the result are known, so it can be batched.
     """
     tf = tensorflow("trim_and_pad_dataset")
 

@@ -43,9 +43,8 @@ def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) ->
 def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], disallow_shuffling: bool = False) -> Task:
     """Registers a task like another one, with all of its steps before the cut, for one sequence length.
 
-    Steps that take `sequence_length` may be cached that way. The task can be read from its cache only, with this
-    length or with none.
-    If it is registered already, it is returned.
+    Steps that take `sequence_length` may be cached that way. The task can be read from its cache only, with this length
+    or with none. If it is registered already, it is returned.
 
     Args:
         task_name: the task.

@@ -25,11 +25,9 @@ SampleFn = Callable[[Sequence[Any], Sequence[float], int | None], Any]
 class Mixture(DatasetProviderBase):
     """Examples of several tasks, in proportion to their rates: exactly so in every prefix, not only on average.
 
-    `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not
-    add up to 1.
-    A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
-    several times, or reached
-    on several ways, has the sum of its rates.
+    `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not add up
+    to 1. A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
+    several times, or reached on several ways, has the sum of its rates.
 
     Args:
         name: as a task's.
@@ -38,11 +36,9 @@ class Mixture(DatasetProviderBase):
         sample_fn: mixes the datasets instead: called with datasets, rates and a seed, as
             `tf.data.Dataset.sample_from_datasets`.
         source_info: where the mixture was declared.
-        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on
-        with the others, so
-            that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the end;
-            "repeat" begins the task
-            anew, for ever.
+        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on with the
+            others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the
+            end; "repeat" begins the task anew, for ever.
         skip_missing_splits: tasks without a split that is read are left out; without, that is an error.
 
     Raises:
@@ -79,9 +75,8 @@ class Mixture(DatasetProviderBase):
             task, rate = entry if isinstance(entry, (tuple, list)) else (entry, default_rate)
             if rate is None:
                 raise TaskError(
-                    f"need a rate for each task: '{getattr(task, 'name', task)}' of mixture '{name}' has none, "
-                    f"and there "
-                    f"is no default_rate",
+                    f"need a rate for each task: '{getattr(task, 'name', task)}' of mixture '{name}' has none, and "
+                    "there is no default_rate",
                     mixture=name,
                 )
             self._entries.append((_resolve(task, name), rate))
@@ -240,9 +235,8 @@ class Mixture(DatasetProviderBase):
                 for what in ("vocabulary", "dtype", "rank"):
                     if getattr(other, what) != getattr(feature, what):
                         raise TaskError(
-                            f"Features across tasks in a mixture must use the same {what}.  Got "
-                            f"{getattr(other, what)} for "
-                            f"feature '{name}' in task '{task.name}', expected {getattr(feature, what)}.",
+                            f"Features across tasks in a mixture must use the same {what}.  Got {getattr(other, what)} "
+                            f"for feature '{name}' in task '{task.name}', expected {getattr(feature, what)}.",
                             mixture=self.name,
                             task=task.name,
                             feature=name,

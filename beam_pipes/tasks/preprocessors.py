@@ -32,9 +32,8 @@ def rekey(x: Mapping[str, Any], key_map: Mapping[str, str] | None = None) -> Map
     "targets": ""}`.
 
     Args:
-        key_map: new name → old name; features that are not in it are dropped, and an empty old name gives an
-        empty string.
-            None or empty leaves the example as it is.
+        key_map: new name → old name; features that are not in it are dropped, and an empty old name gives an empty
+            string. None or empty leaves the example as it is.
     """
     if not key_map:
         return x
@@ -97,8 +96,7 @@ def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[st
 @with_column_form(column_forms.append_eos)
 @with_python_form(python_forms.append_eos)
 def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
-    """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is
-    trimmed.
+    """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is trimmed.
 
     Trimming afterwards may cut the EOS off; `append_eos_after_trim` keeps it.
     """

@@ -46,8 +46,7 @@ def _encode(name: str, feature: Feature, value: Any, eos: int | None) -> Any:
         if len({len(row) for row in rows}) > 1:
             raise TaskError(
                 f"feature '{name}' is a vector of texts of different lengths, which is ragged: tokenize it in a "
-                f"dataset "
-                f"preprocessor, or one text an example",
+                "dataset preprocessor, or one text an example",
                 feature=name,
             )
         return np.stack(rows) if rows else np.zeros((0, 0), np.int32)

@@ -107,9 +107,8 @@ class Step:
         if self.is_pipeline:
             if isinstance(self._function.output_type, Mapping):
                 raise TaskError(
-                    f"pipeline {self.name!r} has several outputs {sorted(self._function.output_type)}; a step "
-                    f"of a task "
-                    f"has one",
+                    f"pipeline {self.name!r} has several outputs {sorted(self._function.output_type)}; a step of a "
+                    "task has one",
                     step=self.name,
                 )
             return

@@ -367,9 +367,8 @@ class Task(DatasetProviderBase):
     ) -> Iterator[dict[str, Any]]:
         """Preprocessed examples of a split, as NumPy values.
 
-        Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`;
-        not shuffled
-        unless asked for.
+        Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not
+        shuffled unless asked for.
         """
         from beam_pipes.tasks.in_python.task_examples import iterate_examples
         from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions

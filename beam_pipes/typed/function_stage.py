@@ -113,9 +113,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
         for option in options:
             if option in self._filled:
                 raise DeclarationError(
-                    f"stage {self.name!r}: {option!r} is given by the engine, for each record; it cannot be "
-                    "bound. Call "
-                    "the parameter something else if it is an option.",
+                    f"stage {self.name!r}: {option!r} is given by the engine, for each record; it cannot be bound. "
+                    "Call the parameter something else if it is an option.",
                     stage=self.name,
                 )
             if option not in known and not takes_any:
@@ -415,9 +414,8 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
     own = {name: options.pop(name) for name in _OWN_OPTIONS if name in options}
     if clashing := [name for name in own if name in made._option_names()]:
         raise DeclarationError(
-            f"stage {made.name!r}: {clashing[0]!r} is what stage(...) takes itself, and the function has a "
-            "parameter of "
-            f"this name. Rename the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it.",
+            f"stage {made.name!r}: {clashing[0]!r} is what stage(...) takes itself, and the function has a parameter "
+            f"of this name. Rename the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it.",
             stage=made.name,
         )
     if options:
@@ -435,16 +433,14 @@ def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[...
         if function.args:
             raise DeclarationError(
                 f"a partial of {function.func!r} binds {function.args!r} by position, where the record goes. Bind "
-                "options "
-                "by name: functools.partial(tokenize, min_length=3)."
+                "options by name: functools.partial(tokenize, min_length=3)."
             )
         return as_stage(function.func, batched=batched).bind(**function.keywords)
     if isinstance(function, FunctionStage):
         if batched is not None and batched != function.batched:
             raise DeclarationError(
-                f"stage {function.name!r} is declared with batched={function.batched}, got batched={batched}. Say "
-                "it where "
-                "the function is decorated.",
+                f"stage {function.name!r} is declared with batched={function.batched}, got batched={batched}. Say it "
+                "where the function is decorated.",
                 stage=function.name,
             )
         return function
@@ -460,9 +456,8 @@ def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[...
         function, types.MethodDescriptorType
     ):
         raise DeclarationError(
-            f"a stage is a function, got {brief(function)}. Write a function that calls it, so that its "
-            "code can "
-            "be told apart from its data."
+            f"a stage is a function, got {brief(function)}. Write a function that calls it, so that its code can be "
+            "told apart from its data."
         )
     return (BatchedFunctionStage if batched else FunctionStage)(function)
 

@@ -156,9 +156,8 @@ class StageList(DAGPipeline):
             takes = signature_of(each, "input_type")
             if isinstance(takes, Mapping):
                 raise DeclarationError(
-                    f"{self._where}: stage {each.name!r} takes several values by name, {describe(takes)}, and a "
-                    "list gives "
-                    "one. Connect it in a DAGPipeline.",
+                    f"{self._where}: stage {each.name!r} takes several values by name, {describe(takes)}, and a list "
+                    "gives one. Connect it in a DAGPipeline.",
                     stage=each.name,
                 )
             self._check(each, (takes,), flow)
@@ -190,9 +189,8 @@ class StageList(DAGPipeline):
                 if expected == found:  # classes of the same name
                     expected, found = repr(taken), repr(flow.classes)
                 raise TypeMismatchException(
-                    f"{self._where}: stage {each.name!r} takes {expected}, but {flow.giver} gives {found}. "
-                    "Annotate what "
-                    "it really takes, or put a stage between that converts.",
+                    f"{self._where}: stage {each.name!r} takes {expected}, but {flow.giver} gives {found}. Annotate "
+                    "what it really takes, or put a stage between that converts.",
                     stage=each.name,
                     expected=taken,
                     found=flow.classes,
@@ -211,9 +209,8 @@ class StageList(DAGPipeline):
             return _Flow(Ref(each.name, key), (cls,), giver)
         if not is_last:
             raise DeclarationError(
-                f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing "
-                "can come "
-                "behind it. Move it to the end of the list and leave splits out.",
+                f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing can "
+                "come behind it. Move it to the end of the list and leave splits out.",
                 stage=each.name,
             )
         return _Flow(Ref(each.name, None), None, giver)
@@ -254,9 +251,8 @@ class StageList(DAGPipeline):
                 " For several of them write Iterator[dict[str, object]] and yield." if issubclass(cls, list) else ""
             )
             raise DeclarationError(
-                f"{self._where}: {flow.giver} gives {describe_classes(flow.classes)}, which a cache cannot hold. "
-                "End in a "
-                "function that returns an example: -> dict[str, object], a dataclass, a protocol buffer, or "
+                f"{self._where}: {flow.giver} gives {describe_classes(flow.classes)}, which a cache cannot hold. End "
+                "in a function that returns an example: -> dict[str, object], a dataclass, a protocol buffer, or "
                 f"bytes.{several}",
                 stage=flow.ref.unit or None,
                 found=flow.classes,
@@ -267,9 +263,8 @@ class StageList(DAGPipeline):
         if isinstance(splits, Pipeline):
             if not isinstance(splits.output_type, Mapping):
                 raise DeclarationError(
-                    f"{self._where}: splits should be name → share, or a stage with one output for each split; "
-                    "the output "
-                    f"of {splits.name!r} is {describe(splits.output_type)}.",
+                    f"{self._where}: splits should be name → share, or a stage with one output for each split; the "
+                    f"output of {splits.name!r} is {describe(splits.output_type)}.",
                     stage=splits.name,
                 )
             return splits

@@ -112,8 +112,7 @@ def prefix_language_model_features(
 class PrefixLMFeatureConverter(LMFeatureConverter):
     """`FeatureConverter` for a prefix language model: see `prefix_language_model_features`.
 
-    `loss_on_targets_only=False` takes the loss on the inputs too. The other arguments are those of
-    `FeatureConverter`.
+    `loss_on_targets_only=False` takes the loss on the inputs too. The other arguments are those of `FeatureConverter`.
     """
 
     PARTS: ClassVar[Sequence[str]] = ("inputs", "targets")

@@ -105,10 +105,9 @@ def _in_words(value: MetricValue) -> str:
 class TensorAndNumpyEncoder(json.JSONEncoder):
     """Encodes NumPy arrays and scalars, TensorFlow and ragged tensors, bytes and dataclasses.
 
-    `{"ids": array([1, 2]), "text": b"Hi"}` → `{"ids": [1, 2], "text": "Hi"}`. Arrays with more than
-    `max_ndarray_size` values become a summary (`"ndarray(shape=(64,), dtype=int64); summary: 0, 1, 2, 3, 4 ...
-    59, 60, 61, 62, 63"`), bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that
-    are None are left out.
+    `{"ids": array([1, 2]), "text": b"Hi"}` → `{"ids": [1, 2], "text": "Hi"}`. Arrays with more than `max_ndarray_size`
+    values become a summary (`"ndarray(shape=(64,), dtype=int64); summary: 0, 1, 2, 3, 4 ... 59, 60, 61, 62, 63"`),
+    bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that are None are left out.
     """
 
     def __init__(self, *args: Any, max_ndarray_size: int = 32, **kwargs: Any) -> None:

@@ -1,10 +1,9 @@
 """Packing on the fly: several short examples in one row, told apart by segment ids. Needs TensorFlow.
 
-A *row* is a fixed-length array a feature. The packer fills one row at a time, in stream order, and starts
-another when the
-next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long,
-and the last
-row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole split.
+A *row* is a fixed-length array a feature. The packer fills one row at a time, in stream order, and starts another when
+the next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long, and
+the last row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole
+split.
 
 Decoder inputs from decoder targets: shifted right by one, starting anew at every packed sequence.
 """
@@ -31,11 +30,9 @@ def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_
            "targets": [3, 9, 0],    "targets_segment_ids": [1, 1, 0],    "targets_positions": [0, 1, 0]}
     ```
 
-    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in
-    every feature,
-    also when one of them is empty. Features may be of any type and rank (further axes are kept); those without
-    a length are left
-    out. One window of examples is held in memory.
+    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in every
+    feature, also when one of them is empty. Features may be of any type and rank (further axes are kept); those without
+    a length are left out. One window of examples is held in memory.
 
     Args:
         dataset: examples; features are sequences along their first axis.

@@ -158,9 +158,8 @@ def check_split(task: DeclaredTask, source: Any, split: str) -> None:
 def shared_dataset(source: Any, options: LoadOptions) -> Any:
     """The share of one host, every example in exactly one share.
 
-    By file where the number of hosts divides the number of files; else example by example, since 3 files for 2
-    hosts would
-    give one of them twice as much.
+    By file where the number of hosts divides the number of files; else example by example, since 3 files for 2 hosts
+    would give one of them twice as much.
     """
     share = options.shard_info
     arguments: dict[str, Any] = {"split": options.split, "shuffle": options.shuffle, "seed": options.seed}
@@ -226,8 +225,7 @@ def check_promise(task: DeclaredTask, name: str, dtype: str, rank: int | None) -
 def missing_feature(task: DeclaredTask, name: str, found: list[str]) -> TaskError:
     return TaskError(
         f"Task dataset is missing expected output feature after preprocessing: {name} (task '{task.name}'; its "
-        f"examples "
-        f"have: {', '.join(found)})",
+        f"examples have: {', '.join(found)})",
         task=task.name,
         feature=name,
         found=found,

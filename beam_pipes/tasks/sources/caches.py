@@ -31,9 +31,8 @@ _CHUNK = 256
 
 
 class BuiltCacheSource(LibrarySource):
-    """One split of a published snapshot. Records are read by index: any number of hosts has equal shares, and
-    shuffling is a
-    permutation of the whole split, not of a buffer.
+    """One split of a published snapshot. Records are read by index: any number of hosts has equal shares, and shuffling
+    is a permutation of the whole split, not of a buffer.
 
     Raises:
         CacheNotFoundError: nothing is published, or there is no such split.

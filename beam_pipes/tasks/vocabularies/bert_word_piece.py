@@ -1,9 +1,8 @@
 """WordPiece, as BERT uses it, in plain Python.
 
-Text becomes *words* (at spaces, tabs and line breaks; punctuation and CJK characters stand alone), and a word
-becomes *pieces*: the longest one of the
-vocabulary from the left, then the longest that begins with the suffix indicator, and so on (Wu et al., 2016;
-Devlin et al., 2018).
+Text becomes *words* (at spaces, tabs and line breaks; punctuation and CJK characters stand alone), and a word becomes
+*pieces*: the longest one of the vocabulary from the left, then the longest that begins with the suffix indicator, and
+so on (Wu et al., 2016; Devlin et al., 2018).
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ _UNUSED = re.compile(r"(\[unused\d+\])")
 class BertWordPieceVocabulary(Vocabulary):
     """Pieces of a `vocab.txt`: one a line, the line number is the id.
 
-    With the pieces `un`, `##aff`, `##able`: `encode("unaffable")` gives their three ids; `decode` gives
-    `unaffable` back, with one space
-    between words.
+    With the pieces `un`, `##aff`, `##able`: `encode("unaffable")` gives their three ids; `decode` gives `unaffable`
+    back, with one space between words.
 
     Args:
         vocab_lookup_table: path of the file, or a mapping or list of pieces.
