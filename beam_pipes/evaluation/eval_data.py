@@ -19,6 +19,7 @@ from beam_pipes.evaluation.metrics import model_output_type_of
 from beam_pipes.evaluation.model_outputs import ModelOutputType
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.signatures import function_name, parameters
 from beam_pipes.tasks.task import Task
 
@@ -89,7 +90,7 @@ def load_eval_data(tasks: Sequence[Task], feature_converter: Any, options: LoadE
 
 
 class _TensorflowExamples:
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: TfDataset) -> None:
         self._dataset = dataset
 
     def read(self) -> Iterator[Example]:

@@ -306,7 +306,7 @@ class SimilarLengthBatchSampler(Sampler):
 
     def __init__(
         self,
-        lengths: Sequence[int] | np.ndarray[Any, Any],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int,
         drop_last: bool = False,
         *,
@@ -412,7 +412,7 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
 
     def __init__(
         self,
-        lengths: Sequence[int] | np.ndarray[Any, Any],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int = 4,
         batch_group_size: int | None = None,
         permutate: bool = True,
@@ -476,7 +476,7 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
 
     def __init__(
         self,
-        lengths: Sequence[int] | np.ndarray[Any, Any],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int = 4,
         batch_group_size: int | None = None,
         permutate: bool = True,
@@ -506,7 +506,7 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
         return {**super().describe(), "num_trainers": self.num_trainers}
 
 
-def padding_waste(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray[Any, Any]) -> float:
+def padding_waste(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray) -> float:
     """Returns the share of padding, in [0, 1), when each batch of indices is padded to its longest example.
 
     padding_waste([[0, 1]], lengths=[2, 4]) → 0.25: six of eight elements are data

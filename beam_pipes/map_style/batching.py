@@ -55,7 +55,7 @@ def _collate(values: list[Any], place: str) -> Any:
     )
 
 
-def _numbers(values: list[Any], place: str) -> np.ndarray[Any, Any]:
+def _numbers(values: list[Any], place: str) -> np.ndarray:
     integral = all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values)
     kinds = {np.asarray(value).dtype.kind for value in values}
     try:
@@ -70,7 +70,7 @@ def _numbers(values: list[Any], place: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def _stack(arrays: list[np.ndarray[Any, Any]], place: str) -> np.ndarray[Any, Any]:
+def _stack(arrays: list[np.ndarray], place: str) -> np.ndarray:
     for row, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise DatasetError(
@@ -112,7 +112,7 @@ def _columns(records: list[Any], place: str) -> list[list[Any]]:
     return [[record[field] for record in records] for field in range(sizes[0])]
 
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Lengths = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -255,7 +255,7 @@ def _padded_length(owner: str, own_lengths: Lengths, length: int | None) -> int:
     return length
 
 
-def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype[Any]:
+def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype:
     """Returns the dtype of the batch: the one asked for, or what all examples have in common."""
     if dtype is None:
         # An empty list is float64 to NumPy, and says nothing about its neighbours.
@@ -276,7 +276,7 @@ def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> n
     return target
 
 
-def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype[Any]) -> Any:
+def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype) -> Any:
     """Returns `pad_value` as a scalar of `dtype`, or raises `DatasetError` where it is none of its values."""
     value = np.asarray(pad_value)
     if value.ndim or value.dtype.kind not in "biuf":
@@ -295,7 +295,7 @@ def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype[Any]) -> Any:
     raise DatasetError(f"{owner}: pad value {pad_value!r} is not a value of dtype {dtype}, which holds {bounds}")
 
 
-def cast_exactly(owner: str, array: Array, dtype: np.dtype[Any], index: int) -> Array:
+def cast_exactly(owner: str, array: Array, dtype: np.dtype, index: int) -> Array:
     """Returns `array` as `dtype`. A float may be rounded to a shorter float; nothing else may change."""
     if array.size == 0 or array.dtype == dtype or array.dtype.kind == "b":
         return array.astype(dtype, copy=False)

@@ -145,7 +145,7 @@ def checked_index(index: Any, size: int, owner: str) -> int:
     return number + size if number < 0 else number
 
 
-def checked_indices(indices: Sequence[Any] | np.ndarray[Any, Any], size: int, owner: str) -> list[int]:
+def checked_indices(indices: Sequence[Any] | np.ndarray, size: int, owner: str) -> list[int]:
     """Returns every index as an int in `[0, size)`; a boolean array selects the places that are True."""
     array = np.asarray(indices)
     if array.dtype == np.bool_:

@@ -115,14 +115,14 @@ class KeyedRandom:
         return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
 
 
-def digest(array: np.ndarray[Any, Any]) -> str:
+def digest(array: np.ndarray) -> str:
     """Returns `"<size>:<16 hex digits>"` of the values as little-endian 64-bit numbers; equal arrays, equal digests."""
     wide = "<f8" if array.dtype.kind == "f" else "<i8"
     content = hashlib.sha256(np.ascontiguousarray(array).astype(wide).tobytes()).hexdigest()
     return f"{array.size}:{content[:16]}"
 
 
-def digest_list(indices: Sequence[Any] | np.ndarray[Any, Any]) -> str:
+def digest_list(indices: Sequence[Any] | np.ndarray) -> str:
     """Returns the same for a list of indices, or of lists of indices: `"<length>:<16 hex digits>"`."""
     plain = [np.asarray(item).tolist() for item in indices]
     return f"{len(plain)}:{hashlib.sha256(repr(plain).encode()).hexdigest()[:16]}"
@@ -194,7 +194,7 @@ class RandomSampler(IndexSampler):
 class SubsetRandomSampler(IndexSampler):
     """Gives each of `indices` once, in an order that changes with the epoch."""
 
-    def __init__(self, indices: Sequence[int] | np.ndarray[Any, Any], *, seed: int = 0, epoch: int = 0) -> None:
+    def __init__(self, indices: Sequence[int] | np.ndarray, *, seed: int = 0, epoch: int = 0) -> None:
         super().__init__(seed=seed, epoch=epoch)
         array = np.asarray(indices)
         if array.ndim != 1 or (array.size and (array.dtype.kind not in "iu" or array.min() < 0)):
@@ -229,7 +229,7 @@ class WeightedRandomSampler(IndexSampler):
 
     def __init__(
         self,
-        weights: Sequence[float] | np.ndarray[Any, Any],
+        weights: Sequence[float] | np.ndarray,
         num_samples: int,
         replacement: bool = True,
         *,

@@ -113,7 +113,7 @@ class SliceDataset(Dataset):
         dataset: MapStyle,
         start: int,
         finish: int,
-        order: Sequence[int] | np.ndarray[Any, Any] | None = None,
+        order: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         check_dataset(dataset, "SliceDataset")
         size = len(dataset)
@@ -148,7 +148,7 @@ class SubsetDataset(Dataset):
     Raises `ExampleIndexError` at construction where an index lies outside the dataset.
     """
 
-    def __init__(self, dataset: MapStyle, indices: Sequence[int] | np.ndarray[Any, Any]) -> None:
+    def __init__(self, dataset: MapStyle, indices: Sequence[int] | np.ndarray) -> None:
         check_dataset(dataset, "SubsetDataset")
         self._dataset = dataset
         self._indices = np.asarray(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import ShardInfo, check_converter
 from beam_pipes.tasks.registry import TaskRegistry, did_you_mean
@@ -65,7 +65,7 @@ def get_dataset(
     seed: int | None = None,
     batch_size: int | None = None,
     trim_output_features: bool = True,
-) -> Any:
+) -> TfDataset:
     """The model features of a task or mixture, as a `tf.data.Dataset`.
 
     Args:

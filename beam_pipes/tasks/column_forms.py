@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from beam_pipes.loader.batches import ranges
 from beam_pipes.tasks import python_forms
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.python_forms import append_eos_to_features, with_python_form
 
@@ -128,8 +128,8 @@ def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 @with_column_form(trim_features)
 @with_python_form(python_forms.trim_features)
 def trim_dataset(
-    dataset: Any, sequence_length: Mapping[str, Any] | None, output_features: Mapping[str, Feature]
-) -> Any:
+    dataset: TfDataset, sequence_length: Mapping[str, Any] | None, output_features: Mapping[str, Feature]
+) -> TfDataset:
     """Cuts every output feature to its length in `sequence_length`.
 
     `{"targets": [5, 6, 7], "extra": [1, 2, 3]}` with `{"targets": 2}` → `{"targets": [5, 6], "extra": [1, 2, 3]}`.
@@ -152,7 +152,7 @@ def trim_dataset(
     return dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def trim_and_pad_dataset(dataset: Any, feature_lengths: Mapping[str, Any]) -> Any:
+def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: Mapping[str, Any]) -> TfDataset:
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
     A length is a number for the first axis, or a list of one an axis with None for "as it is". Features without a

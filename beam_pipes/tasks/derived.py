@@ -17,6 +17,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
@@ -169,7 +170,7 @@ class TruncatedDatasetProvider(LibrarySource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         if shard_info is not None and shard_info.num_shards > 1:
             raise TaskError("`TruncatedDatasetProvider` does not support low-level sharding.")
         if split not in self.split_sizes:

@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.tasks.column_forms import trim_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, map_parallelism, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.preprocessors import append_eos_after_trim
@@ -57,7 +57,7 @@ def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], di
         return TaskRegistry.get(name)
     fixed = dict(sequence_length)
 
-    def check_sequence_length(dataset: Any, sequence_length: Mapping[str, int] | None) -> Any:
+    def check_sequence_length(dataset: TfDataset, sequence_length: Mapping[str, int] | None) -> TfDataset:
         if sequence_length is not None and dict(sequence_length) != fixed:
             raise TaskError(
                 f"Fully-cached task '{name}' can only be loaded with `sequence_length={fixed}` or `None`. Given "
@@ -122,7 +122,7 @@ def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Ta
     places = [task_name.find(suffix) for suffix in _SUFFIXES if suffix in task_name]
     place = places[0] if places else len(task_name)
 
-    def add_sentinels(dataset: Any, output_features: Mapping[str, Feature]) -> Any:
+    def add_sentinels(dataset: TfDataset, output_features: Mapping[str, Feature]) -> TfDataset:
         tf = tensorflow("add_task_with_sentinels")
 
         def add(example: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,12 +159,12 @@ def _sentinels(feature: Feature, number: int) -> list[int]:
 
 
 def _append_eos_and_keep_last(
-    dataset: Any,
+    dataset: TfDataset,
     output_features: Mapping[str, Feature],
     sequence_length: Mapping[str, Any] | None = None,
     *,
     kept: int,
-) -> Any:
+) -> TfDataset:
     """`append_eos_after_trim` that cuts before the last `kept` tokens: one of `[5, 6, 7, 9]`, 4 → `[5, 6, 9, 1]`."""
     tf = tensorflow("add_task_with_sentinels")
 
@@ -283,7 +283,7 @@ class FewshotDataSource(LibrarySource):
     def num_input_examples(self, split: str) -> int | None:
         return self._original_source.num_input_examples(split)
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """Raises `TaskError` if the train split is not one of the source's."""
         tf = tensorflow("FewshotDataSource")
         examples = {"eval": self._prepared(split, self._eval_preprocessors, shuffle, seed, shard_info)}
@@ -329,13 +329,13 @@ class FewshotDataSource(LibrarySource):
 
 
 def fewshot_preprocessor(
-    ds: Any,
+    ds: TfDataset,
     inputs_prefix: str = "",
     targets_prefix: str = "",
     example_separator: str = "\n\n",
     prompt: str = "",
     reverse: bool = False,
-) -> Any:
+) -> TfDataset:
     """Writes the exemplars and the question of a `FewshotDataSource` as one text; of a batch of questions one each.
 
     With `inputs_prefix="Q: "`, `targets_prefix=" A: "`, one exemplar and the prompt "Answer.":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo, checked_name
 from beam_pipes.tasks.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
 from beam_pipes.tasks.task import Task
@@ -289,7 +290,7 @@ class Mixture(DatasetProviderBase):
         try_in_mem_cache: bool = True,
         skip_missing_splits: bool | None = None,
         exhaustion: Exhaustion | None = None,
-    ) -> Any:
+    ) -> TfDataset:
         """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
 
         Examples hold the output features only, and what is asked for besides. Other arguments as for
@@ -345,7 +346,7 @@ class Mixture(DatasetProviderBase):
         num_epochs: int | None = None,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-    ) -> Any:
+    ) -> TfDataset:
         """Examples of one task, with the features `output_feature_keys`, as a `tf.data.Dataset`.
 
         A subclass may override it, to change what `get_dataset` and `examples` mix.

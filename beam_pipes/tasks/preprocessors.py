@@ -9,7 +9,7 @@ from typing import Any
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, map_parallelism, tensorflow
 from beam_pipes.tasks.provider import Feature
 from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
@@ -42,8 +42,8 @@ def rekey(x: Mapping[str, Any], key_map: Mapping[str, str] | None = None) -> Map
 
 @with_python_form(python_forms.tokenize)
 def tokenize(
-    dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
-) -> Any:
+    dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
+) -> TfDataset:
     """Encodes every output feature with its vocabulary; the text stays as `<name>_pretokenized`.
 
     `{"targets": "hi"}` → `{"targets_pretokenized": "hi", "targets": [107, 108]}` with a `ByteVocabulary`.
@@ -78,7 +78,9 @@ def tokenize_impl(
 
 
 @with_python_form(python_forms.tokenize_and_append_eos)
-def tokenize_and_append_eos(dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True) -> Any:
+def tokenize_and_append_eos(
+    dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True
+) -> TfDataset:
     """`tokenize(..., with_eos=True)`: EOS at the end of every feature that asks for it, in one pass."""
     return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
 
@@ -95,7 +97,7 @@ def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[st
 
 @with_column_form(column_forms.append_eos)
 @with_python_form(python_forms.append_eos)
-def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
+def append_eos(dataset: TfDataset, output_features: OutputFeatures) -> TfDataset:
     """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is trimmed.
 
     Trimming afterwards may cut the EOS off; `append_eos_after_trim` keeps it.
@@ -112,8 +114,8 @@ def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
 @with_column_form(column_forms.append_eos_after_trim)
 @with_python_form(python_forms.append_eos_after_trim)
 def append_eos_after_trim(
-    dataset: Any, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
-) -> Any:
+    dataset: TfDataset, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+) -> TfDataset:
     """Appends EOS, trimming first so that it fits: `[8, 9]` with length 2 → `[8, 1]`.
 
     Output features without `add_eos`, or without a length, are not trimmed.
@@ -140,7 +142,7 @@ def append_eos_after_trim_impl(
     )
 
 
-def _check_eos(dataset: Any, output_features: OutputFeatures) -> None:
+def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
     """Raises here what would be wrapped by AutoGraph if it were raised inside `map`."""
     spec = dataset.element_spec
     for name, feature in output_features.items():
@@ -195,7 +197,7 @@ def truncate_inputs_left(example: Mapping[str, Any], sequence_length: SequenceLe
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
 
 
-def apply_feature_converter(dataset: Any, sequence_length: SequenceLength, feature_converter: Any) -> Any:
+def apply_feature_converter(dataset: TfDataset, sequence_length: SequenceLength, feature_converter: Any) -> TfDataset:
     """A feature converter as a preprocessor, to cache model features rather than task features."""
     return feature_converter(dataset, sequence_length)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from beam_pipes.cache.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
 
 _ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
@@ -62,7 +63,7 @@ class DType(str):
         return self == "string"
 
     @property
-    def as_numpy_dtype(self) -> np.dtype[Any]:
+    def as_numpy_dtype(self) -> np.dtype:
         """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (of TensorFlow or JAX)."""
         return numpy_dtype(BYTES if self.is_string else self.name)
 
@@ -282,7 +283,7 @@ class DatasetProviderBase(abc.ABC):
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         """The examples of a split as a `tf.data.Dataset`."""
 
     @abc.abstractmethod

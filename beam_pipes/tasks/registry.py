@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
 from beam_pipes.tasks.task import Task
 
@@ -99,7 +100,7 @@ class DatasetProviderRegistry:
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         """`get_dataset` of the object of a name."""
         return cls.get(name).get_dataset(
             sequence_length=sequence_length,

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import ShardInfo
 
 KeyedBy = Literal["position", "content", "nothing"]
@@ -110,7 +111,7 @@ def set_preprocessor_seed(preprocessor_fn: Callable[..., Any], seed: int | None 
     import functools
 
     @functools.wraps(preprocessor_fn)
-    def seeded(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    def seeded(dataset: TfDataset, *args: Any, **kwargs: Any) -> TfDataset:
         outer = current_seed_manager()
         with map_seed_manager(seed, keyed_by=outer.keyed_by, shard_info=outer.shard_info):
             return preprocessor_fn(dataset, *args, **kwargs)

@@ -17,6 +17,7 @@ from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
@@ -127,7 +128,7 @@ class Step:
                 arguments=unbound,
             )
 
-    def over_dataset(self, dataset: Any, context: StepContext) -> Any:
+    def over_dataset(self, dataset: TfDataset, context: StepContext) -> TfDataset:
         """The step applied to a `tf.data.Dataset`."""
         if self.has_dataset_form:
             current_seed_manager().begin_step()
@@ -213,7 +214,7 @@ def _record_id(seed: StepSeed, example: Any, position: int) -> str:
     return str(content_key(example) if seed.keyed_by == "content" else seed.position_key(position))
 
 
-def run_over_dataset(steps: Sequence[Step], dataset: Any, context: StepContext) -> Any:
+def run_over_dataset(steps: Sequence[Step], dataset: TfDataset, context: StepContext) -> TfDataset:
     """All steps, one after the other, over a dataset."""
     for step in steps:
         dataset = step.over_dataset(dataset, context)
@@ -303,7 +304,7 @@ class CacheDatasetPlaceholder:
     def file_shuffle_buffer_size(self) -> int | None:
         return self._file_shuffle_buffer_size
 
-    def __call__(self, dataset: Any) -> Any:
+    def __call__(self, dataset: TfDataset) -> TfDataset:
         raise MisplacedStepError(
             "`CacheDatasetPlaceholder` should never be called. It marks the cut among a task's preprocessors."
         )
@@ -344,12 +345,12 @@ class DeclaredTask(Protocol):
 
     def step_context(self, sequence_length: Mapping[str, Any] | None = None) -> StepContext: ...
 
-    def preprocess_precache(self, dataset: Any, seed: int | None = None) -> Any: ...
+    def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset: ...
 
     def preprocess_postcache(
         self,
-        dataset: Any,
+        dataset: TfDataset,
         sequence_length: Mapping[str, Any] | None,
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
-    ) -> Any: ...
+    ) -> TfDataset: ...

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import (
     DatasetProviderBase,
     Feature,
@@ -261,18 +262,18 @@ class Task(DatasetProviderBase):
     def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext:
         return StepContext(self.name, self._output_features, sequence_length)
 
-    def preprocess_precache(self, dataset: Any, seed: int | None = None) -> Any:
+    def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset:
         """The offline steps over a `tf.data.Dataset`. Draws are keyed by the content of examples."""
         with map_seed_manager(seed, keyed_by="content"):
             return run_over_dataset(self._offline_steps, dataset, self.step_context())
 
     def preprocess_postcache(
         self,
-        dataset: Any,
+        dataset: TfDataset,
         sequence_length: SequenceLength | None,
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
-    ) -> Any:
+    ) -> TfDataset:
         """The online steps over a `tf.data.Dataset`. Draws are keyed by the position of examples."""
         with map_seed_manager(seed, shard_info=shard_info):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
@@ -318,7 +319,7 @@ class Task(DatasetProviderBase):
         num_epochs: int | None = 1,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-    ) -> Any:
+    ) -> TfDataset:
         """Preprocessed examples of a split, as a `tf.data.Dataset`.
 
         Args:

@@ -264,19 +264,19 @@ def _raw_feature(name: str, feature: FeatureSpec) -> RawFeature:
     return RawFeature(name, dtype, None if None in feature.shape else tuple(d for d in feature.shape if d is not None))
 
 
-def _numpy(feature: RawFeature) -> np.dtype[Any]:
+def _numpy(feature: RawFeature) -> np.dtype:
     return np.dtype(object if feature.dtype == "string" else feature.dtype)
 
 
-def _empty(feature: RawFeature) -> np.ndarray[Any, Any]:
+def _empty(feature: RawFeature) -> np.ndarray:
     return np.empty(0, _numpy(feature))
 
 
-def _numbers(feature: RawFeature, value: Any) -> np.ndarray[Any, Any]:
+def _numbers(feature: RawFeature, value: Any) -> np.ndarray:
     return exact_array(feature.name, feature.spec, value)
 
 
-def _text_values(feature: RawFeature, value: Any) -> np.ndarray[Any, Any]:
+def _text_values(feature: RawFeature, value: Any) -> np.ndarray:
     """bytes, str, or lists and arrays of them, as an array of bytes objects."""
     array = np.array(value, object)
     shape = feature.shape

@@ -187,7 +187,7 @@ class _RecordSeed(ISeedSequence):
     def __init__(self, record_key: bytes) -> None:
         self._record_key = record_key
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray[Any, Any]:
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
         return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
 
 

@@ -63,7 +63,7 @@ class StftOptions:
         return 1 + (padded - self.n_fft) // self.hop
 
 
-def stft(wave: np.ndarray[Any, Any], options: StftOptions) -> np.ndarray[Any, np.dtype[np.complex128]]:
+def stft(wave: np.ndarray, options: StftOptions) -> np.ndarray[Any, np.dtype[np.complex128]]:
     """Returns the spectrum of each frame, complex128 of shape `(1 + n_fft // 2, frames)`.
 
     Row k is the frequency `k * sample_rate / n_fft`. Raises `DatasetError` for a wave that is not 1-D or too short to
@@ -87,7 +87,7 @@ def stft(wave: np.ndarray[Any, Any], options: StftOptions) -> np.ndarray[Any, np
 
 
 def istft(
-    spectrum: np.ndarray[Any, Any], options: StftOptions, *, length: int | None = None
+    spectrum: np.ndarray, options: StftOptions, *, length: int | None = None
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Returns the wave whose `stft` is `spectrum`: weighted overlap-add (Griffin and Lim, 1984).
 
@@ -210,7 +210,7 @@ KAISER_BETA = 8.0
 ROLLOFF = 0.95
 
 
-def resample(wave: np.ndarray[Any, Any], from_rate: int, to_rate: int) -> Samples:
+def resample(wave: np.ndarray, from_rate: int, to_rate: int) -> Samples:
     """Returns `wave` at `to_rate` Hz: `ceil(len * to_rate / from_rate)` samples in float64.
 
     Band-limited interpolation with a Kaiser-windowed sinc (Smith and Gossett, "A flexible sampling-rate conversion

@@ -13,6 +13,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 
 
@@ -186,14 +187,14 @@ def check_example(
 
 
 def check_dataset(
-    dataset: Any,
+    dataset: TfDataset,
     expected: Mapping[str, FeatureSpec],
     lengths: Mapping[str, Length],
     label: str,
     *,
     check_length: bool,
     strict: bool,
-) -> Any:
+) -> TfDataset:
     """Checks a `tf.data.Dataset` against `expected`; what only the examples show fails while iterating.
 
     Presence, dtype and rank are checked here and now. With `check_length`, an example that is too long (`strict`: of

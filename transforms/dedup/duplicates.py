@@ -50,7 +50,7 @@ _ROWS_AT_ONCE = 1 << 18
 
 Kind = Literal["exact", "near"]
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Duplicate(NamedTuple):

@@ -27,7 +27,7 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
 from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Rows sorted at once. A row of two words and its ordinal takes 24 bytes, and sorting holds it about three times: 9 MB.
 ROWS_IN_MEMORY = 1 << 17
@@ -269,7 +269,7 @@ def _feed_sized(kind: bytes, data: bytes, update: Any) -> None:
     update(data)
 
 
-def _feed_array(array: np.ndarray[Any, Any], update: Any) -> None:
+def _feed_array(array: np.ndarray, update: Any) -> None:
     update(b"a%d;" % array.ndim + b"".join(b"%d;" % size for size in array.shape))
     if array.dtype.hasobject or array.dtype.kind in "SUV":
         update(b"O")

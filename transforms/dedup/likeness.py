@@ -12,13 +12,13 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from beam_pipes.errors import DeclarationError
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Shingles hashed at once: with 128 functions one MiB of numbers, which stays in a core's cache.
 _BLOCK_SHINGLES = 1024

@@ -32,7 +32,7 @@ from beam_pipes.transforms.dedup.likeness import (
 )
 from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

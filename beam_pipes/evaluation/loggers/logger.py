@@ -131,7 +131,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
             )
         return super().default(o)
 
-    def _array(self, array: np.ndarray[Any, Any]) -> Any:
+    def _array(self, array: np.ndarray) -> Any:
         plain = array if array.dtype.kind in "biufSUOM" else array.astype(np.float32)
         if plain.dtype.kind == "S":
             plain = plain.astype(object)

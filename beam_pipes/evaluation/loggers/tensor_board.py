@@ -142,7 +142,7 @@ class TensorBoardLoggerV1(TensorBoardLogger):
         return self._writers[directory]
 
 
-def histogram_buckets(values: Any, bins: int) -> np.ndarray[Any, Any]:
+def histogram_buckets(values: Any, bins: int) -> np.ndarray:
     """Buckets of equal width as rows (left, right, count), float64: `[0, 1, 1, 2]`, 2 → `[[0, 1, 1], [1, 2, 3]]`.
 
     The last bucket is closed. Values that are all equal lie in the last of `bins` buckets without width; no values make
@@ -159,7 +159,7 @@ def histogram_buckets(values: Any, bins: int) -> np.ndarray[Any, Any]:
     return np.stack([edges[:-1], edges[1:], counts.astype(np.float64)], axis=1)
 
 
-def _check_rank(name: str, array: np.ndarray[Any, Any], shape: str) -> None:
+def _check_rank(name: str, array: np.ndarray, shape: str) -> None:
     if array.ndim != shape.count(",") + 1:
         raise EvaluationError(
             f"metric {name!r} should have the shape {shape}, got {array.shape}", metric=name, shape=array.shape

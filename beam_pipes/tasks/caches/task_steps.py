@@ -171,12 +171,12 @@ def is_integers(values: Sequence[Any]) -> bool:
     return len(dtypes) == 1 and dtypes.pop().kind in "iu"
 
 
-def _as_int64(values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+def _as_int64(values: Sequence[Any]) -> list[np.ndarray]:
     arrays = [value for value in values if isinstance(value, np.ndarray) and value.dtype.kind in "iu"]
     return [array.astype(np.int64) for array in arrays]
 
 
-def count_tokens(arrays: Sequence[np.ndarray[Any, Any]], special_ids: Iterable[int]) -> np.ndarray[Any, Any]:
+def count_tokens(arrays: Sequence[np.ndarray], special_ids: Iterable[int]) -> np.ndarray:
     """For each array how many of its entries are none of `special_ids`: `[[5, 1], [0, 7, 8]]`, `{0, 1}` → `[1, 2]`.
 
     All arrays are integers of one dtype.
@@ -195,7 +195,7 @@ def count_tokens(arrays: Sequence[np.ndarray[Any, Any]], special_ids: Iterable[i
         return sizes
     totals = np.concatenate([[0], np.cumsum(kept)])
     ends = np.cumsum(sizes)
-    counts: np.ndarray[Any, Any] = totals[ends] - totals[ends - sizes]
+    counts: np.ndarray = totals[ends] - totals[ends - sizes]
     return counts
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_numbers, natural_array
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import DType, Feature
 
 _NUMBERS = "biufcV"
@@ -79,7 +79,7 @@ def _value(value: Any, feature: Feature | None, name: str) -> Any:
     return _exactly(value, declared, name)
 
 
-def _exactly(value: Any, feature: Feature, name: str) -> np.ndarray[Any, Any]:
+def _exactly(value: Any, feature: Feature, name: str) -> np.ndarray:
     try:
         return exact_numbers(value, feature.dtype.as_numpy_dtype)
     except NotExactError as error:
@@ -93,7 +93,7 @@ def _exactly(value: Any, feature: Feature, name: str) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def _without_width(value: Any, array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+def _without_width(value: Any, array: np.ndarray, name: str) -> np.ndarray:
     """Python numbers as TensorFlow takes them: int32 where they fit, else int64; float32."""
     if array.dtype.kind == "f":
         try:
@@ -113,7 +113,7 @@ def _unfit(name: str, expected: str, error: Exception) -> TaskError:
     )
 
 
-def _strings(array: np.ndarray[Any, Any]) -> Any:
+def _strings(array: np.ndarray) -> Any:
     flat = [item.encode("utf-8", "surrogatepass") if isinstance(item, str) else bytes(item) for item in array.flat]
     if array.ndim == 0:
         return flat[0]
@@ -152,7 +152,7 @@ def dataset_from_examples(
     return dataset_of(lambda: (normalised(example, features) for example in make_examples()), spec, name=name)
 
 
-def dataset_of(make_examples: Callable[[], Iterable[Any]], spec: Any, *, name: str) -> Any:
+def dataset_of(make_examples: Callable[[], Iterable[Any]], spec: Any, *, name: str) -> TfDataset:
     """A `tf.data.Dataset` of normalised examples; `spec` is (dtype, rank), or feature → (dtype, rank)."""
     tf = tensorflow(name)
     if isinstance(spec, Mapping):
@@ -227,7 +227,7 @@ def _column(tf: Any, spec: Any, values: list[Any]) -> Any:
     return tf.RaggedTensor.from_row_lengths(np.concatenate(values).astype(dtype, copy=False), lengths, validate=False)
 
 
-def examples_from_dataset(dataset: Any) -> Iterator[Any]:
+def examples_from_dataset(dataset: TfDataset) -> Iterator[Any]:
     """What a `tf.data.Dataset` holds, as NumPy values; ragged tensors as nested lists."""
     tf = tensorflow("reading a dataset")
     for element in dataset:

@@ -17,7 +17,7 @@ import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name
 
@@ -35,7 +35,7 @@ def stateless_shuffle(value: Any, seed: Any) -> Any:
 
 def map_over_dataset(
     fn: Callable[..., Any] | None = None, *, num_seeds: int | None = None, num_parallel_calls: int | None = None
-) -> Any:
+) -> TfDataset:
     """Decorates a function of one example so that it takes a whole `tf.data.Dataset`, in parallel.
 
     ```
@@ -67,7 +67,7 @@ def map_over_dataset(
     function = fn
 
     @functools.wraps(function)
-    def mapped(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    def mapped(dataset: TfDataset, *args: Any, **kwargs: Any) -> TfDataset:
         calls = map_parallelism() if num_parallel_calls is None else num_parallel_calls
         if num_seeds is None:
             return dataset.map(lambda example: function(example, *args, **kwargs), num_parallel_calls=calls)

@@ -17,7 +17,7 @@ from beam_pipes.errors import logger
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
-from beam_pipes.tasks.in_tensorflow.runtime import frugal, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
 from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
@@ -68,7 +68,7 @@ class MixedTasks(Protocol):
         num_epochs: int | None = None,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-    ) -> Any: ...
+    ) -> TfDataset: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options
     return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 
 
-def _turn_dataset(rates: Sequence[int]) -> Any:
+def _turn_dataset(rates: Sequence[int]) -> TfDataset:
     tf = tensorflow("Mixture.get_dataset")
 
     def chunks() -> Iterator[Any]:

@@ -17,11 +17,13 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.array_ops import ops_of
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import DType
 
 
-def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_custom_ops: bool = False) -> Any:
+def trim_and_pack_dataset(
+    dataset: TfDataset, feature_lengths: Mapping[str, int], use_custom_ops: bool = False
+) -> TfDataset:
     """Packs examples into rows of `feature_lengths`, and says for each position which example it belongs to.
 
     ```

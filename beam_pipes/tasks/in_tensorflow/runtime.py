@@ -15,9 +15,16 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from beam_pipes.extras import require
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+#: Names for annotations: TensorFlow itself is imported when it is first needed.
+TfDataset: TypeAlias = "tf.data.Dataset"
+TfTensor: TypeAlias = "tf.Tensor"
 
 
 def tensorflow(purpose: str) -> Any:
@@ -100,7 +107,7 @@ def frugal() -> Iterator[None]:
         _frugal.reset(token)
 
 
-def with_few_threads(dataset: Any) -> Any:
+def with_few_threads(dataset: TfDataset) -> TfDataset:
     """The dataset, read with two threads instead of five: no tuning, no prefetching that nobody asked for."""
     tf = tensorflow("reading a dataset")
     options = tf.data.Options()

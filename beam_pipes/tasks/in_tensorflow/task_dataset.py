@@ -11,7 +11,7 @@ from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
-from beam_pipes.tasks.in_tensorflow.runtime import is_frugal, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, is_frugal, tensorflow
 from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.steps import DeclaredTask
@@ -82,7 +82,7 @@ def checked_lengths(task: DeclaredTask, options: LoadOptions) -> dict[str, Any]:
     return lengths
 
 
-def load_dataset(task: DeclaredTask, options: LoadOptions) -> Any:
+def load_dataset(task: DeclaredTask, options: LoadOptions) -> TfDataset:
     """`Task.get_dataset`."""
     tf = tensorflow("Task.get_dataset")
     use_cached = resolve_caching(task, options.use_cached)
@@ -115,7 +115,7 @@ def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cac
     return task.preprocess_postcache(dataset, options.sequence_length, seed, options.shard_info)
 
 
-def empty_dataset(features: Mapping[str, Feature], *, name: str) -> Any:
+def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
     """A dataset without examples that holds what the features promise."""
     return dataset_of(
         lambda: (), {key: (feature.dtype.name, feature.rank) for key, feature in features.items()}, name=name
@@ -155,7 +155,7 @@ def check_split(task: DeclaredTask, source: Any, split: str) -> None:
         )
 
 
-def shared_dataset(source: Any, options: LoadOptions) -> Any:
+def shared_dataset(source: Any, options: LoadOptions) -> TfDataset:
     """The share of one host, every example in exactly one share.
 
     By file where the number of hosts divides the number of files; else example by example, since 3 files for 2 hosts
@@ -183,7 +183,7 @@ def _is_small(task: DeclaredTask, source: Any, options: LoadOptions, use_cached:
     return count is not None and count <= MAX_IN_MEMORY_EXAMPLES * hosts
 
 
-def check_promises(task: DeclaredTask, dataset: Any) -> None:
+def check_promises(task: DeclaredTask, dataset: TfDataset) -> None:
     """Raises `TaskError` unless the elements of a dataset are what the output features promise."""
     spec = dataset.element_spec
     if not isinstance(spec, dict):

@@ -22,7 +22,7 @@ from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.in_python.examples import dataset_of
 from beam_pipes.tasks.in_tensorflow.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
-from beam_pipes.tasks.in_tensorflow.runtime import exists, map_parallelism, read_bytes, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, exists, map_parallelism, read_bytes, tensorflow
 from beam_pipes.tasks.provider import DType, ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
@@ -64,7 +64,7 @@ class BuiltCacheSource(LibrarySource):
         ends = np.cumsum(self._records.shard_sizes)
         yield from self.examples_at(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         self._check_split(split)
         epochs = iter(range(1 << 62))
 
@@ -75,7 +75,7 @@ class BuiltCacheSource(LibrarySource):
 
     def indices(
         self, *, shuffle: bool, seed: int | None, epoch: int = 0, shard_info: ShardInfo | None = None
-    ) -> np.ndarray[Any, Any]:
+    ) -> np.ndarray:
         """The records of one epoch in order: this host's share of one order of all hosts.
 
         Without a seed the order is another one every time; several hosts, who have to agree on one, have always the
@@ -94,7 +94,7 @@ class BuiltCacheSource(LibrarySource):
         """The split itself."""
         return self._records
 
-    def examples_at(self, indices: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
+    def examples_at(self, indices: np.ndarray) -> Iterator[dict[str, Any]]:
         """The examples of some records, in the order asked for."""
         spec = self._records.spec
         plain = [n for n, f in spec.items() if not f.has_shape_feature and not (f.is_text and f.shape)]

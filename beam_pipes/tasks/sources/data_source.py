@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, ShardInfo
 
 
@@ -32,7 +33,7 @@ class DataSourceInterface(Protocol):
 
     def get_dataset(
         self, split: str, shuffle: bool = True, seed: int | None = None, shard_info: ShardInfo | None = None
-    ) -> Any: ...
+    ) -> TfDataset: ...
 
 
 # Attributes of sources that decide which input is read, and in what order, but not what an example is.
@@ -117,13 +118,13 @@ class DataSource(DatasetProviderBase):
         sequence_length: Mapping[str, Any] | None = None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         """The raw examples of a split as a `tf.data.Dataset`."""
 
     def num_input_examples(self, split: str) -> int | None:
         return None if self._num_input_examples is None else self._num_input_examples.get(split)
 
-    def shard_dataset(self, split: str, shard: str) -> Any:
+    def shard_dataset(self, split: str, shard: str) -> TfDataset:
         """One shard, in order, as a `tf.data.Dataset`."""
         shards = list(self.list_shards(split))
         index = self._shard_index(split, shard)
@@ -166,11 +167,11 @@ class LibrarySource(DataSource):
         sequence_length: Mapping[str, Any] | None = None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         return self._dataset_of(split, shuffle, seed, shard_info)
 
     @abc.abstractmethod
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """The raw examples of a split, or of one host's share of it, as a `tf.data.Dataset`."""
 
 

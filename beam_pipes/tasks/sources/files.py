@@ -14,6 +14,7 @@ from typing import Any
 
 from beam_pipes.errors import SourceError
 from beam_pipes.tasks.in_tensorflow.runtime import (
+    TfDataset,
     is_frugal,
     is_remote,
     list_files,
@@ -77,7 +78,7 @@ class FileDataSource(LibrarySource):
             f"caching_permitted={self.caching_permitted})"
         )
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """The examples of a split.
 
         Raises:
@@ -123,7 +124,7 @@ class FileDataSource(LibrarySource):
         """The files of a split; raises `SourceError` where no file matches."""
         return self._files(split)
 
-    def shard_dataset(self, split: str, shard: str) -> Any:
+    def shard_dataset(self, split: str, shard: str) -> TfDataset:
         self._shard_index(split, shard)
         tf = tensorflow(f"reading {type(self).__name__}")
         return tf.data.Dataset.from_tensors(shard).flat_map(self._read_one)

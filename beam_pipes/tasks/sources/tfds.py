@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 
@@ -75,7 +75,7 @@ class TfdsDataSource(LibrarySource):
     def __repr__(self) -> str:
         return f"TfdsDataSource(tfds_name={self._tfds_dataset.name}, splits={self._named_splits})"
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         self._check_split(split)
         return self._tfds_dataset.load(split, shuffle_files=shuffle, seed=seed, shard_info=shard_info)
 

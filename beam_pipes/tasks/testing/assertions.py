@@ -12,13 +12,13 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 
 
 def assert_dataset(
-    dataset: Any,
+    dataset: TfDataset,
     expected: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     expected_dtypes: Mapping[str, Any] | None = None,
     rtol: float = 1e-7,
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def dataset_as_text(ds: Any) -> list[dict[str, Any]]:
+def dataset_as_text(ds: TfDataset) -> list[dict[str, Any]]:
     """The examples of a dataset with their strings as `str`."""
     return [{name: _as_text(_plain(value)) for name, value in example.items()} for example in examples_from_dataset(ds)]
 
@@ -160,7 +160,7 @@ def create_prediction(task_name: str, s: str, output_feature_name: str = "target
     return [(0, encode_str(task_name, s, output_feature_name))]
 
 
-def _dataset(raw_data: Any) -> Any:
+def _dataset(raw_data: Any) -> TfDataset:
     tf = tensorflow("test_preprocessing")
     if isinstance(raw_data, Mapping):
         return tf.data.Dataset.from_tensors(dict(raw_data))

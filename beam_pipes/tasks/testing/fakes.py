@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary
 from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary
@@ -65,7 +65,7 @@ def get_fake_dataset(
     shard_info: ShardInfo | None = None,
     ndfeatures: bool = False,
     ragged_features: bool = False,
-) -> Any:
+) -> TfDataset:
     """The examples of `FAKE_EXAMPLES` as a dataset of `prefix`, `suffix` and `idx`; a function for
     `FunctionDataSource`.
 
@@ -94,7 +94,7 @@ def create_default_dataset(
     feature_names: Sequence[str] = ("inputs", "targets"),
     output_types: Mapping[str, Any] | None = None,
     output_shapes: Mapping[str, Any] | None = None,
-) -> Any:
+) -> TfDataset:
     """A dataset of the given examples; features are int32 vectors unless types and shapes say otherwise."""
     tf = tensorflow("create_default_dataset")
     types = output_types or dict.fromkeys(feature_names, tf.int32)
@@ -111,7 +111,7 @@ def test_text_preprocessor(example: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "inputs": tf.strings.join(["complete: ", example["prefix"]]), "targets": example["suffix"]}
 
 
-def split_tsv_preprocessor(dataset: Any, field_names: Sequence[str] = ("prefix", "suffix")) -> Any:
+def split_tsv_preprocessor(dataset: TfDataset, field_names: Sequence[str] = ("prefix", "suffix")) -> TfDataset:
     """Lines with tabs → a feature a field."""
     tf = tensorflow("split_tsv_preprocessor")
 
@@ -123,13 +123,13 @@ def split_tsv_preprocessor(dataset: Any, field_names: Sequence[str] = ("prefix",
 
 
 def test_token_preprocessor(
-    dataset: Any, output_features: Mapping[str, Feature], sequence_length: Mapping[str, int] | None
-) -> Any:
+    dataset: TfDataset, output_features: Mapping[str, Feature], sequence_length: Mapping[str, int] | None
+) -> TfDataset:
     """Changes every token of `inputs` above 15 to 50."""
     return token_preprocessor_no_sequence_length(dataset, output_features)
 
 
-def token_preprocessor_no_sequence_length(dataset: Any, output_features: Mapping[str, Feature]) -> Any:
+def token_preprocessor_no_sequence_length(dataset: TfDataset, output_features: Mapping[str, Feature]) -> TfDataset:
     """Changes every token of `inputs` above 15 to 50, without asking for the sequence length."""
     tf = tensorflow("token_preprocessor_no_sequence_length")
 

@@ -169,9 +169,9 @@ class SentencePieceTfTokenizer:
         """The id of each piece; the id of unknown ones where there is none."""
         tf = tensorflow(TF_PURPOSE)
 
-        def ids(pieces: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def ids(pieces: np.ndarray) -> np.ndarray:
             found = [self._vocabulary.tokenizer.piece_to_id(as_text(piece)) for piece in np.atleast_1d(pieces).flat]
-            made: np.ndarray[Any, Any] = np.array(found, np.int32).reshape(np.shape(pieces))
+            made: np.ndarray = np.array(found, np.int32).reshape(np.shape(pieces))
             return made
 
         return tf.ensure_shape(tf.numpy_function(ids, [input], tf.int32), tf.convert_to_tensor(input).shape)
