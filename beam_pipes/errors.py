@@ -173,11 +173,11 @@ class BeamPipesError(Exception):
         return (_rebuild, (type(self), self.message, {name: _portable(v) for name, v in self.attributes.items()}))
 
 
-def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, Any]) -> BeamPipesError:
+def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, object]) -> BeamPipesError:
     return cls(message, **attributes)
 
 
-def _portable(value: Any) -> Any:
+def _portable(value: object) -> object:
     """`value`, or its repr where it cannot be pickled: an error has to reach the process that reports it."""
     try:
         pickle.dumps(value)

@@ -69,7 +69,7 @@ class ChatTemplate:
         self.date = date
         _ = self._library, self._compiled  # mistakes show now
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_library", "_compiled")}
 
     def fingerprint_config(self) -> Mapping[str, object]:
@@ -223,7 +223,7 @@ def _unmarked(marked: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(pieces), spans
 
 
-def _config_beside(file: Path) -> Mapping[str, Any]:
+def _config_beside(file: Path) -> Mapping[str, object]:
     try:
         config = json.loads(file.with_name("tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -236,7 +236,7 @@ def _token(value: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _template_beside(file: Path, config: Mapping[str, Any]) -> str:
+def _template_beside(file: Path, config: Mapping[str, object]) -> str:
     beside = file.with_name("chat_template.jinja")
     if beside.is_file():
         return beside.read_text(encoding="utf-8")

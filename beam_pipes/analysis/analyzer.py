@@ -128,7 +128,7 @@ class Analyzer(abc.ABC):
             if field.name not in ("name", "of", "output")
         }
 
-    def check_type(self, found: Any, words: str) -> None:
+    def check_type(self, found: object, words: str) -> None:
         """Raises `DeclarationError` where values of the class `found` cannot be analysed."""
         if not isinstance(found, type):
             return
@@ -203,7 +203,7 @@ class Result(Asset):
         self.bound: BoundResult | None = None
         #: Whether it was bound by hand: then no declaration has to run the analyzer.
         self.by_hand = False
-        self._known: tuple[str, Any] | None = None
+        self._known: tuple[str, object] | None = None
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -260,10 +260,10 @@ class Result(Asset):
     def __repr__(self) -> str:
         return f"<Result of {self.name!r}: {'not bound' if self.bound is None else self.bound.digest[:8]}>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"analyzer": self.analyzer, "bound": self.bound, "by_hand": self.by_hand, "_known": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
 

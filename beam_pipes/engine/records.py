@@ -195,7 +195,7 @@ class Batch:
         made.account.merge_from(self.account)
         return made
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[object, ...]:
         return (self.records, self.size, self.columns, self.failures, self.drops, self.account)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:

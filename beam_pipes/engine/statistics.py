@@ -31,7 +31,7 @@ class Statistic(abc.ABC):
 
     kinds: ClassVar[dict[str, type[Statistic]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         # What is read back from a file is looked up here, never imported by a name found in the file.
         Statistic.kinds[cls.kind()] = cls
@@ -110,7 +110,7 @@ class StoredStatistic(Statistic):
         self.stored_kind = kind
         self.stored = dict(stored)
 
-    def _merge_from(self, other: Any) -> None:
+    def _merge_from(self, other: object) -> None:
         raise MergeStatisticsException(
             f"Cannot merge {self.name!r}: its class {self.stored_kind!r} is not imported. Import its module first.",
             name=self.name,
@@ -192,7 +192,7 @@ def merge_statistics(stats_list: Iterable[Statistic]) -> list[Statistic]:
     return list(merged.values())
 
 
-def log_statistics_list(stats_list: Iterable[Statistic], logger_fn: Callable[[str], Any] | None = None) -> None:
+def log_statistics_list(stats_list: Iterable[Statistic], logger_fn: Callable[[str], object] | None = None) -> None:
     """Logs each statistic, sorted by name, through `logger_fn` (one line for a counter, several for a histogram)."""
     log = logger_fn or logger("beam_pipes.statistics").info
     for statistic in sorted(stats_list, key=lambda statistic: statistic.name):

@@ -274,14 +274,14 @@ class Evaluator:
 
 
 def evaluate_mixture(
-    mixture_or_task_name: Any,
-    feature_converter: Any,
+    mixture_or_task_name: object,
+    feature_converter: object,
     *,
     eval_split: str = "validation",
     predict_fn: ModelFn | None = None,
     score_fn: ModelFn | None = None,
     predict_with_aux_fn: ModelFn | None = None,
-    sequence_length: Mapping[str, Any] | None = None,
+    sequence_length: Mapping[str, object] | None = None,
     num_examples: int | None = None,
     use_cached: bool = False,
     framework: Literal["tensorflow", "numpy"] = "numpy",

@@ -142,7 +142,7 @@ class _MetricProtocol:
         return dataclasses.replace(self, **updates)  # type: ignore[type-var]
 
     @classmethod
-    def from_fun(cls, fun: Callable[..., Any]) -> Any:
+    def from_fun(cls, fun: Callable[..., object]) -> Any:
         """A metric class like this one, made from what `fun` gives for the model outputs.
 
         `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
@@ -178,11 +178,11 @@ class _MetricProtocol:
         return FromOutput
 
 
-def _has_axis(value: Any) -> bool:
+def _has_axis(value: object) -> bool:
     return hasattr(value, "shape") and len(value.shape) > 0
 
 
-def _fitting(mask: Any, output: Any) -> Any:
+def _fitting(mask: Any, output: Any) -> object:
     """The mask, if it has an entry for each of the output."""
     return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
 
@@ -289,7 +289,7 @@ class CollectingMetric(_MetricProtocol):
         task_dataset_as_numpy: Sequence[Example],
         task_output_features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        cached_targets: list[Any] | None = None,
+        cached_targets: list[object] | None = None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry an example.
 
@@ -305,13 +305,13 @@ class CollectingMetric(_MetricProtocol):
         return globally_sort_model_output(output, indices)
 
 
-def remove_padding_examples(model_output: ModelOutput, indices_2d: Any, mask: Any) -> tuple[Any, ModelOutput]:
+def remove_padding_examples(model_output: ModelOutput, indices_2d: object, mask: object) -> tuple[Any, ModelOutput]:
     """Drops the examples whose `mask` is 0 from the indices and the outputs: `[a, b, c]`, `[1, 0, 1]` → `[a, c]`."""
     kept = np.flatnonzero(np.asarray(mask) == 1)
     return np.asarray(indices_2d)[kept], _taken(model_output, kept)
 
 
-def globally_sort_model_output(model_output: ModelOutput, indices_2d: Any) -> ModelOutput:
+def globally_sort_model_output(model_output: ModelOutput, indices_2d: object) -> ModelOutput:
     """Sorts outputs by (host, example): `[c, a]` with `[[1, 0], [0, 0]]` → `[a, c]`."""
     indices = np.asarray(indices_2d)
     return _taken(model_output, np.lexsort((indices[:, 1], indices[:, 0])))

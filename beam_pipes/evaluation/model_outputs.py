@@ -177,7 +177,7 @@ def decode_output(output: Any, feature: Feature) -> Any:
     return feature.vocabulary.decode(ids)
 
 
-def decode_outputs(outputs: Iterable[Any], feature: Feature, where: str) -> list[Any]:
+def decode_outputs(outputs: Iterable[object], feature: Feature, where: str) -> list[Any]:
     """`decode_output` of each; raises `EvaluationError` naming the example whose output cannot be decoded."""
     decoded = []
     for index, output in enumerate(outputs):
@@ -214,7 +214,7 @@ def decoded_targets(
 
 
 def postprocess_all(
-    decoded: Iterable[Any],
+    decoded: Iterable[object],
     examples: Iterable[Example],
     postprocessor: Postprocessor | None,
     *,
@@ -243,7 +243,7 @@ def postprocess_all(
     return processed
 
 
-def depth_of(output: Any) -> int:
+def depth_of(output: object) -> int:
     """How deeply a model output is nested: ids 1, several sequences of ids 2; the first non-empty entry decides."""
     if isinstance(output, np.ndarray) and output.dtype != object:
         return output.ndim
@@ -264,5 +264,5 @@ def _accepted_keywords(postprocessor: Postprocessor) -> list[str]:
     return [name for name in ("example", "is_target") if name in parameters]
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> object:
     return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value

@@ -171,7 +171,7 @@ class _InTurns(IndexSampler):
         return {"sampler": "DistributedBatchSampler", "num_replicas": self._num_replicas, "of": self._of.describe()}
 
 
-def describe_sampler(sampler: Any) -> dict[str, Any]:
+def describe_sampler(sampler: object) -> dict[str, Any]:
     """Describes any sampler; of a list the content is known, of another class that is not ours only the length."""
     if isinstance(sampler, Sampler):
         return sampler.describe()

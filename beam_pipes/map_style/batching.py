@@ -55,7 +55,7 @@ def _collate(values: list[Any], place: str) -> Any:
     )
 
 
-def _numbers(values: list[Any], place: str) -> np.ndarray:
+def _numbers(values: list[object], place: str) -> np.ndarray:
     integral = all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values)
     kinds = {np.asarray(value).dtype.kind for value in values}
     try:
@@ -85,7 +85,7 @@ def _stack(arrays: list[np.ndarray], place: str) -> np.ndarray:
     return np.stack(arrays)
 
 
-def _check_types(values: list[Any], place: str) -> None:
+def _check_types(values: list[object], place: str) -> None:
     names = sorted({type(value).__name__ for value in values})
     if len(names) > 1 and not (all(isinstance(value, Mapping) or hasattr(value, "__fspath__") for value in values)):
         raise DatasetError(f"default_collate found values of different types at {place}: {', '.join(names)}")

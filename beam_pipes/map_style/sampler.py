@@ -65,7 +65,7 @@ class IndexSampler(Sampler):
         return map(int, self.order(self.epoch))
 
 
-def check_count(value: Any, name: str, owner: str, *, at_least: int = 1) -> int:
+def check_count(value: object, name: str, owner: str, *, at_least: int = 1) -> int:
     """Returns `value` as an int, or raises `DatasetError` where it is no integer of `at_least` that much."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < at_least:
         raise DatasetError(f"{owner} needs {name} to be an int of at least {at_least}, got {value!r}")
@@ -79,7 +79,7 @@ def size_of(source: Sized | int, owner: str) -> int:
     return check_count(source, "data_source (a dataset, or its length)", owner, at_least=0)
 
 
-def check_lengths(lengths: Any, owner: str) -> Indices:
+def check_lengths(lengths: object, owner: str) -> Indices:
     """Returns lengths as int64, or raises `DatasetError` where they are not a flat sequence of integers >= 0."""
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array.size and array.min() < 0):
@@ -122,7 +122,7 @@ def digest(array: np.ndarray) -> str:
     return f"{array.size}:{content[:16]}"
 
 
-def digest_list(indices: Sequence[Any] | np.ndarray) -> str:
+def digest_list(indices: Sequence[object] | np.ndarray) -> str:
     """Returns the same for a list of indices, or of lists of indices: `"<length>:<16 hex digits>"`."""
     plain = [np.asarray(item).tolist() for item in indices]
     return f"{len(plain)}:{hashlib.sha256(repr(plain).encode()).hexdigest()[:16]}"

@@ -190,7 +190,7 @@ class TransformDataset(Dataset):
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0):
             raise DatasetError(f"TransformDataset needs seed to be an int of at least 0, got {seed!r}")
         self._dataset = dataset
-        self._transform: Callable[..., Any] = function
+        self._transform: Callable[..., object] = function
         self._seed = seed
 
     @property
@@ -210,7 +210,7 @@ class TransformDataset(Dataset):
         return apply_to_example(drawing, example, index, "transform", name=self._transform)
 
 
-def _draw(transform: Callable[..., Any], generator: np.random.Generator, example: Any) -> Any:
+def _draw(transform: Callable[..., object], generator: np.random.Generator, example: object) -> object:
     return transform(example, generator)
 
 

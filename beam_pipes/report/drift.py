@@ -196,7 +196,7 @@ def _histograms(before: Cache, after: Cache) -> Iterator[Drift]:
         )
 
 
-def histograms(stored: Sequence[Mapping[str, Any]]) -> dict[str, Histogram]:
+def histograms(stored: Sequence[Mapping[str, object]]) -> dict[str, Histogram]:
     """The histograms among stored statistics, by name."""
     made = (from_json(state) for state in stored)
     return {statistic.name: statistic for statistic in made if isinstance(statistic, Histogram)}

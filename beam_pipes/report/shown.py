@@ -55,7 +55,7 @@ def shown_bytes(data: bytes, *, max_characters: int = MAX_CHARACTERS) -> str:
     return shown_value(data if "\0" in text else text, max_characters=max_characters)
 
 
-def render(name: str, facts: Mapping[str, Any]) -> str:
+def render(name: str, facts: Mapping[str, object]) -> str:
     """`render("report.html.j2", {...})` → the page. A name that the template uses and `facts` lacks is an error.
 
     Raises `MissingExtraError` without jinja2 (extra `cli`).

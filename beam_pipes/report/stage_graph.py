@@ -90,7 +90,7 @@ def _declared_inputs(options: Mapping[str, str], units: list[str]) -> dict[str, 
     return found
 
 
-def _refs(inputs: Any) -> list[tuple[str, str | None]]:
+def _refs(inputs: object) -> list[tuple[str, str | None]]:
     return [_ref(each) for each in inputs.values()] if isinstance(inputs, dict) else [_ref(inputs)]
 
 

@@ -248,7 +248,7 @@ class _ModuleOfNames(types.ModuleType):
         return self.__all__
 
 
-def _named(home: tuple[str, str]) -> Any:
+def _named(home: tuple[str, str]) -> object:
     module, name = home
     return getattr(importlib.import_module(module), name)
 
@@ -264,7 +264,7 @@ _TOP_ALIASES = {"metrics_lib": "metrics", "seqio_preprocessors": "preprocessors"
 __all__ = sorted([*_FLAT_HOMES, *_MODULES])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _FLAT_HOMES:
         return _named(_FLAT_HOMES[name])
     if name == "__version__":

@@ -98,7 +98,7 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         shards = pipeline | "create_shards" >> beam.Create(self.shards) | beam.Reshuffle()
         return shards | "emit_examples" >> beam.FlatMap(self._emit_examples)
 
-    def _emit_examples(self, shard: tuple[int, str]) -> Iterator[dict[str, Any]]:
+    def _emit_examples(self, shard: tuple[int, str]) -> Iterator[dict[str, object]]:
         self._setup_fn()
         for module in filter(None, self._modules_to_import):
             importlib.import_module(module)
@@ -140,7 +140,7 @@ class WriteExampleTfRecord(beam.PTransform):  # type: ignore[misc]
         return pcoll | beam.Map(_record_of) | beam.Reshuffle() | sink
 
 
-def _record_of(example: Mapping[str, Any]) -> bytes:
+def _record_of(example: Mapping[str, object]) -> bytes:
     record: bytes = dict_to_tfexample(example).SerializeToString(deterministic=True)
     return record
 
@@ -157,7 +157,7 @@ class WriteJson(beam.PTransform):  # type: ignore[misc]
         sink = beam.io.WriteToText(self._output_path, num_shards=1, shard_name_template="")
         return pcoll | beam.Map(self._text_of) | "write_info" >> sink
 
-    def _text_of(self, value: Any) -> str:
+    def _text_of(self, value: object) -> str:
         return json.dumps(value, sort_keys=True, indent=2) if self._prettify else json.dumps(value)
 
 
@@ -176,7 +176,7 @@ class GetInfo(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: Any) -> Any:
         return pcoll | beam.combiners.Sample.FixedSizeGlobally(1) | beam.Map(self._info)
 
-    def _info(self, sample: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _info(self, sample: Sequence[Mapping[str, object]]) -> dict[str, object]:
         if not sample:
             return {}
         features = {
@@ -203,7 +203,7 @@ class _CountTokens(beam.DoFn):  # type: ignore[misc]
         super().__init__()
         self._output_features = output_features
 
-    def process(self, example: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    def process(self, example: Mapping[str, object]) -> Iterator[tuple[str, int]]:
         for name, feature in self._output_features.items():
             value: Any = example.get(name)
             if hasattr(value, "numpy"):
@@ -220,7 +220,7 @@ class _CountCharacters(beam.DoFn):  # type: ignore[misc]
         super().__init__()
         self._output_features = output_features
 
-    def process(self, example: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    def process(self, example: Mapping[str, object]) -> Iterator[tuple[str, int]]:
         for name, feature in self._output_features.items():
             value = example.get(name)
             if isinstance(value, bytes):

@@ -38,7 +38,7 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
     )
 
 
-def maybe_get_mixture_or_task(task: Any) -> Task | Mixture:
+def maybe_get_mixture_or_task(task: object) -> Task | Mixture:
     """The object itself, or the one of a name."""
     if isinstance(task, str):
         return get_mixture_or_task(task)

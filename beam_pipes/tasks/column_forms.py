@@ -118,7 +118,7 @@ def _of_first_axis(length: Any) -> int:
 def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a preprocessor a form over columns that means the same."""
 
-    def decorate(preprocessor: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
         preprocessor.__dict__["column_form"] = form
         return preprocessor
 
@@ -128,7 +128,7 @@ def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 @with_column_form(trim_features)
 @with_python_form(python_forms.trim_features)
 def trim_dataset(
-    dataset: TfDataset, sequence_length: Mapping[str, Any] | None, output_features: Mapping[str, Feature]
+    dataset: TfDataset, sequence_length: Mapping[str, object] | None, output_features: Mapping[str, Feature]
 ) -> TfDataset:
     """Cuts every output feature to its length in `sequence_length`.
 
@@ -146,13 +146,13 @@ def trim_dataset(
     if not lengths:
         return dataset
 
-    def trim(example: Mapping[str, Any]) -> dict[str, Any]:
+    def trim(example: Mapping[str, object]) -> dict[str, object]:
         return {name: trim_tensor(value, lengths.get(name)) for name, value in example.items()}
 
     return dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: Mapping[str, Any]) -> TfDataset:
+def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: Mapping[str, object]) -> TfDataset:
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
     A length is a number for the first axis, or a list of one an axis with None for "as it is". Features without a

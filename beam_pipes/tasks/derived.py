@@ -50,7 +50,7 @@ def mixture_with_missing_task_splits_removed(
 
 
 def mixture_or_task_with_new_vocab(
-    mixture_or_task: Any,
+    mixture_or_task: object,
     new_mixture_or_task_name: str,
     *,
     new_vocab: Vocabulary | None = None,
@@ -113,7 +113,7 @@ def _check(old: Mapping[str, Feature], new: Mapping[str, Feature]) -> None:
 
 
 def rebuilt(
-    mixture_or_task: Any, new_name: str, change: Callable[[Task, str], Task], *, register: bool
+    mixture_or_task: object, new_name: str, change: Callable[[Task, str], Task], *, register: bool
 ) -> Task | Mixture:
     """`change(task, name)` of the task, or of every entry of the mixture as `{new_name}.{entry}`.
 
@@ -187,7 +187,7 @@ class TruncatedDatasetProvider(LibrarySource):
 
 
 def mixture_or_task_with_truncated_data(
-    mixture_or_task: Any,
+    mixture_or_task: object,
     new_mixture_or_task_name: str,
     *,
     split_sizes: Mapping[str, int],

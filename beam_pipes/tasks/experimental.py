@@ -185,10 +185,10 @@ def _append_eos_and_keep_last(
     )
 
 
-def _without_sentinels(task: Task, number: int) -> Callable[..., Any]:
+def _without_sentinels(task: Task, number: int) -> Callable[..., object]:
     feature = task.output_features["targets"]
 
-    def strip(decoded: Any, **kwargs: Any) -> Any:
+    def strip(decoded: object, **kwargs: object) -> object:
         if isinstance(decoded, str):
             for sentinel in _sentinels(feature, number):
                 text = str(feature.vocabulary.decode([sentinel]))

@@ -27,7 +27,7 @@ OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength
 
 @with_python_form(python_forms.rekey)
 @map_over_dataset
-def rekey(x: Mapping[str, Any], key_map: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> Mapping[str, Any]:
     """Renames features: `{"en": "hi", "id": 3}` with `{"inputs": "en", "targets": ""}` → `{"inputs": "hi",
     "targets": ""}`.
 
@@ -56,14 +56,14 @@ def tokenize(
             sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` puts one behind each.
     """
 
-    def tokenize_one(example: Mapping[str, Any]) -> Mapping[str, Any]:
+    def tokenize_one(example: Mapping[str, object]) -> Mapping[str, object]:
         return tokenize_impl(example, output_features, copy_pretokenized, with_eos)
 
     return dataset.map(tokenize_one, num_parallel_calls=map_parallelism())
 
 
 def tokenize_impl(
-    features: Mapping[str, Any],
+    features: Mapping[str, object],
     output_features: OutputFeatures,
     copy_pretokenized: bool = True,
     with_eos: bool = False,
@@ -87,7 +87,7 @@ def tokenize_and_append_eos(
 
 @with_python_form(python_forms.print_dataset)
 @map_over_dataset
-def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[str, Any]:
+def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, Any]:
     """Prints every example as it passes, the first and last `summarize` entries of each feature. For looking
     into pipelines."""
     tf = tensorflow("print_dataset")
@@ -130,7 +130,7 @@ def append_eos_after_trim(
 
 
 def append_eos_after_trim_impl(
-    features: Mapping[str, Any], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+    features: Mapping[str, object], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, Any]:
     """`append_eos_after_trim` for one example of tensors."""
     return append_eos_to_features(

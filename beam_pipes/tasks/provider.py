@@ -152,7 +152,7 @@ class PassThroughFeature(Feature):
 OutputFeatures = dict[str, Feature]
 
 
-def feature_from(value: Any) -> Feature:
+def feature_from(value: object) -> Feature:
     """The value itself when it is a `Feature`.
 
     Raises:
@@ -190,7 +190,7 @@ class RowConverter(Protocol):
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
 
 
-def check_converter(converter: Any) -> None:
+def check_converter(converter: object) -> None:
     """Raises `WrongConverterError` for what is no feature converter."""
     if not callable(converter) or not hasattr(converter, "get_model_feature_lengths"):
         raise WrongConverterError(
@@ -198,7 +198,7 @@ def check_converter(converter: Any) -> None:
         )
 
 
-def row_converter(converter: Any, task_feature_lengths: Mapping[str, Any]) -> RowConverter:
+def row_converter(converter: object, task_feature_lengths: Mapping[str, object]) -> RowConverter:
     """The converter that makes model features of rows of these task features.
 
     Raises `WrongConverterError` for what is no feature converter, or one that only knows tf.data.
@@ -291,7 +291,7 @@ class DatasetProviderBase(abc.ABC):
         """Number of raw examples of a split; None where it is not known."""
 
 
-def checked_name(name: Any, what: str) -> str:
+def checked_name(name: object, what: str) -> str:
     """The name of a task or mixture, which names its directories too; raises `TaskError` for one that cannot."""
     if not isinstance(name, str):
         raise TaskError(f"{what} name should be a str, got {name!r}", **{what.lower(): name})

@@ -91,7 +91,7 @@ def append_eos_after_trim(
     )
 
 
-def _with_eos(name: str, value: Any, eos: int) -> Any:
+def _with_eos(name: str, value: object, eos: int) -> Any:
     array = np.asarray(value)
     check_is_sequence(name, array.ndim)
     return np.concatenate([array, np.full((*array.shape[:-1], 1), eos, array.dtype)], axis=-1)
@@ -133,7 +133,7 @@ def preprocess_tensorflow_examples(example: Example, inputs_format: str, targets
     return {"inputs": fill(inputs_format), "targets": fill(targets_format)}
 
 
-def _as_bytes(value: Any) -> bytes:
+def _as_bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
@@ -145,7 +145,7 @@ class PythonMap:
         self.takes_generator = "rng" in parameters(fn)
         functools.update_wrapper(self, fn)
 
-    def __call__(self, example: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, example: object, *args: object, **kwargs: object) -> Any:
         """The function itself, on one example."""
         return self.fn(example, *args, **kwargs)
 
@@ -153,7 +153,7 @@ class PythonMap:
         return f"python_map({function_name(self.fn)})"
 
 
-def python_map(fn: Callable[..., Any]) -> PythonMap:
+def python_map(fn: Callable[..., object]) -> PythonMap:
     """Makes a Python function of one example a preprocessor: no TensorFlow, any library, native speed offline.
 
     ```
@@ -173,7 +173,7 @@ def python_map(fn: Callable[..., Any]) -> PythonMap:
 def with_python_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a tf.data preprocessor a second form, a Python function of one example that means the same."""
 
-    def decorate(preprocessor: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
         preprocessor.__dict__["python_form"] = form
         return preprocessor
 
@@ -184,13 +184,13 @@ Value = TypeVar("Value")
 
 
 def tokenize_features(
-    example: Mapping[str, Any],
+    example: Mapping[str, object],
     output_features: OutputFeatures,
     copy_pretokenized: bool,
-    encode: Callable[[str, Feature, Any], Any],
+    encode: Callable[[str, Feature, Any], object],
 ) -> dict[str, Any]:
     """Output features encoded by `encode(name, feature, value)`, others as they are; the text as `_pretokenized`."""
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     for name, value in example.items():
         feature = output_features.get(name)
         if feature is None:
@@ -205,7 +205,7 @@ def tokenize_features(
 def append_eos_to_features(
     example: Mapping[str, Value],
     output_features: OutputFeatures,
-    sequence_length: Mapping[str, Any] | None,
+    sequence_length: Mapping[str, object] | None,
     *,
     trim: Callable[[Value, Any], Value],
     append: Callable[[str, Value, int], Value],

@@ -170,7 +170,7 @@ def caller() -> SourceInfo:
     return SourceInfo(frame.f_code.co_filename, frame.f_lineno)
 
 
-def _declared_at(provider: Any) -> str:
+def _declared_at(provider: object) -> str:
     info = getattr(provider, "source_info", None)
     return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info() else ""
 
@@ -194,7 +194,7 @@ def registration_provenance_tracking_is_on() -> bool:
     return _provenances is not None
 
 
-def maybe_record_provenance(frame: Any, name: str, provider_type: str) -> None:
+def maybe_record_provenance(frame: object, name: str, provider_type: str) -> None:
     """Keeps the calls above `frame`, if tracking is on."""
     if _provenances is not None:
         _provenances[name] = (provider_type, informative_upstream_callsites_from_frame(frame))

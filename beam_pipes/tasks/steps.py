@@ -59,9 +59,9 @@ class Step:
         self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
         # A dataclass is filled as it is: a partial around it would hide its fields.
-        self._python_form: Callable[..., Any] | None = functools.partial(form, **bound) if form and bound else form
+        self._python_form: Callable[..., object] | None = functools.partial(form, **bound) if form and bound else form
         columns = getattr(function, "column_form", None)
-        self._column_form: Callable[..., Any] | None = columns and functools.partial(columns, **bound)
+        self._column_form: Callable[..., object] | None = columns and functools.partial(columns, **bound)
         self._function = function
         if isinstance(function, type) and (self.is_pipeline or issubclass(function, CacheDatasetPlaceholder)):
             raise TaskError(
@@ -140,7 +140,7 @@ class Step:
             name=f"step '{self.name}' of task '{context.task}'",
         )
 
-    def over_examples(self, examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
+    def over_examples(self, examples: Iterable[object], context: StepContext) -> Iterator[Any]:
         """The step applied to Python examples, lazily."""
         return _over(self.bind(context), examples)
 
@@ -166,8 +166,13 @@ class Step:
         return functools.partial(self._run_function, context, function, seed)
 
     def _run_function(
-        self, context: StepContext, function: Callable[..., Any], seed: StepSeed | None, example: Any, position: int
-    ) -> Iterable[Any]:
+        self,
+        context: StepContext,
+        function: Callable[..., object],
+        seed: StepSeed | None,
+        example: object,
+        position: int,
+    ) -> Iterable[object]:
         try:
             made = function(example) if seed is None else function(example, rng=seed.generator(example, position))
         except Exception as error:
@@ -179,7 +184,7 @@ class Step:
 
     def _run_pipeline(
         self, context: StepContext, seed: StepSeed, record: RecordContext, example: Any, position: int
-    ) -> Iterable[Any]:
+    ) -> Iterable[object]:
         record.record_id_of = functools.partial(_record_id, seed, example)
         record.index = position
         previous = set_context(record)
@@ -191,7 +196,7 @@ class Step:
             set_context(previous)
         return [normalised(one, context.output_features) for one in made]
 
-    def _failure(self, context: StepContext, position: int, example: Any, error: Exception) -> TaskError:
+    def _failure(self, context: StepContext, position: int, example: object, error: Exception) -> TaskError:
         shown = repr(example)
         return TaskError(
             f"step '{self.name}' of task '{context.task}' failed on example {position}: "
@@ -205,12 +210,12 @@ class Step:
         return f"Step({self.name})"
 
 
-def _over(step: BoundStep, examples: Iterable[Any]) -> Iterator[Any]:
+def _over(step: BoundStep, examples: Iterable[object]) -> Iterator[object]:
     for position, example in enumerate(examples):
         yield from step(example, position)
 
 
-def _record_id(seed: StepSeed, example: Any, position: int) -> str:
+def _record_id(seed: StepSeed, example: object, position: int) -> str:
     return str(content_key(example) if seed.keyed_by == "content" else seed.position_key(position))
 
 
@@ -221,13 +226,13 @@ def run_over_dataset(steps: Sequence[Step], dataset: TfDataset, context: StepCon
     return dataset
 
 
-def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
+def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context: StepContext) -> Iterator[Any]:
     """All steps over Python examples: natively where they can, through tf.data where they must. Lazy, in order.
 
     `examples` is read once. Consecutive dataset functions share one tf.data pipeline.
     """
     remaining = list(steps)
-    stream: Iterable[Any] = examples
+    stream: Iterable[object] = examples
     while remaining:
         if remaining[0].has_python_form:
             stream = remaining.pop(0).over_examples(stream, context)
@@ -262,10 +267,10 @@ def dataset_steps(steps: Sequence[Step]) -> list[Step]:
     return list(steps[:end])
 
 
-def _once(stream: Iterable[Any], context: StepContext) -> Any:
+def _once(stream: Iterable[object], context: StepContext) -> object:
     """A dataset over an iterator that can be read only once: what was looked at first is given back."""
     iterator = iter(stream)
-    peeked: list[Any] = []
+    peeked: list[object] = []
 
     def examples() -> Iterator[Any]:
         if not peeked:
@@ -278,7 +283,7 @@ def _once(stream: Iterable[Any], context: StepContext) -> Any:
     return dataset_from_examples(examples, features=context.output_features, name=f"task '{context.task}'")
 
 
-def _take_one(iterator: Iterator[Any]) -> list[Any]:
+def _take_one(iterator: Iterator[object]) -> list[object]:
     for example in iterator:
         return [example]
     return []

@@ -278,7 +278,7 @@ class Task(DatasetProviderBase):
         with map_seed_manager(seed, shard_info=shard_info):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
 
-    def run_offline(self, examples: Iterator[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+    def run_offline(self, examples: Iterator[object], *, seed: int) -> Iterator[dict[str, Any]]:
         """Streams raw examples of one shard through the offline steps; see `in_python.task_examples.run_offline`."""
         from beam_pipes.tasks.in_python.task_examples import run_offline
 
@@ -388,7 +388,7 @@ class Task(DatasetProviderBase):
         return iterate_examples(self, options)
 
 
-def _listed(values: Any, what: str, task: str) -> tuple[Any, ...]:
+def _listed(values: object, what: str, task: str) -> tuple[Any, ...]:
     if values is None or isinstance(values, Iterable):
         return tuple(values or ())
     raise TaskError(f"{what} of task '{task}' should be a list, got {values!r}: put it in brackets", task=task)

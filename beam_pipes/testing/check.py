@@ -311,7 +311,7 @@ class _Check:
         return self._about_all("fails", "a process that ran its stages was killed.", f"signal {ended.signal}")
 
     def _run(
-        self, function: str, argument: Any, factors: tuple[str, ...], *, module: str = "trials", **env: str
+        self, function: str, argument: object, factors: tuple[str, ...], *, module: str = "trials", **env: str
     ) -> Ended:
         return self._processes.run(
             f"beam_pipes.testing.{module}:{function}",

@@ -103,7 +103,7 @@ class SampledHandle(DeclarationHandle):
     def require_portable(self) -> None:
         self._handle.require_portable()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_sampled": None}
 
 

@@ -107,7 +107,7 @@ def _call(order: Mapping[str, Any]) -> None:
     directory = Path(order["directory"])
     function, packed = pickle.loads((directory / "order").read_bytes())
     module, _, name = function.partition(":")
-    outcome: tuple[Any, tuple[str, str] | None]
+    outcome: tuple[object, tuple[str, str] | None]
     try:
         outcome = getattr(importlib.import_module(module), name)(pickle.loads(packed)), None
     except Exception as error:

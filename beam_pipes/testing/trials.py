@@ -9,7 +9,6 @@ import dataclasses
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from beam_pipes.building.by_value import by_value
 from beam_pipes.building.declaration import Declaration, DeclarationHandle
@@ -194,7 +193,7 @@ def portability(declaration: Declaration, handle: DeclarationHandle) -> Iterator
             yield finding
 
 
-def _of_part(name: str, part: Any) -> Finding | None:
+def _of_part(name: str, part: object) -> Finding | None:
     try:
         pickle.loads(by_value(part))
         return None

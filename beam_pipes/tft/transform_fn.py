@@ -255,7 +255,7 @@ def _version_of(library: str) -> str:
         raise
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', function)}"
 
 

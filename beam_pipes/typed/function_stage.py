@@ -249,7 +249,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
                 outputs.append(self._fields(one) if self.gives_fields else one)
         return outputs
 
-    def _each(self, produced: Any) -> Iterable[Any]:
+    def _each(self, produced: object) -> Iterable[object]:
         if isinstance(produced, types.GeneratorType):
             return _with_returned(produced)
         if isinstance(produced, str | bytes | Mapping) or not isinstance(produced, Iterable):
@@ -261,7 +261,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             )
         return produced
 
-    def _fields(self, value: Any) -> dict[str, Any]:
+    def _fields(self, value: object) -> dict[str, object]:
         if not isinstance(value, self.gives.classes or ()):
             raise InvalidTransformOutputException(
                 f"stage {self.name!r}: expected {describe_classes(self.gives.classes)}, got {brief(value)}. "
@@ -280,7 +280,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     def fingerprint_config(self) -> dict[str, Any]:
         """The options in force, the version, and in which form the function is called."""
-        config: dict[str, Any] = {}
+        config: dict[str, object] = {}
         for name in self._option_names():
             if not self._is_required(name):
                 config[name] = self._parameters[name].default
@@ -424,7 +424,7 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
     return made.changed(**own) if own else made
 
 
-def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[..., Any]:
+def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[..., Any]:
     """A function, a `functools.partial` of one, or a stage of one, as a stage.
 
     Raises `DeclarationError` for anything else.
@@ -473,7 +473,7 @@ def is_example_by_fields(classes: Classes | None) -> bool:
     return bool(classes) and all(has_fields(cls) for cls in classes or ())
 
 
-def _with_returned(generator: types.GeneratorType[Any, Any, Any]) -> list[Any]:
+def _with_returned(generator: types.GeneratorType[object, object, object]) -> list[object]:
     """What a generator yields, and what it returns: `return drop("reason")`."""
     outputs = []
     while True:
@@ -483,7 +483,7 @@ def _with_returned(generator: types.GeneratorType[Any, Any, Any]) -> list[Any]:
             return outputs if stop.value is None else [*outputs, stop.value]
 
 
-def _found(module: str, qualname: str) -> Any:
+def _found(module: str, qualname: str) -> object:
     """What a module that can be imported calls so; None where its code travels by value.
 
     That is `__main__`, which other processes do not have, and modules that cloudpickle was told of.
@@ -497,11 +497,11 @@ def _found(module: str, qualname: str) -> Any:
     return found
 
 
-def _changed(named: FunctionStage[..., Any], state: Mapping[str, Any]) -> FunctionStage[..., Any]:
+def _changed(named: FunctionStage[..., object], state: Mapping[str, object]) -> FunctionStage[..., object]:
     return named.changed(**state)
 
 
 def _remade(
-    cls: type[FunctionStage[..., Any]], function: Callable[..., Any], state: Mapping[str, Any]
-) -> FunctionStage[..., Any]:
+    cls: type[FunctionStage[..., Any]], function: Callable[..., object], state: Mapping[str, object]
+) -> FunctionStage[..., object]:
     return cls(function).changed(**state)

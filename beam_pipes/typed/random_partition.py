@@ -101,7 +101,7 @@ class RandomPartition(Pipeline):
         self._set_stats([Counter(f"{name}_count", 1)])
         return outputs
 
-    def _key_of(self, input_object: Any) -> bytes:
+    def _key_of(self, input_object: object) -> bytes:
         assert self.key is not None
         key = plain_number(self.key(input_object))
         if not isinstance(key, str | bytes | int):
@@ -214,7 +214,7 @@ class MonophonicMelodyExtractor(Pipeline):
         self._set_stats([*counters.values(), lengths])
         return melodies
 
-    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[Any]:
+    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[object]:
         note_seq = require("note_seq", purpose=type(self).__name__)
         steps_per_bar = int(note_seq.sequences_lib.steps_per_bar_in_quantized_sequence(sequence))
         kept = []

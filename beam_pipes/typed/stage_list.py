@@ -99,7 +99,7 @@ class StageList(DAGPipeline):
 
     # What is listed.
 
-    def _stages_of(self, stages: Any) -> list[Pipeline]:
+    def _stages_of(self, stages: object) -> list[Pipeline]:
         if isinstance(stages, Mapping):
             return self._distinct([self._renamed(self._stage_of(each), name) for name, each in stages.items()])
         if isinstance(stages, str | bytes) or not isinstance(stages, Sequence):
@@ -111,7 +111,7 @@ class StageList(DAGPipeline):
             stages = [stages]
         return self._distinct([self._stage_of(each) for each in stages])
 
-    def _stage_of(self, each: Any) -> Pipeline:
+    def _stage_of(self, each: object) -> Pipeline:
         if isinstance(each, FunctionStage) or not isinstance(each, Pipeline):
             try:
                 made = as_stage(each)
@@ -121,7 +121,7 @@ class StageList(DAGPipeline):
             return made
         return each
 
-    def _renamed(self, each: Pipeline, name: Any) -> Pipeline:
+    def _renamed(self, each: Pipeline, name: object) -> Pipeline:
         if not isinstance(name, str) or not name:
             raise DeclarationError(
                 f"{self._where}: stages are named by text, got {name!r}. Write {{'tokenize': tokenize}}."

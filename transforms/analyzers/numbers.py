@@ -79,7 +79,7 @@ class NumberBlocks:
         return made.astype(np.float64)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     try:
         return np.asarray(value).dtype.kind in "biuf"
     except ValueError:

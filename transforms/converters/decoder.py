@@ -66,7 +66,7 @@ class DecoderFeatureConverter(FeatureConverter):
             return self._prefix_suffix_lm
         return self._prefix_lm if "inputs" in features else self._lm
 
-    def for_lengths(self, task_feature_lengths: Mapping[str, Any]) -> FeatureConverter:
+    def for_lengths(self, task_feature_lengths: Mapping[str, object]) -> FeatureConverter:
         return self.converter_for(task_feature_lengths)
 
     def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:

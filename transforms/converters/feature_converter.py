@@ -152,7 +152,7 @@ class FeatureConverter(abc.ABC):
         """The task features that are read, given those that the task has."""
         return [*self.TASK_FEATURES, *self._passthrough_features]
 
-    def planned_split(self, split: Any) -> Any:
+    def planned_split(self, split: object) -> Any:
         """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
 
         Raises `TaskError` for a split that this converter cannot take.
@@ -251,7 +251,7 @@ class FeatureConverter(abc.ABC):
         limits = self._limits(row_lengths)
         adds_layout = not self._pack and not self._ROWS_ARE_PACKED
 
-        def prepare(example: dict[str, Any]) -> dict[str, Any]:
+        def prepare(example: dict[str, object]) -> dict[str, object]:
             joined = dict(self._concat_and_add_masks({name: example[name] for name in kept}))
             if adds_layout:  # a padded example is a row of one segment: lengths, not zeros, tell its end
                 for name, sizes in limits.items():

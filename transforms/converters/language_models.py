@@ -156,7 +156,7 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
-    def planned_split(self, split: Any) -> Any:
+    def planned_split(self, split: object) -> Any:
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))

@@ -125,7 +125,7 @@ def limits_of(length: Length, spec: FeatureSpec) -> dict[int, int]:
 
 
 def check_features(
-    found: Mapping[str, tuple[Any, int | None]], expected: Mapping[str, FeatureSpec], label: str
+    found: Mapping[str, tuple[object, int | None]], expected: Mapping[str, FeatureSpec], label: str
 ) -> None:
     """Checks presence, dtype and rank of the `expected` features in `found` (name → dtype and rank).
 
@@ -219,7 +219,7 @@ def check_dataset(
     if not check_length or not checked:
         return dataset
 
-    def check(example: dict[str, Any]) -> dict[str, Any]:
+    def check(example: dict[str, object]) -> dict[str, object]:
         assertions = []
         for (name, axis), limit in checked.items():
             value = example[name]

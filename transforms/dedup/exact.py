@@ -304,7 +304,7 @@ def plain_text(text: str) -> str:
     return compose(squeeze_whitespace(lower(text)))
 
 
-def normalized(value: Any, normalizers: Normalizer | Sequence[Normalizer] | None) -> Any:
+def normalized(value: object, normalizers: Normalizer | Sequence[Normalizer] | None) -> Any:
     """`value` after one normalizer, or several, the first one first; None leaves it as it is."""
     if normalizers is None:
         return value

@@ -86,8 +86,8 @@ class PyLoggingLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Mapping[str, Sequence[object]] | None,
+        targets: Sequence[object] | None,
     ) -> None:
         step = NO_STEP if step is None else step
         for name, value in metrics.items():
@@ -142,7 +142,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
         return f"{type(array).__name__}(shape={array.shape}, dtype={array.dtype}); summary: {first} ... {last}"
 
 
-def skip_none_value_dict_factory(data: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def skip_none_value_dict_factory(data: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """The pairs whose value is not None, as a dict: for `dataclasses.asdict(value, dict_factory=...)`."""
     return {name: value for name, value in data if value is not None}
 
@@ -182,8 +182,8 @@ class JSONLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Mapping[str, Sequence[object]] | None,
+        targets: Sequence[object] | None,
     ) -> None:
         step = step_or_dummy(step)
         if metrics:
@@ -236,13 +236,13 @@ class JSONLogger(Logger):
             else:
                 columns[kind] = values
         for index, example in enumerate(itertools.islice(examples_of(dataset), self._write_n_results)):
-            line: dict[str, Any] = {"input": example}
+            line: dict[str, object] = {"input": example}
             for name, values in columns.items():
                 if index < len(values) and self._serializable(name, values[index]):
                     line[name] = values[index]
             yield self._line(line)
 
-    def _serializable(self, name: str, value: Any) -> bool:
+    def _serializable(self, name: str, value: object) -> bool:
         try:
             strict_json(value, cls=self._json_encoder_cls)
         except TypeError:
@@ -250,7 +250,7 @@ class JSONLogger(Logger):
             return False
         return True
 
-    def _line(self, value: Mapping[str, Any]) -> bytes:
+    def _line(self, value: Mapping[str, object]) -> bytes:
         return strict_json(value, cls=self._json_encoder_cls).encode() + b"\n"
 
     def _write(self, name: str, lines: Iterator[bytes]) -> int:

@@ -121,7 +121,7 @@ def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
             storage.delete(os.path.join(cache_dir, name))
 
 
-def _info(spec: FeatureSpec) -> dict[str, Any]:
+def _info(spec: FeatureSpec) -> dict[str, object]:
     shape: list[int | None] = list(spec.shape)
     if shape and not _varies_inside(spec):
         shape[0] = None  # those readers take the first dimension as varying
@@ -154,7 +154,7 @@ def _replace(path: str, text: str) -> None:
     storage_for(path).replace(path, text.encode())
 
 
-def _write_lists(path: str, examples: Iterator[Mapping[str, Any]], split: Split) -> None:
+def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Split) -> None:
     from beam_pipes.cache.messages import Example
 
     temporary = temporary_path(path)

@@ -133,7 +133,7 @@ def step_digest(step: Step) -> str:
     return step.digest
 
 
-def plain_preprocessor(preprocessor: Any) -> Any:
+def plain_preprocessor(preprocessor: object) -> Any:
     """The user's function or pipeline itself, with what is bound to it, out of the wrapper of `python_map`."""
     if isinstance(preprocessor, PythonMap):
         return preprocessor.fn

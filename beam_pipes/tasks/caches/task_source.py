@@ -224,7 +224,7 @@ class TaskSource(Source):
         if hash_range(shard.file.path, part.file, part.start, part.end) != part.digest:
             raise SourceError(f"input {part.file} changed after it was planned; plan again", file=part.file)
 
-    def _stream(self, task: Task, shard: _Shard, part: Slice) -> Iterator[Any]:
+    def _stream(self, task: Task, shard: _Shard, part: Slice) -> Iterator[object]:
         if shard.file is not None and self._reads_parts:
             source = task.source
             skip = source.skip_header_lines if part.start == 0 else 0
@@ -237,7 +237,7 @@ class TaskSource(Source):
             return raw
         return example_of(raw)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_shards"}
 
 
@@ -255,7 +255,7 @@ def _shards_of(task: Task, split: str) -> Iterator[_Shard]:
         yield _Shard(split, name, label, FoundFile.of(label, path, status))
 
 
-def _chunks(examples: Iterator[Any], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[Any], int]]:
+def _chunks(examples: Iterator[object], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[object], int]]:
     """Consecutive examples and about how many bytes they hold: as many as make a batch."""
     values: list[Any] = []
     num_bytes = 0
@@ -269,7 +269,7 @@ def _chunks(examples: Iterator[Any], batch_records: int, batch_bytes: int) -> It
         yield values, num_bytes
 
 
-def _num_bytes(example: Any) -> int:
+def _num_bytes(example: object) -> int:
     if isinstance(example, bytes):
         return len(example)
     if isinstance(example, Mapping):

@@ -70,7 +70,7 @@ class StepUnit:
             # The engine says which step and which record; what it should tell of is the step's own exception.
             raise (error.__cause__ if error.step == self.name and error.__cause__ is not None else error) from None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_apply"}
 
 
@@ -171,7 +171,7 @@ def is_integers(values: Sequence[Any]) -> bool:
     return len(dtypes) == 1 and dtypes.pop().kind in "iu"
 
 
-def _as_int64(values: Sequence[Any]) -> list[np.ndarray]:
+def _as_int64(values: Sequence[object]) -> list[np.ndarray]:
     arrays = [value for value in values if isinstance(value, np.ndarray) and value.dtype.kind in "iu"]
     return [array.astype(np.int64) for array in arrays]
 
@@ -263,7 +263,7 @@ class TaskSteps:
             output_type=self.output_type,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "graph"}
 
 

@@ -55,7 +55,7 @@ class NumpyOps:
     def cast(self, array: Any, dtype: str) -> Any:
         return np.asarray(array).astype(dtype, copy=False)
 
-    def dtype_of(self, array: Any) -> str:
+    def dtype_of(self, array: object) -> str:
         return str(np.asarray(array).dtype)
 
     def equal(self, left: Any, right: Any) -> Any:
@@ -111,7 +111,7 @@ class TensorflowOps:
     def equal(self, left: Any, right: Any) -> Any:
         return self._tf.equal(left, right)
 
-    def not_equal(self, left: Any, right: Any) -> Any:
+    def not_equal(self, left: object, right: object) -> Any:
         return self._tf.not_equal(left, right)
 
     def concat(self, arrays: Sequence[Any]) -> Any:
@@ -123,10 +123,10 @@ class TensorflowOps:
     def fill_like(self, array: Any, value: Any) -> Any:
         return self._tf.zeros_like(array) + self._tf.cast(value, array.dtype)
 
-    def indices_like(self, array: Any) -> Any:
+    def indices_like(self, array: object) -> Any:
         return self._tf.zeros_like(array, dtype="int32") + self._tf.range(self._tf.shape(array)[-1])
 
-    def max_along_sequence(self, array: Any) -> Any:
+    def max_along_sequence(self, array: object) -> Any:
         return self._tf.maximum(self._tf.reduce_max(array, axis=-1, keepdims=True), 0)
 
     def shift_right(self, array: Any, fill: int, *, axis: int) -> Any:
@@ -157,7 +157,7 @@ def _shift_slices(rank: int, axis: int) -> list[tuple[slice, ...]]:
 NUMPY = NumpyOps()
 
 
-def ops_of(*arrays: Any) -> ArrayOps:
+def ops_of(*arrays: object) -> ArrayOps:
     """`TensorflowOps` as soon as one of `arrays` is a TensorFlow tensor, else `NUMPY`."""
     for array in arrays:
         if type(array).__module__.partition(".")[0] == "tensorflow":

@@ -43,7 +43,7 @@ def normalised(example: Any, features: Mapping[str, Feature] | None = None) -> A
     return example if type(example) is bytes else _value(example, None, "")
 
 
-def _value(value: Any, feature: Feature | None, name: str) -> Any:
+def _value(value: object, feature: Feature | None, name: str) -> object:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -79,7 +79,7 @@ def _value(value: Any, feature: Feature | None, name: str) -> Any:
     return _exactly(value, declared, name)
 
 
-def _exactly(value: Any, feature: Feature, name: str) -> np.ndarray:
+def _exactly(value: object, feature: Feature, name: str) -> np.ndarray:
     try:
         return exact_numbers(value, feature.dtype.as_numpy_dtype)
     except NotExactError as error:
@@ -93,7 +93,7 @@ def _exactly(value: Any, feature: Feature, name: str) -> np.ndarray:
         ) from None
 
 
-def _without_width(value: Any, array: np.ndarray, name: str) -> np.ndarray:
+def _without_width(value: object, array: np.ndarray, name: str) -> np.ndarray:
     """Python numbers as TensorFlow takes them: int32 where they fit, else int64; float32."""
     if array.dtype.kind == "f":
         try:
@@ -113,7 +113,7 @@ def _unfit(name: str, expected: str, error: Exception) -> TaskError:
     )
 
 
-def _strings(array: np.ndarray) -> Any:
+def _strings(array: np.ndarray) -> object:
     flat = [item.encode("utf-8", "surrogatepass") if isinstance(item, str) else bytes(item) for item in array.flat]
     if array.ndim == 0:
         return flat[0]
@@ -132,7 +132,7 @@ def rank_of(value: Any) -> int:
 
 
 def dataset_from_examples(
-    make_examples: Callable[[], Iterable[Any]],
+    make_examples: Callable[[], Iterable[object]],
     *,
     features: Mapping[str, Feature],
     name: str = "a Python step",
@@ -152,7 +152,7 @@ def dataset_from_examples(
     return dataset_of(lambda: (normalised(example, features) for example in make_examples()), spec, name=name)
 
 
-def dataset_of(make_examples: Callable[[], Iterable[Any]], spec: Any, *, name: str) -> TfDataset:
+def dataset_of(make_examples: Callable[[], Iterable[object]], spec: Any, *, name: str) -> TfDataset:
     """A `tf.data.Dataset` of normalised examples; `spec` is (dtype, rank), or feature → (dtype, rank)."""
     tf = tensorflow(name)
     if isinstance(spec, Mapping):
@@ -169,7 +169,7 @@ def dataset_of(make_examples: Callable[[], Iterable[Any]], spec: Any, *, name: s
     return tf.data.Dataset.from_generator(conforming, output_signature=signature)
 
 
-def _conform(example: Any, spec: Any, name: str) -> Any:
+def _conform(example: object, spec: object, name: str) -> object:
     if not isinstance(spec, Mapping):
         return _conform_value(example, spec, name, "")
     if not isinstance(example, Mapping) or example.keys() != spec.keys():
@@ -195,7 +195,7 @@ def _conform_value(value: Any, spec: Any, name: str, feature: str) -> Any:
     )
 
 
-def _chunkable(spec: Any) -> bool:
+def _chunkable(spec: object) -> bool:
     return isinstance(spec, dict) and bool(spec) and all(s.shape.rank <= 1 for s in spec.values())
 
 
@@ -234,7 +234,7 @@ def examples_from_dataset(dataset: TfDataset) -> Iterator[Any]:
         yield tf.nest.map_structure(_to_numpy, element)
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(value: Any) -> object:
     if hasattr(value, "to_list"):
         return value.to_list()
     return value.numpy()

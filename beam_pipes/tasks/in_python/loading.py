@@ -26,9 +26,9 @@ from beam_pipes.tasks.task import Task
 
 
 def get_loader(
-    mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
-    feature_converter: Any,
+    mixture_or_task_name: object,
+    task_feature_lengths: Mapping[str, object],
+    feature_converter: object,
     *,
     batch_size: int,
     dataset_split: str = "train",
@@ -80,9 +80,9 @@ def get_loader(
 
 
 def plan_loading(
-    mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
-    feature_converter: Any,
+    mixture_or_task_name: object,
+    task_feature_lengths: Mapping[str, object],
+    feature_converter: object,
     *,
     dataset_split: str = "train",
     trim_output_features: bool = True,

@@ -44,7 +44,7 @@ class StepChain:
         with map_seed_manager(fold(seed or 0, task.name), keyed_by=keyed_by):
             self._steps: list[BoundStep] = [step.bind(task.step_context(sequence_length)) for step in steps]
 
-    def __call__(self, example: Any, position: int) -> list[Any]:
+    def __call__(self, example: object, position: int) -> list[Any]:
         """What the steps make of the example at a position; draws are keyed by it."""
         made = [example]
         for step in self._steps:

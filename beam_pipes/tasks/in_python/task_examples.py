@@ -58,7 +58,7 @@ class _Stream:
     """Raw examples on their way: in tf.data as long as nothing has a Python form, in Python from then on."""
 
     def __init__(self, source: Any, options: LoadOptions) -> None:
-        self._dataset: Any = None
+        self._dataset: object = None
         self._examples: Iterable[Any] = ()
         if getattr(source, "reads_without_tensorflow", False):
             self._examples = _read_natively(source, options)
@@ -82,7 +82,7 @@ class _Stream:
         return self._examples if self._dataset is None else examples_from_dataset(with_few_threads(self._dataset))
 
 
-def _read_natively(source: Any, options: LoadOptions) -> Iterator[Any]:
+def _read_natively(source: object, options: LoadOptions) -> Iterator[object]:
     generator = np.random.default_rng(options.seed)
     for number in itertools.count() if options.num_epochs is None else range(options.num_epochs):
         empty = True
@@ -142,7 +142,7 @@ def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: dict[str, Any])
         yield example
 
 
-def run_offline(task: DeclaredTask, examples: Iterable[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) -> Iterator[dict[str, Any]]:
     """Raw examples → cached examples, lazily and in order.
 
     Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
@@ -175,7 +175,7 @@ def stream_shard(
         return run_over_examples(steps[len(leading) :], examples, task.step_context())
 
 
-def as_mapping(task: DeclaredTask, example: Any) -> dict[str, Any]:
+def as_mapping(task: DeclaredTask, example: object) -> dict[str, Any]:
     """What is cached of an example, normalised. Raises `TaskError` where it is no mapping of features."""
     if type(example) is not dict and not isinstance(example, Mapping):
         raise TaskError(

@@ -26,7 +26,7 @@ TFDict = Mapping[str, Any]
 NestedTFDict = dict[str, Any]
 
 
-def stateless_shuffle(value: Any, seed: Any) -> Any:
+def stateless_shuffle(value: object, seed: object) -> Any:
     """The entries of the first axis in another order, the same for the same seed (two integers)."""
     tf = tensorflow("stateless_shuffle")
     keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed=seed)
@@ -34,7 +34,7 @@ def stateless_shuffle(value: Any, seed: Any) -> Any:
 
 
 def map_over_dataset(
-    fn: Callable[..., Any] | None = None, *, num_seeds: int | None = None, num_parallel_calls: int | None = None
+    fn: Callable[..., object] | None = None, *, num_seeds: int | None = None, num_parallel_calls: int | None = None
 ) -> TfDataset:
     """Decorates a function of one example so that it takes a whole `tf.data.Dataset`, in parallel.
 
@@ -74,7 +74,7 @@ def map_over_dataset(
         step = current_seed_manager().next_step(name=function_name(function))
         name = "seed" if num_seeds == 1 else "seeds"
 
-        def with_seeds(position: Any, example: Any) -> Any:
+        def with_seeds(position: object, example: object) -> object:
             seeds = example_seeds(step, example, position, num_seeds)
             return function(example, *args, **kwargs, **{name: seeds[0] if num_seeds == 1 else seeds})
 
@@ -84,7 +84,7 @@ def map_over_dataset(
     return mapped
 
 
-def example_seeds(step: StepSeed, example: Any, position: Any, num_seeds: int) -> Any:
+def example_seeds(step: StepSeed, example: object, position: object, num_seeds: int) -> Any:
     """Stateless seeds of one example: int32 `[num_seeds, 2]`."""
     tf = tensorflow("map_over_dataset")
     key = _content_key(tf, example) if step.keyed_by == "content" else step.position_key(position)
@@ -114,7 +114,7 @@ def tfexample_sparse_indices_key(key: str, dim: int) -> str:
     return f"{SPARSE_PREFIX}{dim}:{key}"
 
 
-def dict_to_tfexample(dct: Mapping[str, Any], store_shapes: bool = False) -> Any:
+def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> Any:
     """A `tf.train.Example` of eager tensors, ragged and sparse ones included.
 
     `{"a": [1, 2], "s": "x"}` → `a: int64_list [1, 2], s: bytes_list ["x"]`.
@@ -202,7 +202,7 @@ def tfexample_to_dict(example: Any) -> dict[str, Any]:
     return result
 
 
-def _numbered(features: Mapping[str, Any], prefix: str, name: str, what: str) -> list[Any]:
+def _numbered(features: Mapping[str, object], prefix: str, name: str, what: str) -> list[object]:
     dims = [
         int(number)
         for number, _, owner in (key[len(prefix) :].partition(":") for key in features if key.startswith(prefix))

@@ -114,7 +114,7 @@ def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> 
     return mixed.prefetch(tf.data.AUTOTUNE)
 
 
-def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], options: LoadOptions) -> Any:
+def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], options: LoadOptions) -> object:
     return mixture.get_task_dataset(
         task,
         kept,
@@ -153,7 +153,7 @@ def _in_turns(
     rates: Sequence[int],
     exhaustion: Exhaustion,
     kept: Collection[str],
-) -> Any:
+) -> object:
     def examples() -> Iterator[Any]:
         makers = [functools.partial(iterate_examples, task, options) for task in tasks]
         for example in take_turns(makers, rates, exhaustion):
@@ -167,10 +167,10 @@ def _in_turns(
 
 
 def take_turns(
-    makers: Sequence[Callable[[], Iterable[Any]]], rates: Sequence[int], exhaustion: Exhaustion
+    makers: Sequence[Callable[[], Iterable[object]]], rates: Sequence[int], exhaustion: Exhaustion
 ) -> Iterator[Any]:
     """Examples of several iterables in the order of the schedule; each is made when its first turn comes."""
-    iterators: dict[int, Iterator[Any]] = {}
+    iterators: dict[int, Iterator[object]] = {}
     finished: set[int] = set()
     active = {index for index, rate in enumerate(rates) if rate}
     turns = chairman_turns(rates)

@@ -58,7 +58,7 @@ def trim_and_pack_dataset(
     names = list(feature_lengths)
     window = max(int(length) for length in feature_lengths.values())
 
-    def trim(example: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def trim(example: Mapping[str, Any]) -> tuple[dict[str, object], dict[str, object]]:
         trimmed = {name: _dense(tf, example[name])[: feature_lengths[name]] for name in names}
         return trimmed, {name: tf.shape(trimmed[name], out_type=tf.int64)[0] for name in names}
 
@@ -74,7 +74,7 @@ def trim_and_pack_dataset(
     return trimmed.padded_batch(window).map(pack, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
-def packing_density(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def packing_density(rows: Iterable[Mapping[str, object]]) -> dict[str, float]:
     """Share of positions that hold data, a packed feature: `{"inputs": 0.83, "targets": 0.71}`.
 
     Reads `*_segment_ids` of packed rows (of `trim_and_pack_dataset` or a feature converter), batched or not.
@@ -137,7 +137,7 @@ def _rows(tf: Any, name: str, padded: Any, lengths: Any, row_starts: Any, limit:
     }
 
 
-def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
+def shift_right_by_one(tensor: object, bos_id: int = 0, *, axis: int = 0) -> Any:
     """Moves every value one step along `axis`; `bos_id` enters, the last value leaves.
 
     `[3, 9, 1]` → `[0, 3, 9]`. Takes NumPy arrays, lists and TensorFlow tensors of any numeric dtype, and returns
@@ -150,9 +150,9 @@ def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
 
 
 def make_autoregressive_inputs(
-    targets: Any,
-    sequence_id: Any = None,
-    output_dtype: Any = None,
+    targets: object,
+    sequence_id: object = None,
+    output_dtype: object = None,
     bos_id: int = 0,
     *,
     axis: int = 0,
@@ -188,7 +188,7 @@ def make_autoregressive_inputs(
 autoregressive_inputs = make_autoregressive_inputs
 
 
-def non_padding_position(tensor: Any, dtype: Any = "int32", pad_id: int = 0) -> Any:
+def non_padding_position(tensor: object, dtype: object = "int32", pad_id: int = 0) -> Any:
     """1 where `tensor` differs from `pad_id`, 0 elsewhere: `[3, 9, 0]` → `[1, 1, 0]`.
 
     For custom converters whose ids exclude `pad_id`. The converters here do not use it: an id 0 inside a sequence

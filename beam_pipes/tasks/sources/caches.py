@@ -204,7 +204,7 @@ class CachedDataSource(FileDataSource):
 
     # Through TensorFlow.
 
-    def _read_with_tensorflow(self, path: Any) -> Any:
+    def _read_with_tensorflow(self, path: object) -> object:
         tf = tensorflow("reading a cache as a tf.data.Dataset")
         description = {}
         for name, (dtype, shape) in self._features.items():
@@ -212,7 +212,7 @@ class CachedDataSource(FileDataSource):
             for side in _side_features(name, shape):
                 description[side] = tf.io.RaggedFeature(tf.int64)
 
-        def parse(record: Any) -> dict[str, Any]:
+        def parse(record: object) -> dict[str, object]:
             parsed = tf.io.parse_single_example(record, description)
             return {
                 _name_now(name): _tensor(tf, name, parsed, dtype, shape)

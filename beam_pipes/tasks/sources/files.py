@@ -105,7 +105,7 @@ class FileDataSource(LibrarySource):
             **parallel,
         )
 
-    def _read_one(self, path: Any) -> Any:
+    def _read_one(self, path: object) -> object:
         return self._read_file_fn(path)
 
     def _files(self, split: str) -> list[str]:
@@ -153,7 +153,7 @@ class ProtoDataSource(FileDataSource):
         self._decode_proto_fn = decode_proto_fn
         self._reader_cls = reader_cls
 
-        def read_protos(path: Any) -> Any:
+        def read_protos(path: object) -> Any:
             tf = tensorflow("reading protocol buffers")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
             return records.map(decode_proto_fn, num_parallel_calls=map_parallelism())
@@ -194,7 +194,7 @@ class TextLineDataSource(FileDataSource):
     ) -> None:
         self._skip_header_lines = skip_header_lines
 
-        def read_lines(path: Any) -> Any:
+        def read_lines(path: object) -> object:
             lines = tensorflow("reading text lines").data.TextLineDataset(path)
             return lines.skip(skip_header_lines) if skip_header_lines else lines
 
@@ -276,11 +276,11 @@ class TFExampleDataSource(FileDataSource):
         self._feature_description = dict(feature_description)
         self._reader_cls = reader_cls
 
-        def read_examples(path: Any) -> Any:
+        def read_examples(path: object) -> Any:
             tf = tensorflow("reading tf.train.Example")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
 
-            def parse(record: Any) -> Any:
+            def parse(record: object) -> object:
                 return tf.io.parse_single_example(record, self._feature_description)
 
             return records.map(parse, num_parallel_calls=map_parallelism())

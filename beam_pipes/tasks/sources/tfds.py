@@ -94,7 +94,7 @@ class TfdsDataSource(LibrarySource):
 
 
 _data_dir_override: str | None = None
-_read_config_override: Any = None
+_read_config_override: object = None
 
 
 def set_tfds_data_dir_override(tfds_data_dir: str | None) -> None:
@@ -103,7 +103,7 @@ def set_tfds_data_dir_override(tfds_data_dir: str | None) -> None:
     _data_dir_override = tfds_data_dir
 
 
-def set_tfds_read_config_override(tfds_read_config: Any) -> None:
+def set_tfds_read_config_override(tfds_read_config: object) -> None:
     """Uses this `tfds.ReadConfig` as the base of all reading; None ends it."""
     global _read_config_override
     _read_config_override = tfds_read_config
@@ -204,7 +204,7 @@ class LazyTfdsLoader:
         except ValueError:  # tfds.core.registered.DatasetNotFoundError
             return None
 
-    def set_decoders(self, decoders: Any) -> None:
+    def set_decoders(self, decoders: object) -> None:
         self._decoders = decoders
 
     @property

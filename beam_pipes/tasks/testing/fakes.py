@@ -90,10 +90,10 @@ def get_fake_dataset(
 
 
 def create_default_dataset(
-    x: Sequence[Mapping[str, Any]],
+    x: Sequence[Mapping[str, object]],
     feature_names: Sequence[str] = ("inputs", "targets"),
-    output_types: Mapping[str, Any] | None = None,
-    output_shapes: Mapping[str, Any] | None = None,
+    output_types: Mapping[str, object] | None = None,
+    output_shapes: Mapping[str, object] | None = None,
 ) -> TfDataset:
     """A dataset of the given examples; features are int32 vectors unless types and shapes say otherwise."""
     tf = tensorflow("create_default_dataset")
@@ -104,7 +104,7 @@ def create_default_dataset(
 
 
 @map_over_dataset
-def test_text_preprocessor(example: Mapping[str, Any]) -> dict[str, Any]:
+def test_text_preprocessor(example: Mapping[str, object]) -> dict[str, Any]:
     """`prefix` and `suffix` → `inputs`, `"complete: " + prefix`, and `targets`, the suffix; the rest stays."""
     tf = tensorflow("test_text_preprocessor")
     rest = {name: value for name, value in example.items() if name not in ("prefix", "suffix")}
@@ -115,7 +115,7 @@ def split_tsv_preprocessor(dataset: TfDataset, field_names: Sequence[str] = ("pr
     """Lines with tabs → a feature a field."""
     tf = tensorflow("split_tsv_preprocessor")
 
-    def parse(line: Any) -> dict[str, Any]:
+    def parse(line: object) -> dict[str, object]:
         fields = tf.io.decode_csv(line, [""] * len(field_names), field_delim="\t", use_quote_delim=False)
         return dict(zip(field_names, fields, strict=True))
 
@@ -142,11 +142,11 @@ def token_preprocessor_no_sequence_length(dataset: TfDataset, output_features: M
 
 
 @map_over_dataset(num_seeds=1)  # type: ignore[untyped-decorator]
-def random_token_preprocessor(example: Mapping[str, Any], seed: Any, sequence_length: Any) -> dict[str, Any]:
+def random_token_preprocessor(example: Mapping[str, Any], seed: object, sequence_length: Any) -> dict[str, Any]:
     """Rolls the tokens of each feature of `sequence_length` by a number drawn for the example."""
     tf = tensorflow("random_token_preprocessor")
 
-    def rolled(tokens: Any) -> Any:
+    def rolled(tokens: object) -> object:
         shift = tf.random.stateless_uniform((), seed, 0, tf.maximum(tf.size(tokens), 1), tf.int32)
         return tf.roll(tokens, shift, axis=0)
 
@@ -183,7 +183,7 @@ class MockVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return self._size
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return self._ids_of[as_text(s)]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -199,7 +199,7 @@ class MockVocabulary(Vocabulary):
 
 def sentencepiece_vocab(
     extra_ids: int = 0,
-    normalizer_spec_overrides: Any = None,
+    normalizer_spec_overrides: object = None,
     reverse_extra_ids: bool = True,
     use_fast_tokenizer: bool = False,
 ) -> SentencePieceVocabulary:

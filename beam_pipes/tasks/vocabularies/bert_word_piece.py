@@ -122,7 +122,7 @@ class BertWordPieceVocabulary(Vocabulary):
         """The pieces, and one id behind them that no text is encoded to: the original's table has a bucket there."""
         return len(self._pieces) + 1
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return [piece for word in self.words(as_text(s)) for piece in self._pieces_of(word)]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -135,7 +135,7 @@ class BertWordPieceVocabulary(Vocabulary):
                 words.append(piece)
         return " ".join(words)
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return tensorflow(TF_PURPOSE).cast(super()._encode_tf(s), self._token_out_type)
 
     def words(self, text: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ class ByteVocabulary(Vocabulary):
         raw = bytes(i - _SPECIAL_IDS for i in ids if _SPECIAL_IDS <= i < _SPECIAL_IDS + _BYTES)
         return raw.decode("utf-8", "ignore")
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         tf = tensorflow(TF_PURPOSE)
         return (
             tf.cast(tf.io.decode_raw(s, tf.uint8), tf.int32) + _SPECIAL_IDS
@@ -103,16 +103,16 @@ class FullCodepointVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return self.LARGEST_CODEPOINT
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return [ord(character) for character in as_text(s)]
 
     def _decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in ids if i != self.EOS_CODEPOINT)
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return tensorflow(TF_PURPOSE).strings.unicode_decode(s, input_encoding="UTF-8")
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: object) -> object:
         return tensorflow(TF_PURPOSE).strings.unicode_encode(ids, output_encoding="UTF-8")
 
 
@@ -169,7 +169,7 @@ class PartialCodepointVocabulary(Vocabulary):
         return cls(codepoints, extra_ids)
 
     @staticmethod
-    def convert_dict_to_tf(d: Mapping[Any, Any], default_value: Any = None) -> Any:
+    def convert_dict_to_tf(d: Mapping[object, object], default_value: object = None) -> Any:
         """A dict as a table of TensorFlow: `table[tensor]` looks up every entry."""
         tf = tensorflow(TF_PURPOSE)
         initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(list(d)), tf.constant(list(d.values())))
@@ -191,7 +191,7 @@ class PartialCodepointVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return len(self._id_of)
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return [self._id_of.get(ord(character), self.UNK_ID) for character in as_text(s)]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -235,7 +235,7 @@ class UnigramVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return len(self._words)
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         text = as_text(s)
         words = text.split(" ") if self._split_on_space else [text]
         return [self._id_of.get(word, self.unk_id) for word in words]
@@ -243,7 +243,7 @@ class UnigramVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._words[i] for i in ids)
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: Any) -> object:
         return super()._decode_tf(ids if self._split_on_space else ids[..., :1])
 
     def config(self) -> dict[str, Any]:

@@ -55,13 +55,13 @@ class SentencePieceVocabulary(Vocabulary):
         self._lock = threading.Lock()
         super().__init__(extra_ids=extra_ids)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
         del state["_lock"]
         state.pop("_loaded", None)
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._lock = threading.Lock()
 
@@ -154,18 +154,18 @@ class SentencePieceTfTokenizer:
     def tokenize(self, input: Any) -> Any:
         return encode_through_python(self._vocabulary, input)
 
-    def detokenize(self, input: Any) -> Any:
+    def detokenize(self, input: object) -> Any:
         return decode_through_python(self._vocabulary, input, self._vocabulary.tokenizer.decode)
 
     def vocab_size(self) -> Any:
         return tensorflow(TF_PURPOSE).constant(self._vocabulary.vocab_size, "int32")
 
-    def id_to_string(self, input: Any) -> Any:
+    def id_to_string(self, input: object) -> Any:
         """The piece of each id."""
         pieces = [self._vocabulary.tokenizer.id_to_piece(i) for i in range(self._vocabulary.vocab_size)]
         return tensorflow(TF_PURPOSE).gather(pieces, input)
 
-    def string_to_id(self, input: Any) -> Any:
+    def string_to_id(self, input: object) -> Any:
         """The id of each piece; the id of unknown ones where there is none."""
         tf = tensorflow(TF_PURPOSE)
 

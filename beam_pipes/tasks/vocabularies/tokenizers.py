@@ -129,10 +129,10 @@ class TokenizersVocabulary(Vocabulary):
         #: A text for which the backend gave other ids than `tokenizers`, which has taken over since; None for none.
         self.disagreement: str | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_tokenizer", "_quick")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._load()
 
@@ -207,7 +207,7 @@ class TokenizersVocabulary(Vocabulary):
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         text = as_text(s)
         quick = self._quick_encoder()
         if isinstance(quick, str):

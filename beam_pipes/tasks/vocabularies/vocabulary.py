@@ -35,7 +35,7 @@ class Vocabulary(abc.ABC):
     They are picklable; what cannot be pickled is made again from the content.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "encode_batch" not in vars(cls) and {"encode", "_encode"} & vars(cls).keys():
             cls.encode_batch = Vocabulary.encode_batch  # type: ignore[method-assign]  # an inherited one knows neither
@@ -115,14 +115,14 @@ class Vocabulary(abc.ABC):
         """A string tensor to an int32 tensor of ids: scalar → rank 1, rank 1 → ragged. Needs TensorFlow."""
         return self._encode_tf(s)
 
-    def decode_tf(self, ids: Any) -> Any:
+    def decode_tf(self, ids: object) -> Any:
         """An id tensor, its last axis the sequence, to a string tensor. Needs TensorFlow."""
         return self._decode_tf(clean_ids(ids, self))
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return encode_through_python(self, s)
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: object) -> object:
         return decode_through_python(self, ids)
 
     def config(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Vocabulary(abc.ABC):
         return f"{type(self).__name__}({options})"
 
 
-def as_text(s: Any) -> str:
+def as_text(s: object) -> str:
     """`str` of text given as `str`, `bytes` (UTF-8, undecodable bytes replaced), or a NumPy scalar of either."""
     if isinstance(s, str):
         return s
@@ -194,16 +194,16 @@ class PassThroughVocabulary(Vocabulary):
     def unk_id(self) -> int | None:
         return None
 
-    def _encode(self, s: Sequence[Any]) -> Sequence[Any]:
+    def _encode(self, s: Sequence[object]) -> Sequence[object]:
         return s
 
     def _decode(self, ids: Sequence[Any]) -> Sequence[Any]:
         return ids
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return s
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: object) -> object:
         return ids
 
     def config(self) -> dict[str, Any]:
@@ -280,5 +280,5 @@ def decode_through_python(vocabulary: Vocabulary, ids: Any, decode: Callable[[li
     return decoded
 
 
-def as_bytes(text: Any) -> bytes:
+def as_bytes(text: object) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
