@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
@@ -123,7 +124,7 @@ class ChatTemplate:
         *,
         tools: Sequence[object] | None = None,
         only_last: bool = False,
-    ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], np.ndarray[Any, np.dtype[np.uint8]]]:
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
         """(ids, mask): int32 and uint8 of equal length; 1 where the assistant said it, of its `only_last` turn."""
         text, spans = self.spans(messages, tools=tools)
         encoding = self._library.encode(text, add_special_tokens=False)

@@ -120,7 +120,7 @@ class Analyzer(abc.ABC):
         """What stands for this object where a stage or its code refers to it: the content of the result."""
         return self.result
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         """What decides the result; by default all fields but `name`, and `of` and `output`, which count apart."""
         return {
             field.name: getattr(self, field.name)

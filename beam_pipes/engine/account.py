@@ -60,7 +60,7 @@ class UnitAccount:
             else:
                 known.merge_from(statistic)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "inputs": self.inputs,
             "kept": self.kept,
@@ -133,7 +133,7 @@ class Account:
                     account=self.to_json(),
                 )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "read": self.read,
             "written": self.written,

@@ -76,7 +76,7 @@ class Statistic(abc.ABC):
     @abc.abstractmethod
     def _pretty_print(self, name: str) -> str: ...
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The JSON form without the name; `from_state` is its inverse."""
         return {key: value for key, value in vars(self).items() if key != "name"}
 
@@ -216,7 +216,7 @@ class Counter(Statistic):
     def copy(self) -> Counter:
         return copy.copy(self)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {**super().state(), "count": plain_number(self.count)}
 
     def _pretty_print(self, name: str) -> str:
@@ -245,7 +245,7 @@ class Maximum(Statistic):
     def copy(self) -> Maximum:
         return copy.copy(self)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         value = plain_number(self.value)
         # Legal here and illegal in JSON: what is not finite travels as a string, as in Histogram.
         return {**super().state(), "value": str(value) if isinstance(value, float) and not isfinite(value) else value}
@@ -323,7 +323,7 @@ class Histogram(Statistic):
         duplicate.counters = dict(self.counters)
         return duplicate
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         # Infinite boundaries are legal here and illegal in JSON: they travel as strings.
         declared = self._declared() or self.buckets
         return {

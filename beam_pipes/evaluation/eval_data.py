@@ -20,6 +20,7 @@ from beam_pipes.evaluation.model_outputs import ModelOutputType
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.signatures import function_name, parameters
 from beam_pipes.tasks.task import Task
 
@@ -34,7 +35,7 @@ class LoadEvalOptions:
     split: str = "validation"
     use_cached: bool = False
     seed: int | None = 42
-    sequence_length: Mapping[str, Any] | None = None
+    sequence_length: SequenceLength | None = None
     num_examples: int | None = None
     shuffle: bool = False
     use_memory_cache: bool = True

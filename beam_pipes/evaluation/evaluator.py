@@ -25,6 +25,7 @@ from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
 from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.task import Task
 
 _log = logger(__name__)
@@ -76,7 +77,7 @@ class Evaluator:
         eval_split: str = "validation",
         use_cached: bool = False,
         seed: int | None = 42,
-        sequence_length: Mapping[str, Any] | None = None,
+        sequence_length: SequenceLength | None = None,
         num_examples: int | None = None,
         shuffle: bool = False,
         logger_cls: Sequence[Callable[..., Logger]] = (),
@@ -281,7 +282,7 @@ def evaluate_mixture(
     predict_fn: ModelFn | None = None,
     score_fn: ModelFn | None = None,
     predict_with_aux_fn: ModelFn | None = None,
-    sequence_length: Mapping[str, object] | None = None,
+    sequence_length: SequenceLength | None = None,
     num_examples: int | None = None,
     use_cached: bool = False,
     framework: Literal["tensorflow", "numpy"] = "numpy",

@@ -16,13 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
 from beam_pipes.tasks.provider import Feature
 
-Array = npt.NDArray[Any]
+Array = np.ndarray
 
 
 @dataclasses.dataclass(eq=False)

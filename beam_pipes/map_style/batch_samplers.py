@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError, UnknownNameError
 from beam_pipes.loader.world import TENSORFLOW, known_world
@@ -93,7 +94,7 @@ class BatchSampler(Sampler):
             return self._from_array(self.sampler.order(self.sampler.epoch))
         return self._from_iterator(iter(self.sampler))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {
             "sampler": "BatchSampler",
             "batch_size": self.batch_size,
@@ -101,7 +102,7 @@ class BatchSampler(Sampler):
             "of": describe_sampler(self.sampler),
         }
 
-    def _from_array(self, order: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[list[int]]:
+    def _from_array(self, order: npt.NDArray[np.int64]) -> Iterator[list[int]]:
         stop = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
         for start in range(0, stop, self.batch_size):
             yield order[start : start + self.batch_size].tolist()
@@ -167,7 +168,7 @@ class _InTurns(IndexSampler):
         mine = turns.reshape(-1, self._num_replicas, self._batch_size)[:, self._rank].reshape(-1)
         return np.concatenate([mine, last.reshape(self._num_replicas, rest)[self._rank]])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"sampler": "DistributedBatchSampler", "num_replicas": self._num_replicas, "of": self._of.describe()}
 
 
@@ -253,7 +254,7 @@ class DistributedSampler(Sampler):
         items = list(self._of)
         return iter([items[place] for place in self._places(len(items))])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {
             "sampler": "DistributedSampler",
             "num_trainers": self.num_trainers,
@@ -350,7 +351,7 @@ class SimilarLengthBatchSampler(Sampler):
             batches = self.random(self.epoch, "batches").permutation(len(bounds) - 1)
         return (order[bounds[batch] : bounds[batch + 1]].tolist() for batch in batches)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         facts = {
             "lengths": self._digest,
             "batch_size": self.batch_size,
@@ -451,7 +452,7 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
             indices[:grouped] = batches[random.permutation(len(batches))].reshape(-1)
         return indices
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         facts = {
             "lengths": self._digest,
             "batch_size": self.batch_size,
@@ -502,7 +503,7 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
         indices = np.concatenate([np.argsort(self._lengths, kind="stable").astype(np.int64), extra])
         return self._grouped(indices, random)[self.rank :: self.num_trainers]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {**super().describe(), "num_trainers": self.num_trainers}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike, DTypeLike
 
 from beam_pipes.cache import exact
@@ -113,7 +114,7 @@ def _columns(records: list[Any], place: str) -> list[list[Any]]:
 
 
 Array = np.ndarray
-Lengths = np.ndarray[Any, np.dtype[np.int64]]
+Lengths = npt.NDArray[np.int64]
 
 
 @overload

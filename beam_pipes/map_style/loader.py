@@ -221,7 +221,7 @@ class DataLoader:
         batches = map(_checked_batch, iter(self.batch_sampler))
         return SharedIterator(self._iterate(place, itertools.islice(batches, place.position, None)))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Returns where the newest iterator stands, as a small dict of JSON values, the same on every rank.
 
         Inside the loop it counts the batch at hand as done. Behind the loop it is the start of the next epoch.

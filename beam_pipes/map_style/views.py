@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.map_style.dataset import (
@@ -89,7 +90,7 @@ class FilterDataset(Dataset):
         return len(self._indices)
 
     @property
-    def indices(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def indices(self) -> npt.NDArray[np.int64]:
         """Where the kept examples stand in the dataset below, ascending, int64."""
         return self._indices
 

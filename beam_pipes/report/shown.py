@@ -104,7 +104,7 @@ def bars_of(histogram: Histogram) -> list[Bar]:
     return _scaled([*found, *([("nan", "", histogram.nan_count)] if histogram.nan_count else [])])
 
 
-def bars_of_values(values: npt.NDArray[Any], *, bars: int = 24) -> list[Bar]:
+def bars_of_values(values: np.ndarray, *, bars: int = 24) -> list[Bar]:
     """The bars of numbers, none of them NaN: `[1, 1, 2]` → `[1,2)`: 2, `[2,3)`: 1.
 
     Ranges are of equal width; where the greatest value is far above the median, each is wider than the one before by

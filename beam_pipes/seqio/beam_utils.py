@@ -94,7 +94,7 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         if not self.shards:
             raise InputNotFoundError(f"No shards found for {task.name} {split}", task=task.name, split=split)
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         shards = pipeline | "create_shards" >> beam.Create(self.shards) | beam.Reshuffle()
         return shards | "emit_examples" >> beam.FlatMap(self._emit_examples)
 
@@ -135,7 +135,7 @@ class WriteExampleTfRecord(beam.PTransform):  # type: ignore[misc]
         self._output_path = output_path
         self._num_shards = num_shards
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         sink = beam.io.WriteToTFRecord(self._output_path, num_shards=self._num_shards or 0)
         return pcoll | beam.Map(_record_of) | beam.Reshuffle() | sink
 
@@ -153,7 +153,7 @@ class WriteJson(beam.PTransform):  # type: ignore[misc]
         self._output_path = output_path
         self._prettify = prettify
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         sink = beam.io.WriteToText(self._output_path, num_shards=1, shard_name_template="")
         return pcoll | beam.Map(self._text_of) | "write_info" >> sink
 
@@ -173,7 +173,7 @@ class GetInfo(beam.PTransform):  # type: ignore[misc]
         self._num_shards = num_shards
         self._exclude_provenance = exclude_provenance
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | beam.combiners.Sample.FixedSizeGlobally(1) | beam.Map(self._info)
 
     def _info(self, sample: Sequence[Mapping[str, object]]) -> dict[str, object]:
@@ -251,7 +251,7 @@ class GetStats(beam.PTransform):  # type: ignore[misc]
         self._counters = [_CountTokens(output_features), *([_CountCharacters(output_features)] * enable_char_counts)]
         self._task_ids = {name: int(number) for name, number in (task_ids or {}).items()}
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | "count" >> beam.CombineGlobally(_Stats(self._counters, self._task_ids))
 
 

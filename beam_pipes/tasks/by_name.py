@@ -6,13 +6,12 @@ get_dataset("wmt", {"targets": 512}, converter)     what a model takes, as a `tf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
-from beam_pipes.tasks.provider import ShardInfo, check_converter
+from beam_pipes.tasks.provider import SequenceLength, ShardInfo, check_converter
 from beam_pipes.tasks.registry import TaskRegistry, did_you_mean
 from beam_pipes.tasks.task import Task
 
@@ -54,7 +53,7 @@ def get_subtasks(task_or_mixture: Task | Mixture) -> list[Task]:
 
 def get_dataset(
     mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
+    task_feature_lengths: SequenceLength,
     feature_converter: Any,
     dataset_split: str = "train",
     use_cached: bool = False,

@@ -17,11 +17,11 @@ from typing import Any
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.tasks.column_forms import trim_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.preprocessors import append_eos_after_trim
-from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.signatures import add_kwargs_to_transform
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
@@ -125,7 +125,7 @@ def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Ta
     def add_sentinels(dataset: TfDataset, output_features: Mapping[str, Feature]) -> TfDataset:
         tf = tensorflow("add_task_with_sentinels")
 
-        def add(example: Mapping[str, Any]) -> dict[str, Any]:
+        def add(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
             inputs = tf.cast(_sentinels(output_features["inputs"], number), example["inputs"].dtype)
             targets = tf.cast(_sentinels(output_features["targets"], number), example["targets"].dtype)
             return {
@@ -161,18 +161,18 @@ def _sentinels(feature: Feature, number: int) -> list[int]:
 def _append_eos_and_keep_last(
     dataset: TfDataset,
     output_features: Mapping[str, Feature],
-    sequence_length: Mapping[str, Any] | None = None,
+    sequence_length: SequenceLength | None = None,
     *,
     kept: int,
 ) -> TfDataset:
     """`append_eos_after_trim` that cuts before the last `kept` tokens: one of `[5, 6, 7, 9]`, 4 → `[5, 6, 9, 1]`."""
     tf = tensorflow("add_task_with_sentinels")
 
-    def end(name: str, value: Any) -> Any:
+    def end(name: str, value: TfTensor) -> TfTensor:
         if name not in output_features or not output_features[name].add_eos:
             return value
         eos = tf.cast([output_features[name].vocabulary.eos_id], value.dtype)
-        limit = (sequence_length or {}).get(name)
+        limit = axis_lengths((sequence_length or {}).get(name))[0]
         if limit is None:
             return tf.concat([value, eos], 0)
         length = tf.minimum(limit - 1, tf.size(value))
@@ -249,8 +249,8 @@ class FewshotDataSource(LibrarySource):
         self,
         original_source: DataSource,
         num_shots: int,
-        train_preprocessors: Iterable[Callable[[Any], Any]] = (),
-        eval_preprocessors: Iterable[Callable[[Any], Any]] = (),
+        train_preprocessors: Iterable[Callable[[TfDataset], TfDataset]] = (),
+        eval_preprocessors: Iterable[Callable[[TfDataset], TfDataset]] = (),
         train_split: str = "train",
         train_feature_keys: Iterable[str] = ("inputs", "targets"),
         shuffle_buffer_size: int = SHUFFLE_BUFFER_SIZE,
@@ -301,18 +301,18 @@ class FewshotDataSource(LibrarySource):
     def _prepared(
         self,
         split: str,
-        preprocessors: Sequence[Callable[[Any], Any]],
+        preprocessors: Sequence[Callable[[TfDataset], TfDataset]],
         shuffle: bool,
         seed: int | None,
         shard_info: ShardInfo | None = None,
-    ) -> Any:
+    ) -> TfDataset:
         options = LoadOptions(name=repr(self), split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
         dataset = shared_dataset(self._original_source, options)
         for preprocess in preprocessors:
             dataset = preprocess(dataset)
         return dataset
 
-    def _exemplars(self, split: str, shuffle: bool, seed: int | None) -> Any:
+    def _exemplars(self, split: str, shuffle: bool, seed: int | None) -> TfDataset:
         # Exemplars are drawn at random even when examples are not shuffled: then always the same ones.
         seed = seed if shuffle else _FIXED_SEED
         dataset = self._prepared(self._train_split, self._train_preprocessors, shuffle, seed)

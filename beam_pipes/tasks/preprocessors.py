@@ -9,8 +9,8 @@ from typing import Any
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, map_parallelism, tensorflow
-from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
+from beam_pipes.tasks.provider import Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
     check_is_sequence,
@@ -21,7 +21,6 @@ from beam_pipes.tasks.python_forms import (
 )
 
 OutputFeatures = Mapping[str, Feature]
-SequenceLength = Mapping[str, Any]
 OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength
 
 
@@ -67,10 +66,10 @@ def tokenize_impl(
     output_features: OutputFeatures,
     copy_pretokenized: bool = True,
     with_eos: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, TfTensor]:
     """`tokenize` for one example of tensors."""
 
-    def encode(name: str, feature: Feature, value: Any) -> Any:
+    def encode(name: str, feature: Feature, value: TfTensor) -> TfTensor:
         encoded = feature.vocabulary.encode_tf(value)
         return _end_sequences(encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
 
@@ -105,7 +104,7 @@ def append_eos(dataset: TfDataset, output_features: OutputFeatures) -> TfDataset
 
     _check_eos(dataset, output_features)
 
-    def append(example: Mapping[str, Any]) -> dict[str, Any]:
+    def append(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         return append_eos_after_trim_impl(example, output_features)
 
     return dataset.map(append, num_parallel_calls=map_parallelism())
@@ -123,7 +122,7 @@ def append_eos_after_trim(
 
     _check_eos(dataset, output_features)
 
-    def append(example: Mapping[str, Any]) -> dict[str, Any]:
+    def append(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         return append_eos_after_trim_impl(example, output_features, sequence_length)
 
     return dataset.map(append, num_parallel_calls=map_parallelism())
@@ -131,7 +130,7 @@ def append_eos_after_trim(
 
 def append_eos_after_trim_impl(
     features: Mapping[str, object], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
-) -> dict[str, Any]:
+) -> dict[str, TfTensor]:
     """`append_eos_after_trim` for one example of tensors."""
     return append_eos_to_features(
         features,
@@ -151,7 +150,7 @@ def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
             check_is_sequence(name, spec[name].shape.rank)
 
 
-def _append_to_last_axis(value: Any, scalar: int) -> Any:
+def _append_to_last_axis(value: TfTensor, scalar: int) -> TfTensor:
     tf = tensorflow("append_eos")
     rank = value.shape.rank
     if isinstance(value, tf.RaggedTensor):
@@ -163,7 +162,7 @@ def _append_to_last_axis(value: Any, scalar: int) -> Any:
     return tf.ensure_shape(joined, [*value.shape[:-1], None])
 
 
-def _end_sequences(value: Any, eos: int) -> Any:
+def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
     """EOS behind the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
 
     A sequence without items has no end to put it to, and stays empty.
@@ -189,9 +188,11 @@ def _end_sequences(value: Any, eos: int) -> Any:
 @with_column_form(column_forms.truncate_inputs_left)
 @with_python_form(python_forms.truncate_inputs_left)
 @map_over_dataset
-def truncate_inputs_left(example: Mapping[str, Any], sequence_length: SequenceLength | None) -> dict[str, Any]:
+def truncate_inputs_left(
+    example: Mapping[str, TfTensor], sequence_length: SequenceLength | None
+) -> dict[str, TfTensor]:
     """Keeps the *end* of inputs that are too long: `[5, 6, 7]` with `{"inputs": 2}` → `[6, 7]`."""
-    length = (sequence_length or {}).get("inputs")
+    length = axis_lengths((sequence_length or {}).get("inputs"))[0]
     if length is None:
         return dict(example)
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
@@ -205,15 +206,15 @@ def apply_feature_converter(dataset: TfDataset, sequence_length: SequenceLength,
 @with_python_form(python_forms.preprocess_tensorflow_examples)
 @map_over_dataset
 def preprocess_tensorflow_examples(
-    example: Mapping[str, Any], inputs_format: str, targets_format: str
-) -> dict[str, Any]:
+    example: Mapping[str, TfTensor], inputs_format: str, targets_format: str
+) -> dict[str, TfTensor]:
     """Writes inputs and targets from templates: `"question: {q}"` with `{"q": "why?"}` → `"question: why?"`.
 
     `{name}` stands for a string feature; numbers are written out.
     """
     tf = tensorflow("preprocess_tensorflow_examples")
 
-    def fill(template: str) -> Any:
+    def fill(template: str) -> TfTensor:
         pieces = []
         for piece in re.split(r"({\w+})", template):
             if re.fullmatch(r"{\w+}", piece):

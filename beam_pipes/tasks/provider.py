@@ -179,13 +179,13 @@ class RowConverter(Protocol):
     @property
     def adds_segments(self) -> bool: ...
 
-    def for_lengths(self, task_feature_lengths: Mapping[str, Any]) -> RowConverter: ...
+    def for_lengths(self, task_feature_lengths: SequenceLength) -> RowConverter: ...
 
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
 
     def planned_split(self, split: Any) -> Any: ...
 
-    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]: ...
+    def planned_lengths(self, task_feature_lengths: SequenceLength) -> dict[str, int | None]: ...
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
 
@@ -214,7 +214,15 @@ def row_converter(converter: object, task_feature_lengths: Mapping[str, object])
     return cast("RowConverter", converter.for_lengths(task_feature_lengths))
 
 
-SequenceLength = Mapping[str, Any]
+#: What a feature is cut to: a number for its first axis, a list with one number or None an axis, or None for nothing.
+Length = int | Sequence[int | None] | None
+SequenceLength = Mapping[str, Length]
+
+
+def axis_lengths(length: Length) -> list[int | None]:
+    """A length as a list, one entry an axis: `2` → `[2]`, `None` → `[None]`, `[4, None]` → `[4, None]`."""
+    return list(length) if isinstance(length, Sequence) else [length]
+
 
 _VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
 from beam_pipes.tasks.signatures import function_name, parameters
 
 OutputFeatures = Mapping[str, Feature]
@@ -80,7 +80,7 @@ def append_eos(example: Example, output_features: OutputFeatures) -> dict[str, A
 
 
 def append_eos_after_trim(
-    example: Example, output_features: OutputFeatures, sequence_length: Mapping[str, Any] | None = None
+    example: Example, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, Any]:
     return append_eos_to_features(
         example,
@@ -97,16 +97,15 @@ def _with_eos(name: str, value: object, eos: int) -> Any:
     return np.concatenate([array, np.full((*array.shape[:-1], 1), eos, array.dtype)], axis=-1)
 
 
-def trim_array(value: Any, length: Any) -> Any:
+def trim_array(value: Any, length: Length) -> Any:
     """The first `length` entries of the first axis, or of each axis for a list of lengths; scalars stay."""
     if length is None or isinstance(value, bytes) or np.ndim(value) == 0:
         return value
-    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
-    return value[tuple(slice(None, axis_length) for axis_length in lengths)]
+    return value[tuple(slice(None, axis_length) for axis_length in axis_lengths(length))]
 
 
 def trim_features(
-    example: Example, sequence_length: Mapping[str, Any] | None, output_features: OutputFeatures
+    example: Example, sequence_length: SequenceLength | None, output_features: OutputFeatures
 ) -> dict[str, Any]:
     lengths = sequence_length or {}
     return {
@@ -115,8 +114,8 @@ def trim_features(
     }
 
 
-def truncate_inputs_left(example: Example, sequence_length: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    length = (sequence_length or {}).get("inputs")
+def truncate_inputs_left(example: Example, sequence_length: SequenceLength | None = None) -> dict[str, Any]:
+    length = axis_lengths((sequence_length or {}).get("inputs"))[0]
     if length is None:
         return dict(example)
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
@@ -205,7 +204,7 @@ def tokenize_features(
 def append_eos_to_features(
     example: Mapping[str, Value],
     output_features: OutputFeatures,
-    sequence_length: Mapping[str, object] | None,
+    sequence_length: SequenceLength | None,
     *,
     trim: Callable[[Value, Any], Value],
     append: Callable[[str, Value, int], Value],
@@ -226,9 +225,9 @@ def append_eos_to_features(
     return result
 
 
-def length_before_eos(length: Any, rank: int) -> list[int | None]:
+def length_before_eos(length: Length, rank: int) -> list[int | None]:
     """The lengths of the axes that leave room for one EOS on the last: `2` → `[1]`, `2` at rank 2 → `[None, 1]`."""
-    lengths = list(length) if isinstance(length, (list, tuple)) else [*[None] * (rank - 1), length]
+    lengths = axis_lengths(length) if isinstance(length, Sequence) else [*[None] * (rank - 1), length]
     last = lengths[-1]
     return [*lengths[:-1], None if last is None else max(last - 1, 0)]
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.signatures import MetricFn
 from beam_pipes.tasks.task import Task
 
 
@@ -127,7 +128,7 @@ class TaskRegistry(DatasetProviderRegistry):
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[Any] | None = None,
         postprocess_fn: Callable[..., Any] | None = None,
-        metric_fns: Sequence[Callable[..., Any]] | None = None,
+        metric_fns: Sequence[MetricFn] | None = None,
         metric_objs: Sequence[Any] | None = None,
         task_cls: type[Task] = Task,
         source_info: SourceInfo | None = None,

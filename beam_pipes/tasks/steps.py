@@ -18,7 +18,7 @@ from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
@@ -34,7 +34,7 @@ class StepContext:
 
     task: str
     output_features: Mapping[str, Feature]
-    sequence_length: Mapping[str, Any] | None = None
+    sequence_length: SequenceLength | None = None
 
     @property
     def injected(self) -> dict[str, Any]:
@@ -348,14 +348,14 @@ class DeclaredTask(Protocol):
 
     def online_steps(self) -> Sequence[Step]: ...
 
-    def step_context(self, sequence_length: Mapping[str, Any] | None = None) -> StepContext: ...
+    def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext: ...
 
     def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset: ...
 
     def preprocess_postcache(
         self,
         dataset: TfDataset,
-        sequence_length: Mapping[str, Any] | None,
+        sequence_length: SequenceLength | None,
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
     ) -> TfDataset: ...

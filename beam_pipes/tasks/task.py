@@ -18,7 +18,7 @@ from beam_pipes.tasks.provider import (
     feature_from,
 )
 from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.signatures import metric_kind, metrics_of_kind
+from beam_pipes.tasks.signatures import MetricFn, metric_kind, metrics_of_kind
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
 
 SHUFFLE_BUFFER_SIZE = 1000
@@ -65,7 +65,7 @@ class Task(DatasetProviderBase):
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[Any] | None = None,
         postprocess_fn: Callable[..., Any] | None = None,
-        metric_fns: Sequence[Callable[..., Any]] | None = None,
+        metric_fns: Sequence[MetricFn] | None = None,
         metric_objs: Sequence[Any] | None = None,
         shuffle_buffer_size: int | None = SHUFFLE_BUFFER_SIZE,
         source_info: SourceInfo | None = None,
@@ -177,21 +177,21 @@ class Task(DatasetProviderBase):
         return self._metric_objs
 
     @property
-    def metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def metric_fns(self) -> Sequence[MetricFn]:
         return self._metric_fns
 
     @functools.cached_property
-    def predict_metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def predict_metric_fns(self) -> Sequence[MetricFn]:
         """Metric functions of `targets` and `predictions`."""
         return metrics_of_kind(self._metric_fns, "predict")
 
     @functools.cached_property
-    def score_metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def score_metric_fns(self) -> Sequence[MetricFn]:
         """Metric functions of `targets` and `scores`."""
         return metrics_of_kind(self._metric_fns, "score")
 
     @functools.cached_property
-    def predict_with_aux_metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def predict_with_aux_metric_fns(self) -> Sequence[MetricFn]:
         """Metric functions of `targets`, `predictions` and `aux_values`."""
         return metrics_of_kind(self._metric_fns, "predict_with_aux")
 

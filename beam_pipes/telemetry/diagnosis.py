@@ -43,7 +43,7 @@ class LoaderDiagnosis:
     wait_frac: float
     batches: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:

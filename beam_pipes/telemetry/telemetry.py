@@ -108,7 +108,7 @@ class Telemetry:
             "a Telemetry, which counts what its process waits for,", "Send its loader, and wrap that there."
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """The loader's."""
         state: dict[str, Any] = self.loader.state_dict()
         return state

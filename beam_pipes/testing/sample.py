@@ -73,7 +73,7 @@ class SampledSource(Source):
     def parse(self, raw: bytes, *, file: str, position: int) -> Any:
         return self.source.parse(raw, file=file, position=position)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {**self.source.fingerprint_config(), "records_per_shard": self.records_per_shard}
 
 

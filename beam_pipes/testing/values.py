@@ -211,7 +211,7 @@ class Verdict:
         """The kinds of what was found, of one stage or of all."""
         return {finding.kind for finding in self.findings if stage is None or finding.stage == stage}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**dataclasses.asdict(self), "robust": self.robust}
 
     def __str__(self) -> str:

@@ -81,7 +81,7 @@ class RawFeatures:
             return False
         return True
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `from_json` is the inverse."""
         return {
             "varying": self.varying,

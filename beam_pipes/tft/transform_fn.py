@@ -125,7 +125,7 @@ class TransformFn(Analyzer):
         function: PreprocessingFn = found
         return function
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {
             "preprocessing_fn": self.function,
             "features": self.raw_features.to_json(),

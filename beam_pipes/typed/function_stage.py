@@ -278,7 +278,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
         """What stands for it where code refers to it: its function, and the options that are bound."""
         return functools.partial(self.function, **self.options) if self.options else self.function
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         """The options in force, the version, and in which form the function is called."""
         config: dict[str, object] = {}
         for name in self._option_names():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.cache.checked_json import strict_json
@@ -23,7 +24,7 @@ BLOCK_LENGTH = 1024
 # What `NumberBlocks` takes, for `Analyzer.accepts`.
 NUMBERS: tuple[type, ...] = (int, float, np.number, np.bool_, np.ndarray, list, tuple)
 
-Block = np.ndarray[Any, np.dtype[np.float64]]
+Block = npt.NDArray[np.float64]
 
 
 class NumberBlocks:

@@ -9,15 +9,16 @@ import dataclasses
 import io
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
 from beam_pipes.transforms.audio.spectra import StftOptions, istft, mel_filters, resample, stft
 
-Spectrogram = np.ndarray[Any, np.dtype[np.float32]]
+Spectrogram = npt.NDArray[np.float32]
 
 # The loudest sample after normalisation; just below 1, so that 16-bit PCM holds it.
 PEAK = 0.999
@@ -69,7 +70,7 @@ class AudioProcessor:
         """Writes samples in [-1, 1] as 16-bit PCM at `sample_rate`."""
         write_wav(path, wave, self.sample_rate)
 
-    def stft(self, wave: np.ndarray) -> np.ndarray[Any, np.dtype[np.complex128]]:
+    def stft(self, wave: np.ndarray) -> npt.NDArray[np.complex128]:
         """Returns complex128 of shape (1 + n_fft // 2, frames)."""
         return stft(wave, self.options)
 
@@ -140,7 +141,7 @@ class UnitMagnitude:
         return np.asarray(10.0 ** ((np.clip(normalized, 0.0, 1.0) * 100.0 - 100.0 + 20.0) / 20.0))
 
 
-Wave = np.ndarray[Any, np.dtype[np.float32]]
+Wave = npt.NDArray[np.float32]
 
 
 def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: int | None = None) -> tuple[Wave, int]:

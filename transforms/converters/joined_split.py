@@ -13,7 +13,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.transforms.converters.rows import parts_with_ends
 
-Array = npt.NDArray[Any]
+Array = np.ndarray
 
 
 class JoinedSplit:

@@ -95,7 +95,7 @@ class TaskSource(Source):
             **{part_name(number, step): plain_preprocessor(step.preprocessor) for number, step in steps},
         }
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "TaskSource", "version": 1}
 
     def splits_of(self, shard: SourceShard) -> Sequence[str]:

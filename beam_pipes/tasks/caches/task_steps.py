@@ -55,7 +55,7 @@ class StepUnit:
     def version(self) -> Any:
         return getattr(self.step.preprocessor, "version", None)
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"preprocessor": plain_preprocessor(self.step.preprocessor)}
 
     @functools.cached_property
@@ -124,7 +124,7 @@ class CachedExample:
         self._reference = reference
         self._count_chars = count_chars
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"count_chars": self._count_chars}
 
     def transform(self, example: Any) -> list[dict[str, Any]]:

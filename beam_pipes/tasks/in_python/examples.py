@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,7 @@ def _chunkable(spec: object) -> bool:
     return isinstance(spec, dict) and bool(spec) and all(s.shape.rank <= 1 for s in spec.values())
 
 
-def _from_chunks(tf: Any, examples: Callable[[], Iterator[Any]], spec: dict[str, Any]) -> Any:
+def _from_chunks(tf: ModuleType, examples: Callable[[], Iterator[Any]], spec: dict[str, Any]) -> Any:
     """Hands over many examples at a time, scalars stacked and vectors as values and lengths. First chunks are small."""
 
     def chunks() -> Iterator[Any]:
@@ -219,7 +220,7 @@ def _from_chunks(tf: Any, examples: Callable[[], Iterator[Any]], spec: dict[str,
     return tf.data.Dataset.from_generator(chunks, output_signature=signature).unbatch().map(plain)
 
 
-def _column(tf: Any, spec: Any, values: list[Any]) -> Any:
+def _column(tf: ModuleType, spec: Any, values: list[Any]) -> Any:
     dtype = object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
     if spec.shape.rank == 0:
         return np.array(values, dtype)

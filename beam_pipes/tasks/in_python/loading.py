@@ -19,7 +19,13 @@ from beam_pipes.tasks.in_python.split_steps import ColumnStep, StepChain, Steppe
 from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 from beam_pipes.tasks.in_tensorflow.task_dataset import check_promise, check_split, missing_feature
 from beam_pipes.tasks.mixture import Mixture, checked_exhaustion
-from beam_pipes.tasks.provider import DType, RowConverter, SequenceLength, ShardInfo, row_converter
+from beam_pipes.tasks.provider import (
+    DType,
+    RowConverter,
+    SequenceLength,
+    ShardInfo,
+    row_converter,
+)
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
 from beam_pipes.tasks.steps import Step
 from beam_pipes.tasks.task import Task
@@ -27,7 +33,7 @@ from beam_pipes.tasks.task import Task
 
 def get_loader(
     mixture_or_task_name: object,
-    task_feature_lengths: Mapping[str, object],
+    task_feature_lengths: SequenceLength,
     feature_converter: object,
     *,
     batch_size: int,
@@ -81,7 +87,7 @@ def get_loader(
 
 def plan_loading(
     mixture_or_task_name: object,
-    task_feature_lengths: Mapping[str, object],
+    task_feature_lengths: SequenceLength,
     feature_converter: object,
     *,
     dataset_split: str = "train",

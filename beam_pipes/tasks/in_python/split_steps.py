@@ -19,6 +19,7 @@ from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.tasks.caches.offline import cached_spec
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.seeds import KeyedBy, fold, map_seed_manager
 from beam_pipes.tasks.steps import BoundStep, Step
 
@@ -36,7 +37,7 @@ class StepChain:
     """Steps on single examples, one after the other, with the draws of one seed; None refuses to draw."""
 
     def __init__(
-        self, task: Task, steps: Sequence[Step], sequence_length: Mapping[str, Any] | None, *, seed: int | None
+        self, task: Task, steps: Sequence[Step], sequence_length: SequenceLength | None, *, seed: int | None
     ) -> None:
         self.name = ", ".join(f"'{step.name}'" for step in steps)
         self.task = task
@@ -296,7 +297,7 @@ class TrimmedSplit:
         column = TokenColumn(np.asarray(self._split.lengths(feature, indices), np.int64))
         return self._stepped({feature: column})[feature].lengths
 
-    def gather_values(self, feature: str, indices: npt.ArrayLike) -> tuple[npt.NDArray[Any], Int64]:
+    def gather_values(self, feature: str, indices: npt.ArrayLike) -> tuple[np.ndarray, Int64]:
         """The values of a feature for some records, concatenated, and their lengths."""
         values, lengths = self.columns_of([feature], np.asarray(indices, np.int64))[feature]
         assert lengths is not None

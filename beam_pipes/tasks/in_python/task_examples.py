@@ -26,6 +26,7 @@ from beam_pipes.tasks.in_tensorflow.task_dataset import (
     shared_dataset,
     shuffle_buffer_size,
 )
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
@@ -127,7 +128,7 @@ def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Gen
         yield buffer[index]
 
 
-def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _checked(task: DeclaredTask, stream: Iterable[object], lengths: SequenceLength) -> Iterator[dict[str, Any]]:
     features = task.output_features
     for raw in stream:
         example: dict[str, Any] = normalised(raw, features)

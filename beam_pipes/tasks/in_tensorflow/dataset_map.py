@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name
 
@@ -26,7 +27,7 @@ TFDict = Mapping[str, Any]
 NestedTFDict = dict[str, Any]
 
 
-def stateless_shuffle(value: object, seed: object) -> Any:
+def stateless_shuffle(value: object, seed: TfTensor) -> TfTensor:
     """The entries of the first axis in another order, the same for the same seed (two integers)."""
     tf = tensorflow("stateless_shuffle")
     keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed=seed)
@@ -84,7 +85,7 @@ def map_over_dataset(
     return mapped
 
 
-def example_seeds(step: StepSeed, example: object, position: object, num_seeds: int) -> Any:
+def example_seeds(step: StepSeed, example: object, position: object, num_seeds: int) -> TfTensor:
     """Stateless seeds of one example: int32 `[num_seeds, 2]`."""
     tf = tensorflow("map_over_dataset")
     key = _content_key(tf, example) if step.keyed_by == "content" else step.position_key(position)
@@ -92,7 +93,7 @@ def example_seeds(step: StepSeed, example: object, position: object, num_seeds: 
     return tf.random.stateless_uniform([num_seeds, 2], key, minval=None, maxval=None, dtype=tf.int32)
 
 
-def _content_key(tf: Any, example: Any) -> Any:
+def _content_key(tf: ModuleType, example: Any) -> TfTensor:
     flat = tf.nest.flatten(example, expand_composites=True)
     parts = [tf.io.serialize_tensor(value) for value in flat]
     lengths = [tf.strings.as_string(tf.strings.length(part)) for part in parts]
@@ -149,7 +150,7 @@ def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> 
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def _feature(tf: Any, tensor: Any) -> Any:
+def _feature(tf: ModuleType, tensor: TfTensor) -> Any:
     if tensor.dtype == tf.string:
         texts = tf.reshape(tensor, [-1]).numpy().tolist()
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
@@ -161,7 +162,7 @@ def _feature(tf: Any, tensor: Any) -> Any:
     raise TaskError(f"Unsupported type {tensor.dtype}", dtype=tensor.dtype.name)
 
 
-def _cast(flat: Any, dtype: str) -> list[Any]:
+def _cast(flat: TfTensor, dtype: str) -> list[Any]:
     try:
         return cast_exactly(flat, np.dtype(dtype), rounds=True).tolist()  # type: ignore[no-any-return]
     except NotExactError as error:
@@ -214,7 +215,7 @@ def _numbered(features: Mapping[str, object], prefix: str, name: str, what: str)
     return [features[f"{prefix}{dim}:{name}"] for dim in sorted(dims)]
 
 
-def _values(tf: Any, feature: Any) -> Any:
+def _values(tf: ModuleType, feature: Any) -> Any:
     kind = feature.WhichOneof("kind")
     if kind == "int64_list":
         return tf.constant(feature.int64_list.value, tf.int64)

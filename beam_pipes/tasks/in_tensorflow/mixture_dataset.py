@@ -83,7 +83,7 @@ class MixOptions:
     exhaustion: Exhaustion
 
 
-def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> Any:
+def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> TfDataset:
     """`Mixture.get_dataset`."""
     tf = tensorflow("Mixture.get_dataset")
     rated = mixture.rated_tasks(options.split, mix.skip_missing_splits)

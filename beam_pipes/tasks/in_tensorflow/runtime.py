@@ -15,6 +15,7 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from beam_pipes.extras import require
@@ -27,7 +28,7 @@ TfDataset: TypeAlias = "tf.data.Dataset"
 TfTensor: TypeAlias = "tf.Tensor"
 
 
-def tensorflow(purpose: str) -> Any:
+def tensorflow(purpose: str) -> ModuleType:
     """The `tensorflow` module, or `MissingExtraError` naming `purpose`.
 
     Inside a traced function it must already be loaded: looked up, not imported, since AutoGraph cannot read

@@ -12,7 +12,7 @@ from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_no
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, is_frugal, tensorflow
-from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.steps import DeclaredTask
 
@@ -61,7 +61,7 @@ def is_whole(value: Any) -> bool:
     return True
 
 
-def checked_lengths(task: DeclaredTask, options: LoadOptions) -> dict[str, Any]:
+def checked_lengths(task: DeclaredTask, options: LoadOptions) -> SequenceLength:
     """Output feature → the length that it is cut to, or a list of one an axis; empty where nothing is trimmed."""
     if not options.trim_output_features:
         return {}
@@ -71,8 +71,7 @@ def checked_lengths(task: DeclaredTask, options: LoadOptions) -> dict[str, Any]:
         if length is not None and name in task.output_features
     }
     for name, length in lengths.items():
-        axes = length if isinstance(length, (list, tuple)) else [length]
-        if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axes):
+        if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axis_lengths(length)):
             raise TaskError(
                 f"task '{task.name}': the sequence_length of feature '{name}' should be a whole number, 0 or more, or "
                 f"a list of one an axis, got {length!r}",
@@ -102,7 +101,7 @@ def load_dataset(task: DeclaredTask, options: LoadOptions) -> TfDataset:
     return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> Any:
+def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> TfDataset:
     dataset = shared_dataset(source, options)
     if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
         dataset = dataset.cache()

@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.in_python.examples import dataset_of
 from beam_pipes.tasks.in_tensorflow.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, exists, map_parallelism, read_bytes, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, exists, map_parallelism, read_bytes, tensorflow
 from beam_pipes.tasks.provider import DType, ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
@@ -251,11 +252,13 @@ def _side_features(name: str, shape: list[int | None]) -> list[str]:
     return [SHAPE_PREFIX + name] if len(shape) > 1 else []
 
 
-def _stored(tf: Any, dtype: DType) -> Any:
+def _stored(tf: ModuleType, dtype: DType) -> TfTensor:
     return tf.string if dtype.is_string else tf.float32 if dtype.is_floating else tf.int64
 
 
-def _tensor(tf: Any, name: str, parsed: Mapping[str, Any], dtype: DType, shape: list[int | None]) -> Any:
+def _tensor(
+    tf: ModuleType, name: str, parsed: Mapping[str, TfTensor], dtype: DType, shape: list[int | None]
+) -> TfTensor:
     values = parsed[name] if dtype.is_string else tf.cast(parsed[name], dtype)
     if not shape:
         return tf.reshape(values, [])

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
 from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
-from beam_pipes.tasks.provider import DatasetProviderBase, Feature, ShardInfo
+from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo
 
 
 class DataSourceInterface(Protocol):
@@ -115,7 +115,7 @@ class DataSource(DatasetProviderBase):
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         *,
-        sequence_length: Mapping[str, Any] | None = None,
+        sequence_length: SequenceLength | None = None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
     ) -> TfDataset:
@@ -136,7 +136,7 @@ class DataSource(DatasetProviderBase):
         """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows better."""
         return examples_from_dataset(self.shard_dataset(split, shard))
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         """The options that decide what examples the same input gives: what a subclass has set, but no file names."""
         return {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
 
@@ -164,7 +164,7 @@ class LibrarySource(DataSource):
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         *,
-        sequence_length: Mapping[str, Any] | None = None,
+        sequence_length: SequenceLength | None = None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
     ) -> TfDataset:

@@ -168,7 +168,7 @@ class ProtoDataSource(FileDataSource):
             block_length,
         )
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"decode_proto_fn": self._decode_proto_fn, "reader_cls": self._reader_cls}
 
 
@@ -212,7 +212,7 @@ class TextLineDataSource(FileDataSource):
     def skip_header_lines(self) -> int:
         return self._skip_header_lines
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"skip_header_lines": self._skip_header_lines}
 
     def read_shard(self, split: str, shard: str) -> Iterator[bytes]:
@@ -296,7 +296,7 @@ class TFExampleDataSource(FileDataSource):
             performs_internal_shuffling,
         )
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         described = {name: repr(feature) for name, feature in self._feature_description.items()}
         return {"feature_description": described, "reader_cls": self._reader_cls}
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary
 from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary
@@ -104,7 +104,7 @@ def create_default_dataset(
 
 
 @map_over_dataset
-def test_text_preprocessor(example: Mapping[str, object]) -> dict[str, Any]:
+def test_text_preprocessor(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
     """`prefix` and `suffix` → `inputs`, `"complete: " + prefix`, and `targets`, the suffix; the rest stays."""
     tf = tensorflow("test_text_preprocessor")
     rest = {name: value for name, value in example.items() if name not in ("prefix", "suffix")}
@@ -134,7 +134,7 @@ def token_preprocessor_no_sequence_length(dataset: TfDataset, output_features: M
     tf = tensorflow("token_preprocessor_no_sequence_length")
 
     @map_over_dataset
-    def change(example: Mapping[str, Any]) -> dict[str, Any]:
+    def change(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         inputs = example["inputs"]
         return {**example, "inputs": tf.where(inputs > 15, tf.constant(50, inputs.dtype), inputs)}
 
@@ -142,7 +142,9 @@ def token_preprocessor_no_sequence_length(dataset: TfDataset, output_features: M
 
 
 @map_over_dataset(num_seeds=1)  # type: ignore[untyped-decorator]
-def random_token_preprocessor(example: Mapping[str, Any], seed: object, sequence_length: Any) -> dict[str, Any]:
+def random_token_preprocessor(
+    example: Mapping[str, TfTensor], seed: TfTensor, sequence_length: Mapping[str, int]
+) -> dict[str, TfTensor]:
     """Rolls the tokens of each feature of `sequence_length` by a number drawn for the example."""
     tf = tensorflow("random_token_preprocessor")
 
@@ -193,7 +195,7 @@ class MockVocabulary(Vocabulary):
                 return text
         raise KeyError(f"no text of the mock vocabulary has the ids {list(ids)}")
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"encode_dict": self._ids_of, "vocab_size": self._size}
 
 

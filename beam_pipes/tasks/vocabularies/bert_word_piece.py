@@ -193,7 +193,7 @@ class BertWordPieceVocabulary(Vocabulary):
                 start += 1
         return pieces
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "pieces_sha256": hashlib.sha256("\n".join(self._pieces).encode()).hexdigest(),
             "suffix_indicator": self._suffix_indicator,

@@ -320,7 +320,7 @@ class TiktokenVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return self._encoding.decode([i for i in ids if i < self._encoding.n_vocab])
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "encoding_sha256": _content(self._encoding),
             "tokens": self._ids,

@@ -10,12 +10,13 @@ A closed list of words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
 
 _SPECIAL_IDS = 3
@@ -47,11 +48,11 @@ class ByteVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return _SPECIAL_IDS + _BYTES
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: str | bytes) -> list[int]:
         encoded = s if isinstance(s, bytes) else s.encode("utf-8")
         return [byte + _SPECIAL_IDS for byte in encoded]
 
-    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+    def encode_arrays(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each, without a Python number for each byte."""
         encoded = (text if isinstance(text, bytes) else text.encode("utf-8") for text in texts)
         return [np.frombuffer(each, np.uint8).astype(np.int32) + _SPECIAL_IDS for each in encoded]
@@ -60,7 +61,7 @@ class ByteVocabulary(Vocabulary):
         raw = bytes(i - _SPECIAL_IDS for i in ids if _SPECIAL_IDS <= i < _SPECIAL_IDS + _BYTES)
         return raw.decode("utf-8", "ignore")
 
-    def _encode_tf(self, s: object) -> object:
+    def _encode_tf(self, s: TfTensor) -> TfTensor:
         tf = tensorflow(TF_PURPOSE)
         return (
             tf.cast(tf.io.decode_raw(s, tf.uint8), tf.int32) + _SPECIAL_IDS
@@ -73,7 +74,7 @@ class ByteVocabulary(Vocabulary):
         )
 
 
-def _is_scalar(tf: Any, s: Any) -> bool:
+def _is_scalar(tf: ModuleType, s: TfTensor) -> bool:
     return not isinstance(s, tf.RaggedTensor) and tf.convert_to_tensor(s).shape.rank == 0
 
 
@@ -109,10 +110,10 @@ class FullCodepointVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in ids if i != self.EOS_CODEPOINT)
 
-    def _encode_tf(self, s: object) -> object:
+    def _encode_tf(self, s: TfTensor) -> TfTensor:
         return tensorflow(TF_PURPOSE).strings.unicode_decode(s, input_encoding="UTF-8")
 
-    def _decode_tf(self, ids: object) -> object:
+    def _decode_tf(self, ids: TfTensor) -> TfTensor:
         return tensorflow(TF_PURPOSE).strings.unicode_encode(ids, output_encoding="UTF-8")
 
 
@@ -197,7 +198,7 @@ class PartialCodepointVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(self._codepoint_of.get(i, self.UNK_CODEPOINT)) for i in ids if i != self.EOS_ID)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"codepoints": list(self._id_of)[3:], "extra_ids": self.extra_ids}
 
 
@@ -243,8 +244,8 @@ class UnigramVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._words[i] for i in ids)
 
-    def _decode_tf(self, ids: Any) -> object:
+    def _decode_tf(self, ids: TfTensor) -> TfTensor:
         return super()._decode_tf(ids if self._split_on_space else ids[..., :1])
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"unigrams": self._words[1:-1], "split_on_space": self._split_on_space}

@@ -118,10 +118,10 @@ class SentencePieceVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return int(self.tokenizer.get_piece_size())
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: str | bytes) -> list[int]:
         return self._model[0].encode(as_text(s))  # type: ignore[no-any-return]
 
-    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call into the library: the same ids, less time a text."""
         return self.tokenizer.encode([as_text(text) for text in texts], num_threads=threads)  # type: ignore[no-any-return]
 
@@ -130,7 +130,7 @@ class SentencePieceVocabulary(Vocabulary):
         size = self.tokenizer.get_piece_size()
         return self.tokenizer.decode([unknown if i >= size else int(i) for i in ids])  # type: ignore[no-any-return]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "model_sha256": _sha256(self.sp_model),
             "extra_ids": self.extra_ids,

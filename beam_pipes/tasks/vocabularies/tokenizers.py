@@ -221,21 +221,21 @@ class TokenizersVocabulary(Vocabulary):
             return right
         return ids
 
-    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call: the same ids, less time a text. `tokenizers` chooses its own threads."""
-        texts = [as_text(text) for text in texts]
+        decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
-            return self._batch_by_library(texts)
-        return self._checked(texts, [quick.encode(text) for text in texts], list)
+            return self._batch_by_library(decoded)
+        return self._checked(decoded, [quick.encode(text) for text in decoded], list)
 
-    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+    def encode_arrays(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each; by tiktoken without a Python number for each id."""
-        texts = [as_text(text) for text in texts]
+        decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
-            return [np.array(ids, np.int32) for ids in self._batch_by_library(texts)]
-        return self._checked(texts, [quick.encode_array(text) for text in texts], _array)
+            return [np.array(ids, np.int32) for ids in self._batch_by_library(decoded)]
+        return self._checked(decoded, [quick.encode_array(text) for text in decoded], _array)
 
     def _checked(
         self, texts: list[str], encoded: Sequence[_Ids | None], made: Callable[[list[int]], _Ids]
@@ -261,7 +261,7 @@ class TokenizersVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)  # type: ignore[no-any-return]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "tokenizer_sha256": hashlib.sha256(self._json.encode()).hexdigest(),
             "tokens": self._tokens,
