@@ -80,7 +80,7 @@
         ├── UnknownNameError (KeyError)            a registry does not know a name
         ├── NotANameError (AssertionError)         a name should be text
         ├── MisplacedStepError (RuntimeError)      a mark among preprocessors is called as if it were one
-        ├── WrongConverterError (TypeError)        what should convert features is no feature converter
+        ├── WrongConverterError (TypeError)        a feature converter was expected, not another object
         ├── IncompleteConverterError (TypeError)   a feature converter has no method that converts
         └── EvaluationError                        an evaluation cannot be set up, or a metric failed
 
@@ -495,11 +495,11 @@ class UnknownNameError(TaskError, KeyError):
 
 
 class WrongConverterError(TaskError, TypeError):
-    """What should convert features is no feature converter."""
+    """A feature converter was expected, not another object."""
 
 
 class NotANameError(TaskError, AssertionError):
-    """What should name a task or mixture is no text."""
+    """The name of a task or mixture is not text."""
 
 
 class MisplacedStepError(TaskError, RuntimeError):

@@ -149,7 +149,7 @@ class SplitByKey(RandomPartition):
 
     The choice is a function of (seed, name, key). It is the same on every runner, and keys stay where they are when
     data is added. A record keeps its key, unless the key is the result of an analyzer of duplicates and its cluster
-    gets or loses members: n members that get m more are named anew, and drawn anew, with a probability of m / (n + m),
+    gets or loses members: n members that get m more are renamed, and drawn again, with a probability of m / (n + m),
     all of them together. Clusters whose members stay the same stay where they are.
 
     Where fractions change, only the keys move for which there is no room any more: the outputs divide the numbers from

@@ -234,7 +234,7 @@ class Result(Asset):
         return self._require().digest
 
     def bind(self, bound: BoundResult | str | os.PathLike[str] | None, *, by_hand: bool = True) -> None:
-        """Makes this the handle of a result that is there, given as it is or by its path; None lets go of it.
+        """Makes this the handle of an existing result, given directly or by its path; None releases it.
 
         Builds do this themselves (`by_hand=False`). By hand it is for trying a stage out:
         `words.result.bind(cache.asset_path("words"))`.
@@ -295,7 +295,7 @@ class Accumulator(abc.ABC):
     """Takes the values of one source shard, in order, and is saved once they are all there.
 
     One accumulator sees one source shard from its first record to its last, in one process; after a failure a new one
-    begins anew, so nothing is ever added twice. What it holds in memory has to be bounded, whatever the shard's size.
+    starts again, so nothing is ever added twice. What it holds in memory has to be bounded, whatever the shard's size.
     """
 
     @abc.abstractmethod

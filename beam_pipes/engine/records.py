@@ -182,7 +182,7 @@ class Batch:
         self.account = Account() if account is None else account
 
     def copy(self: B) -> B:
-        """The same batch, to be worked on while this one stays as it is; values are shared.
+        """The same batch, to be changed while this one stays unchanged; values are shared.
 
         A runner that retries a bundle in the same process hands out the very objects that it handed out before.
         """

@@ -136,7 +136,7 @@ def to_json(statistic: Statistic) -> dict[str, Any]:
     except ValueError:
         raise InvalidStatisticsException(
             f"the state of the statistic {statistic.name!r} should hold what JSON has, got {brief(state)}: NaN and "
-            f"infinities are no numbers of JSON. Give {type(statistic).__qualname__} a state() that writes them as "
+            f"infinities are not JSON numbers. Give {type(statistic).__qualname__} a state() that writes them as "
             "texts, and a from_state() that reads them.",
             where=statistic.name,
         ) from None
@@ -154,7 +154,7 @@ def from_json(value: Mapping[str, Any]) -> Statistic:
 
 
 def plain_number(value: Any) -> Any:
-    """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else as it is."""
+    """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else unchanged."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -226,7 +226,7 @@ class Counter(Statistic):
 class Maximum(Statistic):
     """The greatest of all values: `Maximum('longest', 12)` prints `longest: 12`. Merging keeps the greater one.
 
-    NaN is no value: it is passed over, and what has seen nothing else prints `nan`.
+    NaN does not count as a value: it is skipped, and a statistic that has seen nothing else prints `nan`.
     """
 
     def __init__(self, name: str, value: int | float) -> None:

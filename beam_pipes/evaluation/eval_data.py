@@ -207,7 +207,7 @@ class EnumeratedExamples:
 
 _log = logger(__name__)
 
-Lengths = dict[str, Any]  # feature → int, or a list of one int or None an axis
+Lengths = dict[str, Any]  # feature → int, or a list with an int or None for each axis
 
 
 def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, object] | None) -> bool:

@@ -58,7 +58,7 @@ class Evaluator:
         shuffle: load the examples in an order shuffled by `seed`.
         logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
-        use_memory_cache: keep preprocessed examples in memory; False preprocesses them anew for every evaluation.
+        use_memory_cache: keep preprocessed examples in memory; False preprocesses them again for every evaluation.
         async_compute_metrics: compute metrics in a thread while the caller goes on. Pass False if a metric uses the
             accelerator: `evaluate` then returns when they are computed. A failure is in the future either way.
         target_field_name: the feature that holds the targets.

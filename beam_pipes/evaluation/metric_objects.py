@@ -119,7 +119,7 @@ class _MetricProtocol:
     def reduce(self) -> Any:
         """Merges along the first axis of the fields: `Average(total=[3, 4], count=[1, 2])` → `Average(7, 3)`.
 
-        What an all-gather of several hosts gives. Fields that are no arrays are the same in all parts.
+        What an all-gather over several hosts gives. Fields that are not arrays are the same in all parts.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         sizes = {np.shape(value)[0] for value in fields.values() if _has_axis(value)}
@@ -221,7 +221,7 @@ class Metric(_MetricProtocol):
     ) -> Any:
         """A metric of these outputs.
 
-        `inputs`: the examples. `model_output`: one output an example, in their order; an array where all have one
+        `inputs`: the examples. `model_output`: one output for each example, in order; an array where all have one
         shape, else a list; with auxiliary values a pair. `features`: of the task. `mask`: 1 for examples that
         count, 0 for padding. `indices_2d`: (host, example) of each, where several hosts contribute.
         """

@@ -40,7 +40,7 @@ def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput
     `([[7, 8], [5]], {"scores": [0.7, 0.5]})`. Entries with a negative index are padding and are dropped. An example
     that several hosts predicted counts once, if they agree.
 
-    Raises `EvaluationError`, beginning with `where`, when entries are no pairs, an index is missing, unknown or
+    Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
     answered twice in different ways, or auxiliary values are not one an example.
     """
     auxiliary: Any = None
@@ -73,7 +73,7 @@ def merge_hosts(returned: Sequence[Any]) -> Any:
 
 
 def as_array(outputs: Any) -> Any:
-    """One array where the outputs have one shape; otherwise (ragged) the list as it is. Mappings entry by entry."""
+    """One array where the outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
     if isinstance(outputs, tuple):
         return tuple(as_array(part) for part in outputs)
     if isinstance(outputs, Mapping):

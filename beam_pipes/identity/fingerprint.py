@@ -207,7 +207,7 @@ class _Collector:
             self.add(unit.stage, f"{name}.{unit.name}")
 
     def _put(self, key: str, value: object) -> None:
-        """Fields of objects and items of dicts become parts of their own, so that a difference says which changed."""
+        """Fields of objects and items of dicts become separate parts, so that a difference says which one changed."""
         if isinstance(value, dict) and len(value) == 1:
             if "$object" in value:
                 name, fields = value["$object"]

@@ -123,7 +123,7 @@ class DistributedBatchSampler(BatchSampler):
 
     Args:
       dataset: the dataset, or its length.
-      batch_size: examples a batch of one rank.
+      batch_size: examples in a batch of one rank.
       num_replicas, rank: by default the processes of `torch.distributed` or `jax.distributed`; one without them.
       shuffle: permute each epoch; False by default, as there. Set the epoch by `set_epoch`.
       drop_last: leave out the last batch where it is shorter.
@@ -194,7 +194,7 @@ class DistributedSampler(Sampler):
                    drop:    [0 2]   [1 3]      equal counts; up to w-1 items left out, others each epoch
                    pad:     [0 2 4] [1 3 0]    equal counts; up to w-1 items of the front come twice
 
-    Synchronous training needs equal counts, or the longer ranks wait for ever: choose `drop` or `pad` there, or make
+    Synchronous training needs equal counts, or the longer ranks wait forever: choose `drop` or `pad` there, or make
     the number divisible. `partial` is the default because it changes no data.
 
     Args:
@@ -295,7 +295,7 @@ class SimilarLengthBatchSampler(Sampler):
 
     Args:
       lengths: the length of each example.
-      batch_size: examples a batch, or at most that many with `max_elements`.
+      batch_size: examples in a batch, or at most that many with `max_elements`.
       drop_last: leave out the last, shorter batch: `n % batch_size` examples, drawn at random each epoch. Not
         together with `max_elements`, where no batch is the short one.
       pool_batches: batches a pool has. More pads less and makes neighbours in a batch more alike; 100 by default.

@@ -98,7 +98,7 @@ class DataLoader:
 
     Args:
       dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used where there is one.
-      batch_size: examples a batch, 1 by default as in the reference.
+      batch_size: examples in a batch, 1 by default as in the reference.
       shuffle: another permutation each epoch; in order by default.
       drop_last: leave out the last batch where it is shorter.
       sampler: an iterable of indices instead of `shuffle`.

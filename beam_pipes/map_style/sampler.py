@@ -67,7 +67,7 @@ class IndexSampler(Sampler):
 
 
 def check_count(value: object, name: str, owner: str, *, at_least: int = 1) -> int:
-    """Returns `value` as an int, or raises `DatasetError` where it is no integer of `at_least` that much."""
+    """Returns `value` as an int, or raises `DatasetError` unless it is an integer of at least `at_least`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < at_least:
         raise DatasetError(f"{owner} needs {name} to be an int of at least {at_least}, got {value!r}")
     return int(value)

@@ -141,7 +141,7 @@ class SliceDataset(Dataset):
 
 
 class SubsetDataset(Dataset):
-    """The examples of `dataset` at `indices`, in their order; an index may occur more than once.
+    """The examples of `dataset` at `indices`, in that order; an index may occur more than once.
 
         SubsetDataset("abcd", [2, 0]) → "c", "a"
 

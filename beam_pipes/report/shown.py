@@ -82,7 +82,7 @@ MAX_BARS = 40
 class Bar:
     """One range: its label, count, and share of the tallest bar (0 to 1). `start` and `end` are its bounds as texts.
 
-    A bar that is no range, as that of NaN, has no bounds.
+    A bar that is not a range, such as that of NaN, has no bounds.
     """
 
     label: str

@@ -8,7 +8,7 @@ The modules are made from it, and a name is imported when it is first used:
     seqio.Feature                        → as at the top of SeqIO: the names of the modules in `FLAT`
     from beam_pipes.seqio import *       → all of these, with the modules
 
-`ALIASES` says under which names its modules know each other. `beam_utils` and `scripts` are files of their own.
+`ALIASES` says under which names its modules know each other. `beam_utils` and `scripts` are separate files.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ ALIASES: dict[str, dict[str, str]] = {
         for name in ("dataset_providers", "evaluation", "feature_converters", "preprocessors", "utils", "vocabularies")
     },
 }
-#: Modules that are files of their own.
+#: Modules that are separate files.
 FILES = ("beam_utils", "scripts")
 SUBMODULES = (*NAMES, *FILES)
 #: Submodules whose names are also offered here.

@@ -7,7 +7,7 @@
         _ = examples | GetStats(task.output_features) | "stats" >> WriteJson("cache/stats.train.json")
 
 `PreprocessTask` reads and preprocesses with the code of builds: what it gives is what `beam-pipes build --tasks`
-caches. Unlike a build such a pipeline keeps no lineage, begins anew when it fails, and its output is not published as
+caches. Unlike a build, such a pipeline keeps no lineage, starts again when it fails, and its output is not published as
 a whole: `beam_pipes.runners.cache_tasks` is the way without those limits.
 """
 

@@ -38,7 +38,7 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
 
 
 def maybe_get_mixture_or_task(task: object) -> Task | Mixture:
-    """The object itself, or the one of a name."""
+    """The object itself, or the task or mixture registered under a name."""
     if isinstance(task, str):
         return get_mixture_or_task(task)
     if isinstance(task, (Task, Mixture)):
@@ -78,7 +78,7 @@ def get_dataset(
         shard_info: this host's share.
         verbose: log an overview.
         seed: same seed, same order and same draws.
-        batch_size: examples a batch; None for no batches. A last batch that is not full is left out.
+        batch_size: examples in a batch; None for no batches. An incomplete last batch is left out.
         trim_output_features: cut task features to their lengths before conversion.
 
     Raises:

@@ -132,8 +132,8 @@ def trim_dataset(
 
     `{"targets": [5, 6, 7], "extra": [1, 2, 3]}` with `{"targets": 2}` → `{"targets": [5, 6], "extra": [1, 2, 3]}`.
 
-    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features that are not in
-    `output_features`, have no length, or are scalars stay as they are.
+    A length is a number for the first axis, or a list with one for each axis, None for no limit. Features that are
+    not in `output_features`, have no length, or are scalars stay unchanged.
     """
     tf = tensorflow("trim_dataset")
     lengths = {
@@ -153,7 +153,7 @@ def trim_dataset(
 def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: SequenceLength) -> TfDataset:
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
-    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features without a
+    A length is a number for the first axis, or a list with one for each axis, None for no limit. Features without a
     length stay as they are. The static shapes of the result are known, so it can be batched.
     """
     tf = tensorflow("trim_and_pad_dataset")

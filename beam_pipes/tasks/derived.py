@@ -4,7 +4,7 @@ The same mixture without the tasks that lack a split.
 
 The same task with another vocabulary.
 
-Making a task or mixture anew with something changed in every task.
+A copy of a task or mixture, with one change in every task.
 
 The same task with less data.
 """
@@ -118,7 +118,7 @@ def rebuilt(
     """`change(task, name)` of the task, or of every entry of the mixture as `{new_name}.{entry}`.
 
     A mixture keeps its rates as they were declared: one that is a function is called with the new task. A mixture
-    inside is made anew as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
+    inside is copied as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
     """
     original = maybe_get_mixture_or_task(mixture_or_task)
     tasks: dict[str, Task] = {}

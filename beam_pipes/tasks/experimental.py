@@ -202,7 +202,7 @@ def _without_sentinels(task: Task, number: int) -> Callable[..., object]:
 def disable_registry() -> None:
     """From now on `add` and `add_provider` of both registries register nothing, and `get` raises.
 
-    There is no way back in this process.
+    This cannot be undone in this process.
 
     Raises:
         TaskError: something is registered already.

@@ -28,7 +28,7 @@ class Mixture(DatasetProviderBase):
 
     `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not add up
     to 1. A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
-    several times, or reached on several ways, has the sum of its rates.
+    several times, or reached in several ways, has the sum of its rates.
 
     Args:
         name: as a task's.
@@ -39,8 +39,8 @@ class Mixture(DatasetProviderBase):
         source_info: where the mixture was declared.
         exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on with the
             others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the
-            end; "repeat" begins the task anew, for ever.
-        skip_missing_splits: tasks without a split that is read are left out; without, that is an error.
+            end; "repeat" starts the task again, without end.
+        skip_missing_splits: leave out tasks that lack the split being read; by default that is an error.
 
     Raises:
         TaskError: a rate is missing, tasks do not fit together, or there are none.
@@ -293,7 +293,7 @@ class Mixture(DatasetProviderBase):
     ) -> TfDataset:
         """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
 
-        Examples hold the output features only, and what is asked for besides. Other arguments as for
+        Examples hold only the output features and those asked for in addition. Other arguments as for
         `Task.get_dataset`.
 
         Args:

@@ -32,7 +32,7 @@ def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> 
 
     Args:
         key_map: new name → old name; features that are not in it are dropped, and an empty old name gives an empty
-            string. None or empty leaves the example as it is.
+            string. None or empty leaves the example unchanged.
     """
     if not key_map:
         return x

@@ -191,7 +191,7 @@ class RowConverter(Protocol):
 
 
 def check_converter(converter: object) -> None:
-    """Raises `WrongConverterError` for what is no feature converter."""
+    """Raises `WrongConverterError` for anything but a feature converter."""
     if not callable(converter) or not hasattr(converter, "get_model_feature_lengths"):
         raise WrongConverterError(
             f"feature_converter should be an instance of FeatureConverter. Got {converter!r}", found=converter
@@ -201,7 +201,7 @@ def check_converter(converter: object) -> None:
 def row_converter(converter: object, task_feature_lengths: Mapping[str, object]) -> RowConverter:
     """The converter that makes model features of rows of these task features.
 
-    Raises `WrongConverterError` for what is no feature converter, or one that only knows tf.data.
+    Raises `WrongConverterError` for anything but a feature converter, and for one that only knows tf.data.
     """
     check_converter(converter)
     if not hasattr(converter, "for_lengths"):
@@ -214,13 +214,13 @@ def row_converter(converter: object, task_feature_lengths: Mapping[str, object])
     return cast("RowConverter", converter.for_lengths(task_feature_lengths))
 
 
-#: What a feature is cut to: a number for its first axis, a list with one number or None an axis, or None for nothing.
+#: What a feature is cut to: a number for its first axis, or a list with one for each axis; None for no limit.
 Length = int | Sequence[int | None] | None
 SequenceLength = Mapping[str, Length]
 
 
 def axis_lengths(length: Length) -> list[int | None]:
-    """A length as a list, one entry an axis: `2` → `[2]`, `None` → `[None]`, `[4, None]` → `[4, None]`."""
+    """A length as a list with one entry for each axis: `2` → `[2]`, `None` → `[None]`, `[4, None]` → `[4, None]`."""
     return list(length) if isinstance(length, Sequence) else [length]
 
 

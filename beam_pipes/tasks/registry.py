@@ -1,4 +1,4 @@
-"""Registries: providers by name. The one of tasks is here, the one of mixtures is with the mixture.
+"""Registries: providers by name. That of tasks is here, that of mixtures is with the mixture.
 
 Who registers what, on request: `turn_on_tracking`, `view_provenances`.
 """
@@ -28,7 +28,7 @@ class DatasetProviderRegistry:
         """Registers an object under a name.
 
         Raises:
-            TaskError: the name is taken, or the object is of another kind.
+            TaskError: the name is taken, or the object has the wrong type.
         """
         if name in cls._REGISTRY:
             raise TaskError(
@@ -50,7 +50,7 @@ class DatasetProviderRegistry:
         """Makes an object of a class and its arguments, and registers it; for registries of other kinds.
 
         Raises:
-            TaskError: the name is taken, or the class is of another kind.
+            TaskError: the name is taken, or the class has the wrong type.
         """
         if not issubclass(provider_cls, cls._PROVIDER_TYPE):
             raise TaskError(

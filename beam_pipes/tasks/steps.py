@@ -58,7 +58,7 @@ class Step:
         self.is_python_map = isinstance(function, PythonMap)
         self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
-        # A dataclass is filled as it is: a partial around it would hide its fields.
+        # A dataclass is filled directly: a partial around it would hide its fields.
         self._python_form: Callable[..., object] | None = functools.partial(form, **bound) if form and bound else form
         columns = getattr(function, "column_form", None)
         self._column_form: Callable[..., object] | None = columns and functools.partial(columns, **bound)
@@ -152,7 +152,7 @@ class Step:
     def bind(self, context: StepContext) -> BoundStep:
         """The step on single examples: called with one and its position, it gives what it makes of it.
 
-        It takes its seed from the active manager now, so that steps that are bound in their order draw in it.
+        It takes its seed from the active manager now, so that steps bound in order also draw in that order.
         """
         current_seed_manager().begin_step()
         # A pipeline may draw whenever it likes, so it always has a seed.

@@ -330,7 +330,7 @@ class Task(DatasetProviderBase):
             shuffle_buffer_size: size of the buffer; None for the task's.
             seed: same seed, same order and same draws; None for others every time.
             shard_info: this host's share. Every example goes to exactly one share, however many files there are.
-            num_epochs: passes over the source; None for no end. Steps after the cut draw anew in every pass.
+            num_epochs: passes over the source; None for no end. Steps after the cut draw again in every pass.
             trim_output_features: cut features to `sequence_length`.
             try_in_mem_cache: keep a small split's raw examples in memory.
 

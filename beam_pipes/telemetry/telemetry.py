@@ -1,7 +1,7 @@
 """`Telemetry`: a loader, measured while it is iterated over.
 
 What it has delivered since its telemetry began is kept as sums (`Totals`); the difference of two gives a window.
-`TokenCounter` counts what carries something and is no padding. Arrays may lie on a device: their count is asked for at
+`TokenCounter` counts the tokens that are not padding. Arrays may lie on a device: their count is asked for at
 once and fetched later, so that counting never makes a training loop wait for the device.
 `SourceRows` says how many rows each source of a mixture has given, computed from positions.
 """
@@ -37,10 +37,10 @@ class Telemetry:
       loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
         `beam_pipes.map_style.DataLoader`, or any iterable of batches. It is not touched:
         without a wrapper around it nothing is measured, and nothing is paid.
-      tokens: features whose tokens are counted. By default those that say by themselves what is no padding: ragged ones
+      tokens: features whose tokens are counted. By default those that show by themselves what is padding: ragged ones
         as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not
         the pad value is a token.
-      pad_value: of the padded features in `tokens`; the one of a native loader by default, else 0.
+      pad_value: of the padded features in `tokens`; by default that of a native loader, else 0.
       source_names: names of a mixture's sources in `data/mix/<source>`; the names of their directories by default.
       clock: what tells the time, in seconds.
 

@@ -59,7 +59,7 @@ class Cause:
 
 
 def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
-    """What a call makes of functions whose results are no function of their arguments: kind → the first of them."""
+    """The calls of functions whose results do not depend on their arguments alone: kind → the first of them."""
     found: dict[str, Cause] = {}
     run()  # what is imported or compiled at the first call makes such calls of its own
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,4 +1,4 @@
-"""Trials in processes of their own: `TrialProcesses` starts them, and says how each one ended.
+"""Trials in separate processes: `TrialProcesses` starts them, and says how each one ended.
 
     TrialProcesses → beam_pipes.testing.trial_server, one for each hash seed → a fork for each trial
 

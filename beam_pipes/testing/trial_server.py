@@ -87,7 +87,7 @@ def _child(order: Mapping[str, Any], lifeline: int) -> None:
         _call(order)
         code = 0
     finally:
-        # Not through the end of the interpreter: threads of the user's libraries may wait there for ever.
+        # Not through the end of the interpreter: threads of the user's libraries may wait there forever.
         sys.stderr.flush()
         os._exit(code)
 

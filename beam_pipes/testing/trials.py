@@ -31,7 +31,7 @@ DELAY_SECS = 0.02
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialOrder:
-    """What the first process is told."""
+    """What the first process receives."""
 
     handle: DeclarationHandle
     sample: Sample
@@ -51,9 +51,9 @@ class TrialReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ElsewhereOrder:
-    """What a process in other surroundings is told: to try `stages` again, and first to finish a build, if any.
+    """What a process in other surroundings receives: it is to try `stages` again, and first to finish a build, if any.
 
-    `explain`: stage → record; what the stage calls for it is told whether or not its outcome differs.
+    `explain`: stage → record; what the stage calls for it is reported whether or not its outcome differs.
     """
 
     handle: DeclarationHandle

@@ -319,7 +319,7 @@ def _cast(tf: Any, feature: RawFeature, value: Any) -> Any:
     if not exact:
         raise SpecError(
             f"feature {feature.name!r}: expected {feature.dtype}, or what is exact in it, got {value.dtype.name}. "
-            "Convert the values on purpose, or declare the feature as it is.",
+            "Convert the values explicitly, or declare the feature with the dtype it has.",
             feature=feature.name,
             expected=feature.dtype,
             found=value.dtype.name,

@@ -28,7 +28,7 @@ from beam_pipes.typed import Pipeline
 
 PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 
-# Examples in a batch of tensors. Batches are cut anew, so that results do not depend on how a source cuts them.
+# Examples in a batch of tensors. Batches are re-cut, so that results do not depend on how a source cuts them.
 BATCH_EXAMPLES = 1024
 
 # What besides the function decides what analyzers find and what the SavedModel holds.

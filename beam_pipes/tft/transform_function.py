@@ -120,7 +120,7 @@ class TransformFunction:
         return result
 
     def examples(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Examples → transformed examples of NumPy arrays: strings are `bytes`, varying features arrays of their own.
+        """Examples → transformed examples of NumPy arrays: strings are `bytes`, and varying features separate arrays.
 
         Raises `SpecError`, naming the feature, for what does not fit.
         """

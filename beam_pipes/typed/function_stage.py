@@ -450,7 +450,7 @@ def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[
         if isinstance(function, type) and issubclass(function, Pipeline):
             advice = f"Write {function.__name__}(), with its options: a stage of this kind is an object."
         elif isinstance(function, Pipeline):
-            advice = "It is a stage already: pass it as it is."
+            advice = "It is a stage already: pass it unchanged."
         raise DeclarationError(f"a stage is a function, got {what}. {advice}")
     if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType) and not isinstance(
         function, types.MethodDescriptorType

@@ -46,7 +46,7 @@ class RandomPartition(Pipeline):
 
     Statistics: a counter for each output, `<name of the partition>_<output>_count`.
 
-    Raises `DeclarationError` where names or probabilities do not fit together, or a key is no str, bytes or int.
+    Raises `DeclarationError` where names or probabilities do not fit together, or a key is not a str, bytes or int.
 
     Source: Magenta, `RandomPartition`; there the draw was unseeded.
     """
@@ -177,7 +177,7 @@ class MonophonicMelodyExtractor(Pipeline):
     Statistics: counters `polyphonic_tracks_discarded`, `melodies_discarded_too_short`,
     `melodies_discarded_too_few_pitches`, `melodies_discarded_too_long` (always 0, as in the reference) and
     `melodies_truncated`, the histogram `melody_lengths_in_bars`; and `non_integer_steps_per_bar` for a sequence whose
-    bars are no whole number of steps, which gives nothing.
+    bars are not a whole number of steps, which gives nothing.
 
     Raises `MissingExtraError` without note-seq.
     """

@@ -167,7 +167,7 @@ def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: Any) -> Ite
     """Yields the records of a TFRecord file as messages of the class `proto`.
 
     Raises `CorruptRecordError`, with file and offset, where a length or a checksum is wrong, and `SourceError` where a
-    record is no such message.
+    record is not such a message.
     """
     for position, record in enumerate(read_records(tfrecord_file)):
         try:

@@ -61,7 +61,7 @@ class StageList(DAGPipeline):
             → {"train": [{"text": "to be"}]}
 
     Args:
-        stages: functions, stages of functions and other pipelines, in order; or name → stage, which names them anew.
+        stages: functions, stages of functions and other pipelines, in order; or name → stage, which renames them.
             Where a function has no annotation, the stage before or behind it says the type.
         takes: the class of the records.
         by_source: the splits, where each has a source of its own.
@@ -71,7 +71,7 @@ class StageList(DAGPipeline):
         name: who is named in messages.
 
     Raises `TypeMismatchException` where a stage does not take what the one before gives, `DuplicateNameException` for
-    two stages of one name, and `DeclarationError` for what is no stage or cannot stand at its place.
+    two stages of one name, and `DeclarationError` for anything that is not a stage or cannot stand in its place.
     """
 
     def __init__(

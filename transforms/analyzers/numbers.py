@@ -30,7 +30,7 @@ Block = npt.NDArray[np.float64]
 class NumberBlocks:
     """`add` gives the blocks that have become full, `rest` the last one; every value has the shape of the first.
 
-    Raises `SpecError` for a value that is no number, or has another shape.
+    Raises `SpecError` for a value that is not a number, or has another shape.
     """
 
     def __init__(self) -> None:

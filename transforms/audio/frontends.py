@@ -104,7 +104,7 @@ class English:
         return np.array([self._ids.get(phoneme, 1) for phoneme in phonemes], dtype=np.int64)
 
     def reverse(self, ids: Iterable[int]) -> list[str]:
-        """Returns the symbols of ids; raises `DatasetError` for a number that is no id."""
+        """Returns the symbols of ids; raises `DatasetError` for a number that is not an id."""
         symbols = []
         for number in ids:
             if not 0 <= number < len(self.vocabulary):

@@ -91,7 +91,7 @@ class DecoderFeatureConverter(FeatureConverter):
 
 
 class PassThroughFeatureConverter(FeatureConverter):
-    """Hands every example on as it is: `{"x": [1, 2]}` → `{"x": [1, 2]}`. Nothing is checked, packed or padded.
+    """Passes every example on unchanged: `{"x": [1, 2]}` → `{"x": [1, 2]}`. Nothing is checked, packed or padded.
 
     Takes the arguments of `FeatureConverter`, so that converters can be exchanged in a configuration; none has an
     effect, and `pack` is False.

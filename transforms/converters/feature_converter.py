@@ -160,7 +160,7 @@ class FeatureConverter(abc.ABC):
         return split
 
     def planned_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, int | None]:
-        """Feature of the planned split → its length in a row; None for one that is taken as it is.
+        """Feature of the planned split → its length in a row; None for one that is taken unchanged.
 
         Raises `TaskError` for lengths that do not fit, and for a converter that works on tf.data only.
         """

@@ -35,7 +35,7 @@ class JoinedSplit:
         passthrough: further features, offered as they are.
 
     Raises:
-        TaskError: the split lacks a part, or parts are no sequences of the same integers.
+        TaskError: the split lacks a part, or parts are not sequences of the same integer dtype.
     """
 
     def __init__(

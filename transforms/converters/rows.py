@@ -93,7 +93,7 @@ def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Ro
 
     The joined row is as long as the rows it is made of together. One row, or batches of them.
 
-    Raises `TaskError` when the segments of a row are not in ascending order.
+    Raises `TaskError` if the segments of a row are not in ascending order.
     """
     ids = [np.asarray(rows[f"{name}_segment_ids"]) for name in features]
     shape = (*ids[0].shape[:-1], sum(array.shape[-1] for array in ids))

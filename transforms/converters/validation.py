@@ -87,8 +87,8 @@ def check_lengths(
     for name, length in task_feature_lengths.items():
         if not _is_length(length):
             raise TaskError(
-                f"The task_feature_lengths of {name!r} should be an integer ≥ 0, or a list of one an axis with None "
-                f"for 'as it is', got {length!r}",
+                f"The task_feature_lengths of {name!r} should be an integer ≥ 0, or a list with one for each axis and "
+                f"None for no limit, got {length!r}",
                 feature=name,
                 converter=converter,
             )

@@ -26,7 +26,7 @@ _BLOCK_SHINGLES = 1024
 
 @lru_cache(maxsize=8)
 def hash_family(count: int, seed: int) -> tuple[Array, Array]:
-    """The constants (a, b) of `count` functions x → (a·x + b mod 2^64) >> 32; the same for a seed for ever."""
+    """The constants (a, b) of `count` functions x → (a·x + b mod 2^64) >> 32; the same for a seed in every version."""
     stream = hashlib.shake_128(b"minhash" + str(seed).encode()).digest(16 * count)
     words = np.frombuffer(stream, "<u8").reshape(count, 2)
     return words[:, 0].copy(), words[:, 1].copy()

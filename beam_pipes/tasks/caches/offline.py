@@ -140,7 +140,7 @@ _WHOLE = "value"
 
 
 def raw_bytes(example: object) -> bytes:
-    """A line as it is; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
+    """A line unchanged; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
 
     Integers beyond int64, and floats that would become infinite, are kept as text: a stage that reads the dead letter
     again fails on it rather than taking another number.

@@ -45,7 +45,7 @@ def write_seqio_sidecars(
 
     Shards whose features are all lists of values (`encoding="list"`) and texts are linked, not copied; others are
     written again as such lists. A feature whose inner dimensions vary has its row lengths beside it, and is ragged to
-    those readers. What belongs to the published snapshot already is left as it is; files of an older one are removed
+    those readers. What already belongs to the published snapshot is left unchanged; files of an older one are removed
     once the new ones are there.
 
     Args:

@@ -134,7 +134,7 @@ class TaskSource(Source):
     def _groups(self, shards: Sequence[_Shard], target: int, digests: DigestCache) -> Iterator[list[tuple[Slice, int]]]:
         """What is read together: neighbouring small files, or a part of a large one."""
         total = sum(shard.file.size for shard in shards if shard.file is not None)
-        # A power of two, so that it stays when a file is added: groups are only cut anew when the split has doubled.
+        # A power of two, so that it stays when a file is added: groups change only when the split has doubled.
         small = min(target, 1 << max(total // SHARDS_OF_A_SPLIT, 1).bit_length() - 1)
         run: list[_Shard] = []
         for shard in [*shards, None]:
@@ -232,7 +232,7 @@ class TaskSource(Source):
         return stream_shard(task, shard.split, shard.name, seed=self._seed, num_steps=self.num_streamed)
 
     def parse(self, raw: bytes, *, file: str, position: int) -> Any:
-        """A line as it is; what was anything else as an example of int64, float32 and bytes."""
+        """A line unchanged; anything else as an example of int64, float32 and bytes."""
         if isinstance(self._reference.get().source, TextLineDataSource) and self.num_streamed == 0:
             return raw
         return example_of(raw)

@@ -19,7 +19,7 @@ from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import DType, Feature
 
 _NUMBERS = "biufcV"
-_CHUNK = 256  # examples a hand-off into tf.data: 34,000 examples/s against 2,500 one by one
+_CHUNK = 256  # examples in one hand-off to tf.data: 34,000 examples/s against 2,500 one by one
 
 
 class NoExamples(TaskError):
@@ -108,7 +108,7 @@ def _without_width(value: object, array: np.ndarray, name: str) -> np.ndarray:
 
 def _unfit(name: str, expected: str, error: Exception) -> TaskError:
     return TaskError(
-        f"feature {name!r}: expected {expected}, got {error}. Give an array of the dtype that is meant, or declare the "
+        f"feature {name!r}: expected {expected}, got {error}. Give an array of the intended dtype, or declare the "
         "feature.",
         feature=name,
     )

@@ -98,7 +98,7 @@ def plan_loading(
     """Plans the rows of a cached task or mixture. Reads the lengths in the indexes of the caches, and no records.
 
     Rows hold examples of one task each. A mixture's rates are proportions of *examples*: of the rows that have come,
-    each task has its share, weighted by its mean number of examples a row, to less than one row.
+    each task has its share, weighted by its mean number of examples per row, to less than one row.
 
     Steps after the cut: the library's `append_eos`, `append_eos_after_trim` and `truncate_inputs_left` run on many
     examples at once. Other Python steps run on single examples as rows are read; to pack, they run once over the cache
@@ -113,7 +113,7 @@ def plan_loading(
         trim_output_features: cut task features to their lengths. False leaves it to the converter: an error, or cut.
         skip_missing_splits: leave out tasks that do not have the split.
         exhaustion: another policy than the mixture's when a task has given all of its rows: "drop" goes on with the
-            others, "stop" ends the epoch, "repeat" begins it anew in another order.
+            others, "stop" ends the epoch, "repeat" starts it again in another order.
 
     Raises:
         CacheNotFoundError: a task has no cache.

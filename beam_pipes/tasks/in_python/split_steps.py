@@ -67,7 +67,7 @@ class SteppedSplit:
 
     *Measured*, every record goes through the steps once, when the rows are planned: steps may drop examples or make
     several, rows have exact lengths, and the steps have to do the same again when rows are read. *Not measured*, a
-    record gives exactly one example, and draws anew in every epoch: `records` then are `record + epoch · len(self)`.
+    record gives exactly one example, and draws again in every epoch: `records` then are `record + epoch · len(self)`.
 
     Args:
         source: the cache.

@@ -90,7 +90,7 @@ def _read_natively(source: object, options: LoadOptions) -> Iterator[object]:
         for example in _read_epoch(source, options, number, generator):
             empty = False
             yield example
-        if empty:  # so will be every other epoch: without an end, the next example would be looked for for ever
+        if empty:  # every other epoch will be empty too: without an end, this would search for an example forever
             return
 
 
@@ -103,7 +103,7 @@ def _read_epoch(source: Any, options: LoadOptions, number: int, generator: np.ra
     by_shard = share is None or len(shards) % share.num_shards == 0
     if share is not None and by_shard:
         shards = shards[share.index :: share.num_shards]
-    # Hosts that share every file must see one order: without a seed it stays as it is.
+    # Hosts that share every file must see the same order: without a seed it is left unchanged.
     if options.shuffle and (by_shard or options.seed is not None):
         shards = [shards[index] for index in generator.permutation(len(shards))]
     epoch = (example for shard in shards for example in source.read_shard(split, shard))
@@ -150,7 +150,7 @@ def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) ->
     the content of the example: not on how the source is divided. `examples` is read once.
 
     Raises:
-        TaskError: a step fails, or what comes out is no mapping of features.
+        TaskError: a step fails, or its result is not a mapping of features.
     """
     with map_seed_manager(seed, keyed_by="content"):
         stream = run_over_examples(task.offline_steps(), examples, task.step_context())
@@ -177,7 +177,7 @@ def stream_shard(
 
 
 def as_mapping(task: DeclaredTask, example: object) -> dict[str, Any]:
-    """What is cached of an example, normalised. Raises `TaskError` where it is no mapping of features."""
+    """What is cached of an example, normalised. Raises `TaskError` if it is not a mapping of features."""
     if type(example) is not dict and not isinstance(example, Mapping):
         raise TaskError(
             f"task '{task.name}': what is cached should be a dict of features, got {type(example).__name__}. Make one "

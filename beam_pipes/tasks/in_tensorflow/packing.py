@@ -5,7 +5,7 @@ the next example does not fit (next fit). It looks at *windows* of as many examp
 the last row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole
 split.
 
-Decoder inputs from decoder targets: shifted right by one, starting anew at every packed sequence.
+Decoder inputs from decoder targets: shifted right by one, starting again at every packed sequence.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def make_autoregressive_inputs(
     `sequence_id`: integers, one a step along `axis`; targets of a higher rank (`(steps, features)`) are welcome.
     `output_dtype`: the dtype of the result, by default that of `targets`.
 
-    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are no numbers.
+    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are not numbers.
     """
     ops = ops_of(targets, sequence_id)
     targets = ops.asarray(targets)

@@ -16,7 +16,7 @@ from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_l
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.steps import DeclaredTask
 
-#: Splits of up to this many raw examples a host are kept in memory.
+#: Splits of up to this many raw examples per host are kept in memory.
 MAX_IN_MEMORY_EXAMPLES = 1000
 
 _log = logger(__name__)
@@ -27,7 +27,7 @@ class LoadOptions:
     """The arguments of `Task.get_dataset`, and the name of the task or mixture for messages.
 
     Raises:
-        TaskError: the epochs or the seed are no whole number, or the epochs are negative.
+        TaskError: the epochs or the seed are not whole numbers, or the epochs are negative.
     """
 
     name: str = ""
@@ -62,7 +62,7 @@ def is_whole(value: Any) -> bool:
 
 
 def checked_lengths(task: DeclaredTask, options: LoadOptions) -> SequenceLength:
-    """Output feature → the length that it is cut to, or a list of one an axis; empty where nothing is trimmed."""
+    """Output feature → the length it is cut to, or a list with one for each axis; empty where nothing is trimmed."""
     if not options.trim_output_features:
         return {}
     lengths = {
@@ -74,7 +74,7 @@ def checked_lengths(task: DeclaredTask, options: LoadOptions) -> SequenceLength:
         if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axis_lengths(length)):
             raise TaskError(
                 f"task '{task.name}': the sequence_length of feature '{name}' should be a whole number, 0 or more, or "
-                f"a list of one an axis, got {length!r}",
+                f"a list with one for each axis, got {length!r}",
                 task=task.name,
                 feature=name,
             )

@@ -61,7 +61,7 @@ class DataSource(DatasetProviderBase):
 
     Args:
         splits: names of the splits.
-        num_input_examples: number of examples a split, where known.
+        num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may have a `CacheDatasetPlaceholder`.
         performs_internal_shuffling: the source shuffles by itself when asked to.
     """

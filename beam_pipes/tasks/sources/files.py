@@ -38,7 +38,7 @@ class FileDataSource(LibrarySource):
         read_file_fn: takes a `tf.data.Dataset` of one file name, or the name as a tensor, and returns its examples as a
             dataset.
         split_to_filepattern: split → a path, a glob, or a list of them.
-        num_input_examples: number of examples a split, where known.
+        num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may be cached.
         file_shuffle_buffer_size: buffer that shuffles the files; None shuffles all of them, evenly.
         cycle_length: files read at a time.

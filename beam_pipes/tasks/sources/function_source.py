@@ -37,7 +37,7 @@ class FunctionDataSource(LibrarySource):
     Args:
         dataset_fn: takes `split`, `shuffle_files` and, if it has it, `seed`.
         splits: names of the splits.
-        num_input_examples: number of examples a split, where known.
+        num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may be cached.
 
     Raises:

@@ -38,7 +38,7 @@ FAKE_EXAMPLES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-#: `2d_feature` and `3d_feature` of the examples of a split, in their order; int32 of shapes (None, 3), (None, 2, 3).
+#: `2d_feature` and `3d_feature` of the examples of a split, in order; int32 of shapes (None, 3), (None, 2, 3).
 FAKE_ND_FEATURES: dict[str, list[dict[str, Any]]] = {
     split: [
         {"2d_feature": [[first, 2, 3]] * (1 + number), "3d_feature": [[[1, 2, 3], [4, 5, first]]]}
@@ -112,7 +112,7 @@ def test_text_preprocessor(example: Mapping[str, TfTensor]) -> dict[str, TfTenso
 
 
 def split_tsv_preprocessor(dataset: TfDataset, field_names: Sequence[str] = ("prefix", "suffix")) -> TfDataset:
-    """Lines with tabs → a feature a field."""
+    """Lines with tabs → one feature for each field."""
     tf = tensorflow("split_tsv_preprocessor")
 
     def parse(line: object) -> dict[str, object]:

@@ -26,7 +26,7 @@ _BYTES = 256
 class ByteVocabulary(Vocabulary):
     """One id a UTF-8 byte, after three special ones (padding 0, EOS 1, unknown 2): `encode("hi") == [107, 108]`.
 
-    Size is 259, plus `extra_ids`. Decoding skips ids that are no byte, and bytes that are not UTF-8.
+    Size is 259, plus `extra_ids`. Decoding skips ids that are not bytes, and bytes that are not UTF-8.
     """
 
     def __init__(self, extra_ids: int = 0) -> None:
@@ -120,7 +120,7 @@ class FullCodepointVocabulary(Vocabulary):
 class PartialCodepointVocabulary(Vocabulary):
     """One id a code point of a closed set: with `[97, 98]`, `encode("abz") == [3, 4, 2]`.
 
-    Ids 0, 1 and 2 are padding, EOS and unknown, the given code points follow in their order.
+    Ids 0, 1 and 2 are padding, EOS and unknown, the given code points follow in the given order.
 
     Args:
         codepoints: numbers of the characters, `[ord(c) for c in alphabet]`.

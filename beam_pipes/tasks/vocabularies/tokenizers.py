@@ -69,7 +69,7 @@ class TokenizersVocabulary(Vocabulary):
         extra_ids: number of ids to reserve after the tokenizer's.
         add_special_tokens: let the tokenizer's own template add its tokens. Off: EOS is a preprocessor's work.
         backend: which library encodes. "auto" takes tiktoken where it is installed and the tokenizer is one whose ids
-            it gives, about five times as fast: byte-level BPE as of GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" insists
+            it gives, about five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" insists
             on that, "tokenizers" does without. Ids and fingerprints are the same.
 
     Where a text shows otherwise while encoding, that is logged, `disagreement` holds the text, and `tokenizers` takes
