@@ -245,10 +245,6 @@ class Mixture(DatasetProviderBase):
 
     # Examples.
 
-    def tasks_of_split(self, split: str, skip_missing: bool = False) -> list[Task]:
-        """The tasks with a positive rate, all of which have the split; see `rated_tasks`."""
-        return [task for task, _ in self.rated_tasks(split, skip_missing)]
-
     def rated_tasks(self, split: str, skip_missing: bool = False) -> list[tuple[Task, float]]:
         """The tasks with a positive rate, all of which have the split, and their rates.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 # Public name → the module under beam_pipes.tasks.testing that defines it.
 MODULE_OF = {
@@ -42,7 +43,7 @@ MODULE_OF = {
 __all__ = sorted(MODULE_OF)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in MODULE_OF:
         return getattr(importlib.import_module(f"{__name__}.{MODULE_OF[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
