@@ -72,7 +72,7 @@ def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
     """
     ops = ops_of(*(example[name] for name in parts))
     joined = {"targets": ops.concat([example[name] for name in parts])}
-    end = 0
+    end: Array = 0
     for name in parts_with_ends(parts):
         end = end + ops.size(example[name])
         joined[f"{name}_ends"] = ops.cast(ops.fill_like(joined["targets"], end), "int32")
