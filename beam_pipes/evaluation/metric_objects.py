@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -92,12 +92,15 @@ def _same(left: Any, right: Any) -> bool:
 
 Example = Mapping[str, Any]
 
+_Metric = TypeVar("_Metric", bound="_MetricProtocol")
+_Collecting = TypeVar("_Collecting", bound="CollectingMetric")
+
 
 class _MetricProtocol:
     """What CLU offers on every metric beside `from_model_output`, `merge` and `compute`."""
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls: type[_Metric]) -> _Metric:
         """A metric that has seen nothing: what merging begins with."""
         raise NotImplementedError("Must override empty()")
 
@@ -109,14 +112,14 @@ class _MetricProtocol:
         """`compute()` as a value for loggers."""
         return Scalar(self.compute())
 
-    def merge(self, other: Any) -> Any:
+    def merge(self: _Metric, other: _Metric) -> _Metric:
         """A metric of what both have seen."""
         raise NotImplementedError("Must override merge()")
 
-    def _reduce_merge(self, other: Any) -> Any:
+    def _reduce_merge(self: _Metric, other: _Metric) -> _Metric:
         return self.merge(other)
 
-    def reduce(self) -> Any:
+    def reduce(self: _Metric) -> _Metric:
         """Merges along the first axis of the fields: `Average(total=[3, 4], count=[1, 2])` → `Average(7, 3)`.
 
         What an all-gather over several hosts gives. Fields that are not arrays are the same in all parts.
@@ -136,12 +139,12 @@ class _MetricProtocol:
         ]
         return functools.reduce(lambda reduced, part: reduced._reduce_merge(part), parts)
 
-    def replace(self, **updates: Any) -> Any:
+    def replace(self: _Metric, **updates: object) -> _Metric:
         """The metric with other values of some fields."""
         return dataclasses.replace(self, **updates)  # type: ignore[type-var]
 
     @classmethod
-    def from_fun(cls, fun: Callable[..., object]) -> Any:
+    def from_fun(cls: type[_Metric], fun: Callable[..., object]) -> type[_Metric]:
         """A metric class like this one, made from what `fun` gives for the model outputs.
 
         `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
@@ -164,7 +167,7 @@ class _MetricProtocol:
         return FromFun
 
     @classmethod
-    def from_output(cls, name: str) -> Any:
+    def from_output(cls: type[_Metric], name: str) -> type[_Metric]:
         """A metric class like this one, of the model output of this name alone: `Average.from_output("loss")`."""
         base: Any = cls
 
@@ -236,14 +239,14 @@ class CollectingMetric(_MetricProtocol):
 
     @classmethod
     def from_model_output(
-        cls,
+        cls: type[_Collecting],
         inputs: Sequence[Example],
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
         mask: Any = None,
         indices_2d: Any = None,
-    ) -> Any:
+    ) -> _Collecting:
         count = len(model_output[0]) if isinstance(model_output, tuple) else len(model_output)
         if mask is None:
             mask = np.ones(count, np.int32)
@@ -252,18 +255,18 @@ class CollectingMetric(_MetricProtocol):
         return cls(values={"model_output": model_output, "indices_2d": indices_2d, "mask": mask})
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls: type[_Collecting]) -> _Collecting:
         """A metric that has seen nothing: what merging begins with."""
         return cls(values={})
 
-    def merge(self, other: Any) -> Any:
+    def merge(self: _Collecting, other: _Collecting) -> _Collecting:
         """The outputs of both, those of `self` first; `actual_compute` sorts them."""
         mine, others = self.values, other.values
         if not mine or not others:
             return self if mine else other
         return type(self)(values={name: _concatenated(value, others[name]) for name, value in mine.items()})
 
-    def reduce(self) -> Any:
+    def reduce(self: _Collecting) -> _Collecting:
         """The outputs that several hosts have gathered, one behind the other: the first axis is that of the hosts."""
         return type(self)(values={name: _joined(value) for name, value in self.values.items()})
 
@@ -272,7 +275,7 @@ class CollectingMetric(_MetricProtocol):
         return dict(self.values)
 
     @classmethod
-    def from_outputs(cls, names: Sequence[str]) -> Any:
+    def from_outputs(cls: type[_Collecting], names: Sequence[str]) -> type[_Collecting]:
         """A metric class that collects the model outputs of these names: `from_outputs(["labels", "logits"])`."""
         base: Any = cls
 
