@@ -80,7 +80,7 @@
         ├── UnknownNameError (KeyError)            a registry does not know a name
         ├── NotANameError (AssertionError)         a name should be text
         ├── MisplacedStepError (RuntimeError)      a mark among preprocessors is called as if it were one
-        ├── WrongConverterError (TypeError)        what should convert features is no feature converter
+        ├── WrongConverterError (TypeError)        a feature converter was expected, not another object
         ├── IncompleteConverterError (TypeError)   a feature converter has no method that converts
         └── EvaluationError                        an evaluation cannot be set up, or a metric failed
 
@@ -173,11 +173,11 @@ class BeamPipesError(Exception):
         return (_rebuild, (type(self), self.message, {name: _portable(v) for name, v in self.attributes.items()}))
 
 
-def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, Any]) -> BeamPipesError:
+def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, object]) -> BeamPipesError:
     return cls(message, **attributes)
 
 
-def _portable(value: Any) -> Any:
+def _portable(value: object) -> object:
     """`value`, or its repr where it cannot be pickled: an error has to reach the process that reports it."""
     try:
         pickle.dumps(value)
@@ -495,11 +495,11 @@ class UnknownNameError(TaskError, KeyError):
 
 
 class WrongConverterError(TaskError, TypeError):
-    """What should convert features is no feature converter."""
+    """A feature converter was expected, not another object."""
 
 
 class NotANameError(TaskError, AssertionError):
-    """What should name a task or mixture is no text."""
+    """The name of a task or mixture is not text."""
 
 
 class MisplacedStepError(TaskError, RuntimeError):

@@ -41,7 +41,7 @@ class ClusterKey:
 
     result: Result
 
-    def __call__(self, record: Any) -> str:
+    def __call__(self, record: object) -> str:
         context = current_context()
         assert context is not None  # set by whoever calls `transform`, see `Pipeline`
         name: str = self.result.value().cluster_key(context.record_id)
@@ -75,7 +75,7 @@ class GroupKey:
         if isinstance(self.of, Result):
             object.__setattr__(self, "of", ClusterKey(self.of))
 
-    def __call__(self, record: Any) -> Any:
+    def __call__(self, record: object) -> Any:
         if isinstance(self.of, SourceFile):
             context = current_context()
             assert context is not None  # set by whoever calls `transform`, see `Pipeline`
@@ -133,7 +133,7 @@ class SampleByKey(Pipeline):
         )
 
     def transform(self, input_object: Any) -> list[Any]:
-        sampled: list[Any] = self.partition.transform(input_object)["sampled"]
+        sampled: list[object] = self.partition.transform(input_object)["sampled"]
         return sampled or self.drop("not sampled")
 
 
@@ -149,7 +149,7 @@ class SplitByKey(RandomPartition):
 
     The choice is a function of (seed, name, key). It is the same on every runner, and keys stay where they are when
     data is added. A record keeps its key, unless the key is the result of an analyzer of duplicates and its cluster
-    gets or loses members: n members that get m more are named anew, and drawn anew, with a probability of m / (n + m),
+    gets or loses members: n members that get m more are renamed, and drawn again, with a probability of m / (n + m),
     all of them together. Clusters whose members stay the same stay where they are.
 
     Where fractions change, only the keys move for which there is no room any more: the outputs divide the numbers from

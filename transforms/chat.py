@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
@@ -69,7 +70,7 @@ class ChatTemplate:
         self.date = date
         _ = self._library, self._compiled  # mistakes show now
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_library", "_compiled")}
 
     def fingerprint_config(self) -> Mapping[str, object]:
@@ -123,7 +124,7 @@ class ChatTemplate:
         *,
         tools: Sequence[object] | None = None,
         only_last: bool = False,
-    ) -> tuple[np.ndarray[Any, np.dtype[np.int32]], np.ndarray[Any, np.dtype[np.uint8]]]:
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
         """(ids, mask): int32 and uint8 of equal length; 1 where the assistant said it, of its `only_last` turn."""
         text, spans = self.spans(messages, tools=tools)
         encoding = self._library.encode(text, add_special_tokens=False)
@@ -223,7 +224,7 @@ def _unmarked(marked: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(pieces), spans
 
 
-def _config_beside(file: Path) -> Mapping[str, Any]:
+def _config_beside(file: Path) -> Mapping[str, object]:
     try:
         config = json.loads(file.with_name("tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -236,7 +237,7 @@ def _token(value: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _template_beside(file: Path, config: Mapping[str, Any]) -> str:
+def _template_beside(file: Path, config: Mapping[str, object]) -> str:
     beside = file.with_name("chat_template.jinja")
     if beside.is_file():
         return beside.read_text(encoding="utf-8")

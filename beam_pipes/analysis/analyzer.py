@@ -120,7 +120,7 @@ class Analyzer(abc.ABC):
         """What stands for this object where a stage or its code refers to it: the content of the result."""
         return self.result
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         """What decides the result; by default all fields but `name`, and `of` and `output`, which count apart."""
         return {
             field.name: getattr(self, field.name)
@@ -128,7 +128,7 @@ class Analyzer(abc.ABC):
             if field.name not in ("name", "of", "output")
         }
 
-    def check_type(self, found: Any, words: str) -> None:
+    def check_type(self, found: object, words: str) -> None:
         """Raises `DeclarationError` where values of the class `found` cannot be analysed."""
         if not isinstance(found, type):
             return
@@ -203,7 +203,7 @@ class Result(Asset):
         self.bound: BoundResult | None = None
         #: Whether it was bound by hand: then no declaration has to run the analyzer.
         self.by_hand = False
-        self._known: tuple[str, Any] | None = None
+        self._known: tuple[str, object] | None = None
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -234,7 +234,7 @@ class Result(Asset):
         return self._require().digest
 
     def bind(self, bound: BoundResult | str | os.PathLike[str] | None, *, by_hand: bool = True) -> None:
-        """Makes this the handle of a result that is there, given as it is or by its path; None lets go of it.
+        """Makes this the handle of an existing result, given directly or by its path; None releases it.
 
         Builds do this themselves (`by_hand=False`). By hand it is for trying a stage out:
         `words.result.bind(cache.asset_path("words"))`.
@@ -260,10 +260,10 @@ class Result(Asset):
     def __repr__(self) -> str:
         return f"<Result of {self.name!r}: {'not bound' if self.bound is None else self.bound.digest[:8]}>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"analyzer": self.analyzer, "bound": self.bound, "by_hand": self.by_hand, "_known": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
 
@@ -295,7 +295,7 @@ class Accumulator(abc.ABC):
     """Takes the values of one source shard, in order, and is saved once they are all there.
 
     One accumulator sees one source shard from its first record to its last, in one process; after a failure a new one
-    begins anew, so nothing is ever added twice. What it holds in memory has to be bounded, whatever the shard's size.
+    starts again, so nothing is ever added twice. What it holds in memory has to be bounded, whatever the shard's size.
     """
 
     @abc.abstractmethod

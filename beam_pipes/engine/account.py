@@ -60,7 +60,7 @@ class UnitAccount:
             else:
                 known.merge_from(statistic)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "inputs": self.inputs,
             "kept": self.kept,
@@ -112,7 +112,7 @@ class Account:
             self.unit(name).merge_from(account)
 
     def statistics(self) -> list[Statistic]:
-        """All statistics, merged by name, units in their order."""
+        """All statistics, merged by name, in the order of the units."""
         return merge_statistics(s for account in self.units.values() for s in account.statistics.values())
 
     def reconcile(self, *, where: str) -> None:
@@ -133,7 +133,7 @@ class Account:
                     account=self.to_json(),
                 )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "read": self.read,
             "written": self.written,
@@ -163,7 +163,7 @@ def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 class InexactDifferenceError(Exception):
-    """A statistic cannot be taken apart: it is no count, or nothing is left that shows whether it was set at all."""
+    """A statistic cannot be split: it is not a count, or nothing shows any more whether it was set at all."""
 
 
 def exchange(account: Account, *, old: Account, new: Account) -> None:

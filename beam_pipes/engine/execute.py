@@ -21,7 +21,7 @@ from beam_pipes.errors import (
     text_of,
 )
 
-# "raise" lets a stage's exception through as it is; the others are what a build offers.
+# "raise" lets a stage's exception through unchanged; the others are what a build offers.
 OnError = Literal["raise", "fail", "drop", "dead_letter"]
 BUILD_POLICIES = tuple(policy for policy in get_args(OnError) if policy != "raise")
 
@@ -71,8 +71,8 @@ class UnitRunner:
         bare = getattr(stage.transform, "bare", None)
         self._transform: Callable[[Any], Any] = stage.transform if bare is None else bare.__get__(stage)
         self._transform_batch: Callable[[list[Any]], Any] | None = getattr(stage, "transform_batch", None)
-        # What `_set_stats` and `drop` leave behind during a call. A stage that is no typed pipeline leaves nothing, and
-        # one object that several threads may share (a decorated function) keeps it with its runner.
+        # What `_set_stats` and `drop` leave behind during a call. Only typed pipelines leave something, and one object
+        # that several threads may share (a decorated function) keeps it with its runner.
         keeps = hasattr(stage, "_set_stats") and not getattr(stage, "is_shared", False)
         self._left: dict[str, Any] = vars(stage) if keeps else {}
         self._context.left = self._left

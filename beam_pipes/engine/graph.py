@@ -15,7 +15,7 @@ from beam_pipes.errors import InvalidTypeSignatureException
 Signature = type | Mapping[str, type]
 
 
-def check_signature(signature: Any, *, where: str) -> None:
+def check_signature(signature: object, *, where: str) -> None:
     """Raises `InvalidTypeSignatureException` unless `signature` is a class or a one-level dict of name to class."""
     if _is_class(signature):
         return
@@ -64,7 +64,7 @@ def describe(signature: Signature) -> str:
     return signature.__name__
 
 
-def mismatch(value: Any, signature: Signature) -> str | None:
+def mismatch(value: object, signature: Signature) -> str | None:
     """Why `value` does not match `signature` in words, or None where it matches."""
     if isinstance(signature, Mapping):
         if not isinstance(value, Mapping):

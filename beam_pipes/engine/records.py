@@ -182,7 +182,7 @@ class Batch:
         self.account = Account() if account is None else account
 
     def copy(self: B) -> B:
-        """The same batch, to be worked on while this one stays as it is; values are shared.
+        """The same batch, to be changed while this one stays unchanged; values are shared.
 
         A runner that retries a bundle in the same process hands out the very objects that it handed out before.
         """
@@ -195,7 +195,7 @@ class Batch:
         made.account.merge_from(self.account)
         return made
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[object, ...]:
         return (self.records, self.size, self.columns, self.failures, self.drops, self.account)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:

@@ -31,7 +31,7 @@ class Statistic(abc.ABC):
 
     kinds: ClassVar[dict[str, type[Statistic]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         # What is read back from a file is looked up here, never imported by a name found in the file.
         Statistic.kinds[cls.kind()] = cls
@@ -54,9 +54,8 @@ class Statistic(abc.ABC):
         """
         if type(other) is not type(self):
             raise MergeStatisticsException(
-                f"Cannot merge {type(other).__name__} {getattr(other, 'name', other)!r} into "
-                f"{type(self).__name__} {self.name!r}: they are different kinds of statistics. "
-                "Give them different names.",
+                f"Cannot merge {type(other).__name__} {getattr(other, 'name', other)!r} into {type(self).__name__} "
+                f"{self.name!r}: they are different kinds of statistics. Give them different names.",
                 name=self.name,
             )
         if other.name != self.name:
@@ -77,7 +76,7 @@ class Statistic(abc.ABC):
     @abc.abstractmethod
     def _pretty_print(self, name: str) -> str: ...
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The JSON form without the name; `from_state` is its inverse."""
         return {key: value for key, value in vars(self).items() if key != "name"}
 
@@ -111,7 +110,7 @@ class StoredStatistic(Statistic):
         self.stored_kind = kind
         self.stored = dict(stored)
 
-    def _merge_from(self, other: Any) -> None:
+    def _merge_from(self, other: object) -> None:
         raise MergeStatisticsException(
             f"Cannot merge {self.name!r}: its class {self.stored_kind!r} is not imported. Import its module first.",
             name=self.name,
@@ -137,7 +136,7 @@ def to_json(statistic: Statistic) -> dict[str, Any]:
     except ValueError:
         raise InvalidStatisticsException(
             f"the state of the statistic {statistic.name!r} should hold what JSON has, got {brief(state)}: NaN and "
-            f"infinities are no numbers of JSON. Give {type(statistic).__qualname__} a state() that writes them as "
+            f"infinities are not JSON numbers. Give {type(statistic).__qualname__} a state() that writes them as "
             "texts, and a from_state() that reads them.",
             where=statistic.name,
         ) from None
@@ -155,7 +154,7 @@ def from_json(value: Mapping[str, Any]) -> Statistic:
 
 
 def plain_number(value: Any) -> Any:
-    """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else as it is."""
+    """A NumPy scalar as the Python number of the same value, which JSON can hold; anything else unchanged."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -193,7 +192,7 @@ def merge_statistics(stats_list: Iterable[Statistic]) -> list[Statistic]:
     return list(merged.values())
 
 
-def log_statistics_list(stats_list: Iterable[Statistic], logger_fn: Callable[[str], Any] | None = None) -> None:
+def log_statistics_list(stats_list: Iterable[Statistic], logger_fn: Callable[[str], object] | None = None) -> None:
     """Logs each statistic, sorted by name, through `logger_fn` (one line for a counter, several for a histogram)."""
     log = logger_fn or logger("beam_pipes.statistics").info
     for statistic in sorted(stats_list, key=lambda statistic: statistic.name):
@@ -217,7 +216,7 @@ class Counter(Statistic):
     def copy(self) -> Counter:
         return copy.copy(self)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {**super().state(), "count": plain_number(self.count)}
 
     def _pretty_print(self, name: str) -> str:
@@ -227,7 +226,7 @@ class Counter(Statistic):
 class Maximum(Statistic):
     """The greatest of all values: `Maximum('longest', 12)` prints `longest: 12`. Merging keeps the greater one.
 
-    NaN is no value: it is passed over, and what has seen nothing else prints `nan`.
+    NaN does not count as a value: it is skipped, and a statistic that has seen nothing else prints `nan`.
     """
 
     def __init__(self, name: str, value: int | float) -> None:
@@ -246,7 +245,7 @@ class Maximum(Statistic):
     def copy(self) -> Maximum:
         return copy.copy(self)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         value = plain_number(self.value)
         # Legal here and illegal in JSON: what is not finite travels as a string, as in Histogram.
         return {**super().state(), "value": str(value) if isinstance(value, float) and not isfinite(value) else value}
@@ -324,7 +323,7 @@ class Histogram(Statistic):
         duplicate.counters = dict(self.counters)
         return duplicate
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         # Infinite boundaries are legal here and illegal in JSON: they travel as strings.
         declared = self._declared() or self.buckets
         return {

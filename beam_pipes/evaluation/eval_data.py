@@ -19,6 +19,8 @@ from beam_pipes.evaluation.metrics import model_output_type_of
 from beam_pipes.evaluation.model_outputs import ModelOutputType
 from beam_pipes.extras import require
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.signatures import function_name, parameters
 from beam_pipes.tasks.task import Task
 
@@ -33,7 +35,7 @@ class LoadEvalOptions:
     split: str = "validation"
     use_cached: bool = False
     seed: int | None = 42
-    sequence_length: Mapping[str, Any] | None = None
+    sequence_length: SequenceLength | None = None
     num_examples: int | None = None
     shuffle: bool = False
     use_memory_cache: bool = True
@@ -64,7 +66,7 @@ class EvalData:
     examples: Callable[[], Sequence[Example]]
 
 
-def load_eval_data(tasks: Sequence[Task], feature_converter: Any, options: LoadEvalOptions) -> dict[str, EvalData]:
+def load_eval_data(tasks: Sequence[Task], feature_converter: object, options: LoadEvalOptions) -> dict[str, EvalData]:
     """Task name → its data. All tasks are converted to the same lengths, so that one compiled model serves them."""
     preprocessors_need_lengths = check_detectable(tasks, options.sequence_length)
     load = _load_tensorflow if options.framework == "tensorflow" else _load_numpy
@@ -89,7 +91,7 @@ def load_eval_data(tasks: Sequence[Task], feature_converter: Any, options: LoadE
 
 
 class _TensorflowExamples:
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: TfDataset) -> None:
         self._dataset = dataset
 
     def read(self) -> Iterator[Example]:
@@ -205,10 +207,10 @@ class EnumeratedExamples:
 
 _log = logger(__name__)
 
-Lengths = dict[str, Any]  # feature → int, or a list of one int or None an axis
+Lengths = dict[str, Any]  # feature → int, or a list with an int or None for each axis
 
 
-def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, Any] | None) -> bool:
+def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, object] | None) -> bool:
     """Whether a preprocessor cannot work without lengths; raises `EvaluationError` if so and none are given."""
     for task in tasks:
         for preprocessor in task.preprocessors:
@@ -226,7 +228,7 @@ def check_detectable(tasks: Sequence[Task], sequence_length: Mapping[str, Any] |
     return False
 
 
-def converter_of(feature_converter: Any, names: Iterable[str]) -> Any:
+def converter_of(feature_converter: object, names: Iterable[str]) -> Any:
     """The converter that serves tasks with these features, where one chooses among several."""
     return (
         feature_converter.converter_for(set(names))
@@ -235,7 +237,7 @@ def converter_of(feature_converter: Any, names: Iterable[str]) -> Any:
     )
 
 
-def converted_features(feature_converter: Any, task: Task) -> list[str]:
+def converted_features(feature_converter: object, task: Task) -> list[str]:
     """The features of a task that the converter wants lengths for; all of them if it names none."""
     converter = converter_of(feature_converter, task.output_features)
     passed = getattr(converter, "passthrough_features", None) or {}
@@ -264,7 +266,7 @@ def longest(examples: Iterable[Mapping[str, Any]], names: Sequence[str], feature
 
 
 def settle(
-    sequence_length: Mapping[str, Any] | None, longest_found: Lengths, *, preprocessors_need_it: bool
+    sequence_length: Mapping[str, object] | None, longest_found: Lengths, *, preprocessors_need_it: bool
 ) -> Lengths:
     """The lengths to convert to: those given, and the longest found for the rest. Says when they waste or cut."""
     if sequence_length is None:

@@ -25,6 +25,7 @@ from beam_pipes.evaluation.loggers.logger import Logger
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType, ordered_outputs
 from beam_pipes.evaluation.task_metrics import TaskEvaluation
 from beam_pipes.tasks.by_name import get_subtasks, maybe_get_mixture_or_task
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.task import Task
 
 _log = logger(__name__)
@@ -57,7 +58,7 @@ class Evaluator:
         shuffle: load the examples in an order shuffled by `seed`.
         logger_cls: classes of `Logger`, or functions that make one; each is called with `output_dir=log_dir`.
         log_dir: where loggers write.
-        use_memory_cache: keep preprocessed examples in memory; False preprocesses them anew for every evaluation.
+        use_memory_cache: keep preprocessed examples in memory; False preprocesses them again for every evaluation.
         async_compute_metrics: compute metrics in a thread while the caller goes on. Pass False if a metric uses the
             accelerator: `evaluate` then returns when they are computed. A failure is in the future either way.
         target_field_name: the feature that holds the targets.
@@ -76,7 +77,7 @@ class Evaluator:
         eval_split: str = "validation",
         use_cached: bool = False,
         seed: int | None = 42,
-        sequence_length: Mapping[str, Any] | None = None,
+        sequence_length: SequenceLength | None = None,
         num_examples: int | None = None,
         shuffle: bool = False,
         logger_cls: Sequence[Callable[..., Logger]] = (),
@@ -274,14 +275,14 @@ class Evaluator:
 
 
 def evaluate_mixture(
-    mixture_or_task_name: Any,
-    feature_converter: Any,
+    mixture_or_task_name: object,
+    feature_converter: object,
     *,
     eval_split: str = "validation",
     predict_fn: ModelFn | None = None,
     score_fn: ModelFn | None = None,
     predict_with_aux_fn: ModelFn | None = None,
-    sequence_length: Mapping[str, Any] | None = None,
+    sequence_length: SequenceLength | None = None,
     num_examples: int | None = None,
     use_cached: bool = False,
     framework: Literal["tensorflow", "numpy"] = "numpy",

@@ -13,16 +13,15 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipes.errors import EvaluationError
 from beam_pipes.evaluation.model_outputs import ModelOutput, ModelOutputType
 from beam_pipes.tasks.provider import Feature
 
-Array = npt.NDArray[Any]
+Array = np.ndarray
 
 
 @dataclasses.dataclass(eq=False)
@@ -93,12 +92,15 @@ def _same(left: Any, right: Any) -> bool:
 
 Example = Mapping[str, Any]
 
+_Metric = TypeVar("_Metric", bound="_MetricProtocol")
+_Collecting = TypeVar("_Collecting", bound="CollectingMetric")
+
 
 class _MetricProtocol:
     """What CLU offers on every metric beside `from_model_output`, `merge` and `compute`."""
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls: type[_Metric]) -> _Metric:
         """A metric that has seen nothing: what merging begins with."""
         raise NotImplementedError("Must override empty()")
 
@@ -110,17 +112,17 @@ class _MetricProtocol:
         """`compute()` as a value for loggers."""
         return Scalar(self.compute())
 
-    def merge(self, other: Any) -> Any:
+    def merge(self: _Metric, other: _Metric) -> _Metric:
         """A metric of what both have seen."""
         raise NotImplementedError("Must override merge()")
 
-    def _reduce_merge(self, other: Any) -> Any:
+    def _reduce_merge(self: _Metric, other: _Metric) -> _Metric:
         return self.merge(other)
 
-    def reduce(self) -> Any:
+    def reduce(self: _Metric) -> _Metric:
         """Merges along the first axis of the fields: `Average(total=[3, 4], count=[1, 2])` → `Average(7, 3)`.
 
-        What an all-gather of several hosts gives. Fields that are no arrays are the same in all parts.
+        What an all-gather over several hosts gives. Fields that are not arrays are the same in all parts.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         sizes = {np.shape(value)[0] for value in fields.values() if _has_axis(value)}
@@ -137,12 +139,12 @@ class _MetricProtocol:
         ]
         return functools.reduce(lambda reduced, part: reduced._reduce_merge(part), parts)
 
-    def replace(self, **updates: Any) -> Any:
+    def replace(self: _Metric, **updates: object) -> _Metric:
         """The metric with other values of some fields."""
         return dataclasses.replace(self, **updates)  # type: ignore[type-var]
 
     @classmethod
-    def from_fun(cls, fun: Callable[..., Any]) -> Any:
+    def from_fun(cls: type[_Metric], fun: Callable[..., object]) -> type[_Metric]:
         """A metric class like this one, made from what `fun` gives for the model outputs.
 
         `fun(**model_output)` gives a mapping, which becomes keyword arguments of `from_model_output`, or one value,
@@ -165,7 +167,7 @@ class _MetricProtocol:
         return FromFun
 
     @classmethod
-    def from_output(cls, name: str) -> Any:
+    def from_output(cls: type[_Metric], name: str) -> type[_Metric]:
         """A metric class like this one, of the model output of this name alone: `Average.from_output("loss")`."""
         base: Any = cls
 
@@ -178,11 +180,11 @@ class _MetricProtocol:
         return FromOutput
 
 
-def _has_axis(value: Any) -> bool:
+def _has_axis(value: object) -> bool:
     return hasattr(value, "shape") and len(value.shape) > 0
 
 
-def _fitting(mask: Any, output: Any) -> Any:
+def _fitting(mask: Any, output: Any) -> object:
     """The mask, if it has an entry for each of the output."""
     return mask if mask is not None and np.shape(output)[:1] == np.shape(mask)[:1] else None
 
@@ -222,7 +224,7 @@ class Metric(_MetricProtocol):
     ) -> Any:
         """A metric of these outputs.
 
-        `inputs`: the examples. `model_output`: one output an example, in their order; an array where all have one
+        `inputs`: the examples. `model_output`: one output for each example, in order; an array where all have one
         shape, else a list; with auxiliary values a pair. `features`: of the task. `mask`: 1 for examples that
         count, 0 for padding. `indices_2d`: (host, example) of each, where several hosts contribute.
         """
@@ -237,14 +239,14 @@ class CollectingMetric(_MetricProtocol):
 
     @classmethod
     def from_model_output(
-        cls,
+        cls: type[_Collecting],
         inputs: Sequence[Example],
         model_output: ModelOutput,
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
         mask: Any = None,
         indices_2d: Any = None,
-    ) -> Any:
+    ) -> _Collecting:
         count = len(model_output[0]) if isinstance(model_output, tuple) else len(model_output)
         if mask is None:
             mask = np.ones(count, np.int32)
@@ -253,18 +255,18 @@ class CollectingMetric(_MetricProtocol):
         return cls(values={"model_output": model_output, "indices_2d": indices_2d, "mask": mask})
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls: type[_Collecting]) -> _Collecting:
         """A metric that has seen nothing: what merging begins with."""
         return cls(values={})
 
-    def merge(self, other: Any) -> Any:
+    def merge(self: _Collecting, other: _Collecting) -> _Collecting:
         """The outputs of both, those of `self` first; `actual_compute` sorts them."""
         mine, others = self.values, other.values
         if not mine or not others:
             return self if mine else other
         return type(self)(values={name: _concatenated(value, others[name]) for name, value in mine.items()})
 
-    def reduce(self) -> Any:
+    def reduce(self: _Collecting) -> _Collecting:
         """The outputs that several hosts have gathered, one behind the other: the first axis is that of the hosts."""
         return type(self)(values={name: _joined(value) for name, value in self.values.items()})
 
@@ -273,7 +275,7 @@ class CollectingMetric(_MetricProtocol):
         return dict(self.values)
 
     @classmethod
-    def from_outputs(cls, names: Sequence[str]) -> Any:
+    def from_outputs(cls: type[_Collecting], names: Sequence[str]) -> type[_Collecting]:
         """A metric class that collects the model outputs of these names: `from_outputs(["labels", "logits"])`."""
         base: Any = cls
 
@@ -289,7 +291,7 @@ class CollectingMetric(_MetricProtocol):
         task_dataset_as_numpy: Sequence[Example],
         task_output_features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        cached_targets: list[Any] | None = None,
+        cached_targets: list[object] | None = None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Name → value, and what loggers write: `{"targets": …, "prediction": …}`, one entry an example.
 
@@ -305,13 +307,13 @@ class CollectingMetric(_MetricProtocol):
         return globally_sort_model_output(output, indices)
 
 
-def remove_padding_examples(model_output: ModelOutput, indices_2d: Any, mask: Any) -> tuple[Any, ModelOutput]:
+def remove_padding_examples(model_output: ModelOutput, indices_2d: object, mask: object) -> tuple[Any, ModelOutput]:
     """Drops the examples whose `mask` is 0 from the indices and the outputs: `[a, b, c]`, `[1, 0, 1]` → `[a, c]`."""
     kept = np.flatnonzero(np.asarray(mask) == 1)
     return np.asarray(indices_2d)[kept], _taken(model_output, kept)
 
 
-def globally_sort_model_output(model_output: ModelOutput, indices_2d: Any) -> ModelOutput:
+def globally_sort_model_output(model_output: ModelOutput, indices_2d: object) -> ModelOutput:
     """Sorts outputs by (host, example): `[c, a]` with `[[1, 0], [0, 0]]` → `[a, c]`."""
     indices = np.asarray(indices_2d)
     return _taken(model_output, np.lexsort((indices[:, 1], indices[:, 0])))

@@ -62,7 +62,7 @@ def metric_arguments(
     model_output: ModelOutput,
     examples: Sequence[Example],
     features: Mapping[str, Feature],
-    targets: list[Any],
+    targets: list[object],
     *,
     target_field_name: str = "targets",
     postprocessor: Postprocessor | None = None,
@@ -185,7 +185,7 @@ class PassthroughLegacyMetric(CollectingMetric):
         return type(function_name(metric_fn), (cls,), members)
 
     @classmethod
-    def postprocess(cls, targets_or_predictions: Any, **postprocess_kwargs: Any) -> Any:
+    def postprocess(cls, targets_or_predictions: object, **postprocess_kwargs: object) -> Any:
         """One postprocessed target or prediction."""
         if cls.postprocessor is None:
             return targets_or_predictions
@@ -196,7 +196,7 @@ class PassthroughLegacyMetric(CollectingMetric):
         examples: Sequence[Example],
         features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        targets: list[Any] | None = None,
+        targets: list[object] | None = None,
     ) -> tuple[MetricArguments, list[Any]]:
         """What the function is to be called with, and the postprocessed targets."""
         where = f"metric '{type(self).__name__}'"
@@ -222,7 +222,7 @@ class PassthroughLegacyMetric(CollectingMetric):
         task_dataset_as_numpy: Sequence[Example],
         task_output_features: Mapping[str, Feature],
         target_field_name: str = "targets",
-        cached_targets: list[Any] | None = None,
+        cached_targets: list[object] | None = None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         examples = list(task_dataset_as_numpy)
         arguments, targets = self.arguments_for(examples, task_output_features, target_field_name, cached_targets)

@@ -40,7 +40,7 @@ def ordered_outputs(returned: Any, num_examples: int, where: str) -> ModelOutput
     `([[7, 8], [5]], {"scores": [0.7, 0.5]})`. Entries with a negative index are padding and are dropped. An example
     that several hosts predicted counts once, if they agree.
 
-    Raises `EvaluationError`, beginning with `where`, when entries are no pairs, an index is missing, unknown or
+    Raises `EvaluationError`, beginning with `where`, when entries are not pairs, an index is missing, unknown or
     answered twice in different ways, or auxiliary values are not one an example.
     """
     auxiliary: Any = None
@@ -73,7 +73,7 @@ def merge_hosts(returned: Sequence[Any]) -> Any:
 
 
 def as_array(outputs: Any) -> Any:
-    """One array where the outputs have one shape; otherwise (ragged) the list as it is. Mappings entry by entry."""
+    """One array where the outputs have one shape; otherwise (ragged) the list unchanged. Mappings entry by entry."""
     if isinstance(outputs, tuple):
         return tuple(as_array(part) for part in outputs)
     if isinstance(outputs, Mapping):
@@ -177,7 +177,7 @@ def decode_output(output: Any, feature: Feature) -> Any:
     return feature.vocabulary.decode(ids)
 
 
-def decode_outputs(outputs: Iterable[Any], feature: Feature, where: str) -> list[Any]:
+def decode_outputs(outputs: Iterable[object], feature: Feature, where: str) -> list[Any]:
     """`decode_output` of each; raises `EvaluationError` naming the example whose output cannot be decoded."""
     decoded = []
     for index, output in enumerate(outputs):
@@ -214,7 +214,7 @@ def decoded_targets(
 
 
 def postprocess_all(
-    decoded: Iterable[Any],
+    decoded: Iterable[object],
     examples: Iterable[Example],
     postprocessor: Postprocessor | None,
     *,
@@ -243,7 +243,7 @@ def postprocess_all(
     return processed
 
 
-def depth_of(output: Any) -> int:
+def depth_of(output: object) -> int:
     """How deeply a model output is nested: ids 1, several sequences of ids 2; the first non-empty entry decides."""
     if isinstance(output, np.ndarray) and output.dtype != object:
         return output.ndim
@@ -264,5 +264,5 @@ def _accepted_keywords(postprocessor: Postprocessor) -> list[str]:
     return [name for name in ("example", "is_target") if name in parameters]
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> object:
     return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value

@@ -194,7 +194,7 @@ class MetricManager:
                 named[f"{made.__name__}_{len(named)}"] = made
 
     def initialize_metrics(self, task_name: str, model_output_type: ModelOutputType) -> None:
-        """Begins anew for the metrics of one output type of a task."""
+        """Starts again for the metrics of one output type of a task."""
         self.output_metrics_collections[task_name][model_output_type] = {}
 
     def from_model_output(
@@ -234,7 +234,7 @@ class MetricManager:
         *,
         gather: Callable[[Any], Sequence[Any]] | None = None,
     ) -> None:
-        """Merges the metrics of all hosts, in their order.
+        """Merges the metrics of all hosts, in the order of the hosts.
 
         `gather(metrics)` gives the dicts of all hosts, as `lambda value: comm.allgather(value)` of MPI does; None is
         for one host alone.

@@ -105,7 +105,7 @@ _BUILTIN_CALLABLES = (
 )
 
 
-def qualified_name(thing: Any) -> str:
+def qualified_name(thing: object) -> str:
     """`module.qualname` of a class or function; builtins by their name alone."""
     name = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None) or repr(type(thing))
     module = getattr(thing, "__module__", None)
@@ -122,13 +122,13 @@ def function_behind(value: Any) -> Any:
     return value.fingerprint_as
 
 
-def config_of(value: Any) -> dict[str, Any] | None:
+def config_of(value: object) -> dict[str, Any] | None:
     """The configuration of an object by field: what `fingerprint_config()` returns, the fields of a dataclass, or
     `vars`; None for an object without any."""
     declared = getattr(value, "fingerprint_config", None)
     if callable(declared):
         return dict(declared())
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif not hasattr(value, "__dict__"):
@@ -187,7 +187,7 @@ class Canonicalizer:
         finally:
             self._above.discard(id(value))
 
-    def _scalar(self, value: Any) -> Any:
+    def _scalar(self, value: object) -> object:
         if isinstance(value, enum.Enum):
             return {"$enum": f"{self.label(type(value))}.{value.name}"}
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -210,7 +210,7 @@ class Canonicalizer:
             return {"$module": value.__name__}
         return None
 
-    def _composite(self, value: Any, path: str) -> Any:
+    def _composite(self, value: object, path: str) -> object:
         if isinstance(value, Asset):
             return self.on_asset(value)
         if isinstance(value, os.PathLike):
@@ -237,11 +237,11 @@ class Canonicalizer:
             return {"$type": repr(value)}
         return self._data(value, path)
 
-    def _type(self, value: type) -> Any:
+    def _type(self, value: type) -> object:
         self.on_class(value)
         return {"$type": self.label(value)}
 
-    def _callable(self, value: Any, path: str) -> Any:
+    def _callable(self, value: Any, path: str) -> object:
         if isinstance(value, functools.partial):
             return {
                 "$partial": [
@@ -256,7 +256,7 @@ class Canonicalizer:
             return self.on_function(value)
         return self.convert(value, path)
 
-    def _data(self, value: Any, path: str) -> Any:
+    def _data(self, value: object, path: str) -> object:
         if isinstance(value, np.ndarray):
             if value.dtype.hasobject:
                 items = [self.convert(each, path) for each in value.ravel().tolist()]
@@ -289,7 +289,7 @@ class Canonicalizer:
             return {"$object": [self.label(type(value)), base(value)]}
         return self._object(value, path)
 
-    def _object(self, value: Any, path: str) -> Any:
+    def _object(self, value: object, path: str) -> Any:
         cls = type(value)
         asset = getattr(value, "fingerprint_asset", None)
         if isinstance(asset, Asset):
@@ -313,10 +313,10 @@ class Canonicalizer:
         """The items of a dict; of a configuration their order does not count."""
         return self._pairs(mapping, path)
 
-    def _pairs(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[Any]:
+    def _pairs(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[object]:
         return sorted(self._in_order(mapping, path, dotted=dotted), key=lambda pair: sort_key(pair[0]))
 
-    def _in_order(self, mapping: Mapping[Any, Any], path: str, *, dotted: bool = False) -> list[Any]:
+    def _in_order(self, mapping: Mapping[object, object], path: str, *, dotted: bool = False) -> list[Any]:
         pairs = []
         for key, item in mapping.items():
             where = f"{path}.{key}" if dotted else f"{path}[{key!r:.60}]"
@@ -327,7 +327,7 @@ class Canonicalizer:
 _PLAIN = {"builtins", "collections", "types"}
 
 
-def sort_key(value: Any) -> tuple[str, str]:
+def sort_key(value: object) -> tuple[str, str]:
     """An order over canonical values of any mixture of types."""
     return type(value).__name__, repr(value)
 
@@ -336,11 +336,11 @@ def _digest_or_hex(content: bytes) -> str:
     return content.hex() if len(content) <= 32 else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def canonical_text(value: Any) -> str:
+def canonical_text(value: object) -> str:
     """`{"b": 1, "a": [2]}  →  '{"a":[2],"b":1}'`"""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """Sha256 (hex) of the canonical text."""
     return hashlib.sha256(canonical_text(value).encode()).hexdigest()

@@ -68,8 +68,8 @@ class CodeClosure:
     """
 
     def __init__(self, on_asset: Callable[[Any], Any]) -> None:
-        self._entities: dict[Any, Entity] = {}
-        self._constants: dict[tuple[str, str], tuple[str, str, Any]] = {}
+        self._entities: dict[object, Entity] = {}
+        self._constants: dict[tuple[str, str], tuple[str, str, object]] = {}
         self._waiting: list[Entity] = []
         self._taken: set[str] = set()
         self._home = ""
@@ -80,7 +80,7 @@ class CodeClosure:
             on_function=self.add_function, on_class=self.add_class, on_asset=on_asset, label=label
         )
 
-    def canonical(self, value: Any, path: str, *, home: str) -> Any:
+    def canonical(self, value: object, path: str, *, home: str) -> Any:
         """`canonical(value)`, the code of what it holds being added. `home`: module of the stage that it configures."""
         self._home = home
         return self._values.convert(value, path)
@@ -120,7 +120,7 @@ class CodeClosure:
             parts[key] = stable, show(value)
         return parts
 
-    def _add(self, identity: Any, thing: Any, code: Callable[[], _Code], key: str | None) -> Entity:
+    def _add(self, identity: object, thing: Any, code: Callable[[], _Code], key: str | None) -> Entity:
         if identity not in self._entities:
             stable = self._unique(f"code:{thing.__qualname__}")
             name = key or self._unique(f"code:{qualified_name(thing)}")
@@ -156,7 +156,7 @@ class CodeClosure:
         for reference in entity.code.facts.references:
             self._follow(entity, reference, module, env, scope)
 
-    def _value_or_name(self, value: Any, path: str) -> Any:
+    def _value_or_name(self, value: object, path: str) -> object:
         try:
             return self._strict_values.convert(value, path)
         except DeclarationError:
@@ -194,7 +194,7 @@ class CodeClosure:
             return
         self._note(entity, written, found, constant)
 
-    def _note(self, entity: Entity, written: str, found: Any, constant: tuple[str, str]) -> None:
+    def _note(self, entity: Entity, written: str, found: object, constant: tuple[str, str]) -> None:
         if (behind := function_behind(found)) is not None:
             found = behind
         if callable(found) and hasattr(found, "__wrapped__"):
@@ -217,7 +217,7 @@ class CodeClosure:
                 self._constants[constant] = f"const:{module}.{name}", stable, None  # ends recursion
                 self._constants[constant] = f"const:{module}.{name}", stable, self._constant(found, constant)
 
-    def _constant(self, value: Any, constant: tuple[str, str]) -> Any:
+    def _constant(self, value: object, constant: tuple[str, str]) -> object:
         module, name = constant
         home, self._home = self._home, module
         try:
@@ -238,13 +238,13 @@ class _OwnObjects(Canonicalizer):
     def _items(self, mapping: Mapping[Any, Any], path: str) -> list[Any]:
         return self._in_order(mapping, path)
 
-    def _object(self, value: Any, path: str) -> Any:
+    def _object(self, value: object, path: str) -> object:
         if _is_installed(type(value).__module__):
             raise DeclarationError(f"{path} is a {qualified_name(type(value))}", path=path)
         return super()._object(value, path)
 
 
-def label(thing: Any) -> str:
+def label(thing: object) -> str:
     """What a class or function is called in a digest: without its module where that is a user's own or the
     framework's, so that code may be moved."""
     module = _module_of(thing)
@@ -253,7 +253,7 @@ def label(thing: Any) -> str:
     return str(getattr(thing, "__qualname__", repr(thing)))
 
 
-def _module_of(thing: Any) -> str:
+def _module_of(thing: object) -> str:
     return str(getattr(thing, "__module__", None) or "builtins")
 
 
@@ -303,7 +303,7 @@ def _places(module: str) -> list[str]:
     return [file.replace("\\", "/")] if file else []
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A canonical value as one line; a digest where that would be long."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if len(text) <= 120:
@@ -311,7 +311,7 @@ def show(value: Any) -> str:
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _absolute(reference: Reference, referrer: str, scope: dict[str, Any]) -> str:
+def _absolute(reference: Reference, referrer: str, scope: dict[str, object]) -> str:
     """The module that an import inside of a function names."""
     module = reference.module or ""
     if reference.level:
@@ -321,7 +321,7 @@ def _absolute(reference: Reference, referrer: str, scope: dict[str, Any]) -> str
     return module
 
 
-def _imported(module: str, path: tuple[str, ...]) -> Any:
+def _imported(module: str, path: tuple[str, ...]) -> object:
     """A module in scope, imported where it is not yet: what has been imported before must not count."""
     try:
         found = sys.modules.get(module) or importlib.import_module(module)
@@ -335,16 +335,16 @@ def _imported(module: str, path: tuple[str, ...]) -> Any:
 # Code.
 
 # By the identity of a code object or class, and only while it lives: code objects compare by value.
-_codes: dict[int, tuple[weakref.ref[Any], _Code]] = {}
+_codes: dict[int, tuple[weakref.ref[object], _Code]] = {}
 
 
-def _once(thing: Any, parse: Callable[[], _Code]) -> _Code:
+def _once(thing: object, parse: Callable[[], _Code]) -> _Code:
     known = _codes.get(id(thing))
     if known is not None and known[0]() is thing:
         return known[1]
     key, code = id(thing), parse()
 
-    def forget(_: weakref.ref[Any]) -> None:
+    def forget(_: weakref.ref[object]) -> None:
         _codes.pop(key, None)
 
     _codes[key] = weakref.ref(thing, forget), code
@@ -405,7 +405,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _nested(constant)
 
 
-def _bytecode(code: types.CodeType, doc: str | None) -> list[Any]:
+def _bytecode(code: types.CodeType, doc: str | None) -> list[object]:
     """Instructions, constants and names, without positions, file names and the names of local variables."""
     constants = [
         _bytecode(constant, None) if isinstance(constant, types.CodeType) else repr(constant)
@@ -415,7 +415,7 @@ def _bytecode(code: types.CodeType, doc: str | None) -> list[Any]:
     return [shape, code.co_code.hex(), constants, list(code.co_names), len(code.co_freevars)]
 
 
-def _cells(function: types.FunctionType) -> dict[str, Any]:
+def _cells(function: types.FunctionType) -> dict[str, object]:
     cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:

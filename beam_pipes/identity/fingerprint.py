@@ -31,7 +31,7 @@ class Fingerprint:
     parts: Mapping[str, str]
 
 
-def fingerprint(stage: Any) -> Fingerprint:
+def fingerprint(stage: object) -> Fingerprint:
     """The fingerprint of a stage: an object, a class, a function, a `functools.partial`, or a whole DAG of stages.
 
         fingerprint(Tokenize(min_length=2)).parts  →
@@ -45,7 +45,7 @@ def fingerprint(stage: Any) -> Fingerprint:
     return collector.result()
 
 
-def canonical(value: Any, *, path: str = "value") -> Any:
+def canonical(value: object, *, path: str = "value") -> Any:
     """`value` as lists, strings, numbers, booleans and None, the same in every process and for equal values.
 
         canonical({"b": (1, 2), "a": {3, 1}})  →  {"$dict": [["a", {"$set": [1, 3]}], ["b", {"$tuple": [1, 2]}]]}
@@ -159,7 +159,7 @@ class _Collector:
         digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
         return Fingerprint(digest, {key: value for key, (_, value) in parts.items()})
 
-    def _add_object(self, stage: Any, name: str) -> None:
+    def _add_object(self, stage: object, name: str) -> None:
         cls = type(stage)
         config = config_of(stage)
         if config is None:
@@ -176,7 +176,7 @@ class _Collector:
             self._put(f"{name}.config.{field}", self._closure.canonical(value, path, home=cls.__module__))
         self._closure.add_class(cls, key=f"{name}.code")
 
-    def _add_decorated(self, stage: Any, function: Any, name: str) -> None:
+    def _add_decorated(self, stage: Any, function: object, name: str) -> None:
         """A function that was made a stage: its code and its options count, and how it is called."""
         config = stage.fingerprint_config()
         if (version := config.pop("version", None)) is not None:
@@ -206,8 +206,8 @@ class _Collector:
         for unit in graph.units:
             self.add(unit.stage, f"{name}.{unit.name}")
 
-    def _put(self, key: str, value: Any) -> None:
-        """Fields of objects and items of dicts become parts of their own, so that a difference says which changed."""
+    def _put(self, key: str, value: object) -> None:
+        """Fields of objects and items of dicts become separate parts, so that a difference says which one changed."""
         if isinstance(value, dict) and len(value) == 1:
             if "$object" in value:
                 name, fields = value["$object"]
@@ -224,7 +224,7 @@ class _Collector:
                 return
         self._parts[key] = key, show(value)
 
-    def _on_asset(self, asset: Asset) -> Any:
+    def _on_asset(self, asset: Asset) -> object:
         digest = asset.digest()
         name, count = asset.name, 1
         while self._assets.setdefault(name, digest) != digest:
@@ -233,11 +233,11 @@ class _Collector:
         return {"$asset": digest[:32]}
 
 
-def _sorted_refs(refs: Mapping[str, Any]) -> list[list[str]]:
+def _sorted_refs(refs: Mapping[str, object]) -> list[list[str]]:
     return sorted([name, str(ref)] for name, ref in refs.items())
 
 
-def _name_of(stage: Any) -> str:
+def _name_of(stage: object) -> str:
     name = getattr(stage, "name", None)
     if isinstance(name, str) and name and not isinstance(stage, type):
         return name
@@ -246,7 +246,7 @@ def _name_of(stage: Any) -> str:
     return str(getattr(stage, "__qualname__", None) or type(stage).__qualname__)
 
 
-def _module_of(stage: Any) -> str:
+def _module_of(stage: object) -> str:
     while isinstance(stage, functools.partial):
         stage = stage.func
     return str(getattr(stage, "__module__", None) or "builtins")

@@ -217,7 +217,7 @@ class _StoppedAtBuildError(BaseException):
 
 
 def now_a_worker() -> None:
-    """From now on nothing is built in this process but what it is told to."""
+    """From now on this process builds only what it is asked to."""
     global _is_worker
     _is_worker = True
 
@@ -234,8 +234,8 @@ def about_to_build() -> None:
     if _is_worker:
         name = modules[-1].__name__ if modules else "a stage"
         raise DeclarationError(
-            f"{name} builds a cache while a worker process imports or runs it, and workers build nothing of their own. "
-            "Put what runs behind `if __name__ == '__main__':`."
+            f"{name} builds a cache while a worker process imports or runs it, and workers must not start builds "
+            "themselves. Put what runs behind `if __name__ == '__main__':`."
         )
 
 

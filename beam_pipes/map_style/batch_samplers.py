@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError, UnknownNameError
 from beam_pipes.loader.world import TENSORFLOW, known_world
@@ -93,7 +94,7 @@ class BatchSampler(Sampler):
             return self._from_array(self.sampler.order(self.sampler.epoch))
         return self._from_iterator(iter(self.sampler))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {
             "sampler": "BatchSampler",
             "batch_size": self.batch_size,
@@ -101,7 +102,7 @@ class BatchSampler(Sampler):
             "of": describe_sampler(self.sampler),
         }
 
-    def _from_array(self, order: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[list[int]]:
+    def _from_array(self, order: npt.NDArray[np.int64]) -> Iterator[list[int]]:
         stop = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
         for start in range(0, stop, self.batch_size):
             yield order[start : start + self.batch_size].tolist()
@@ -122,7 +123,7 @@ class DistributedBatchSampler(BatchSampler):
 
     Args:
       dataset: the dataset, or its length.
-      batch_size: examples a batch of one rank.
+      batch_size: examples in a batch of one rank.
       num_replicas, rank: by default the processes of `torch.distributed` or `jax.distributed`; one without them.
       shuffle: permute each epoch; False by default, as there. Set the epoch by `set_epoch`.
       drop_last: leave out the last batch where it is shorter.
@@ -167,11 +168,11 @@ class _InTurns(IndexSampler):
         mine = turns.reshape(-1, self._num_replicas, self._batch_size)[:, self._rank].reshape(-1)
         return np.concatenate([mine, last.reshape(self._num_replicas, rest)[self._rank]])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"sampler": "DistributedBatchSampler", "num_replicas": self._num_replicas, "of": self._of.describe()}
 
 
-def describe_sampler(sampler: Any) -> dict[str, Any]:
+def describe_sampler(sampler: object) -> dict[str, Any]:
     """Describes any sampler; of a list the content is known, of another class that is not ours only the length."""
     if isinstance(sampler, Sampler):
         return sampler.describe()
@@ -193,7 +194,7 @@ class DistributedSampler(Sampler):
                    drop:    [0 2]   [1 3]      equal counts; up to w-1 items left out, others each epoch
                    pad:     [0 2 4] [1 3 0]    equal counts; up to w-1 items of the front come twice
 
-    Synchronous training needs equal counts, or the longer ranks wait for ever: choose `drop` or `pad` there, or make
+    Synchronous training needs equal counts, or the longer ranks wait forever: choose `drop` or `pad` there, or make
     the number divisible. `partial` is the default because it changes no data.
 
     Args:
@@ -253,7 +254,7 @@ class DistributedSampler(Sampler):
         items = list(self._of)
         return iter([items[place] for place in self._places(len(items))])
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {
             "sampler": "DistributedSampler",
             "num_trainers": self.num_trainers,
@@ -294,7 +295,7 @@ class SimilarLengthBatchSampler(Sampler):
 
     Args:
       lengths: the length of each example.
-      batch_size: examples a batch, or at most that many with `max_elements`.
+      batch_size: examples in a batch, or at most that many with `max_elements`.
       drop_last: leave out the last, shorter batch: `n % batch_size` examples, drawn at random each epoch. Not
         together with `max_elements`, where no batch is the short one.
       pool_batches: batches a pool has. More pads less and makes neighbours in a batch more alike; 100 by default.
@@ -306,7 +307,7 @@ class SimilarLengthBatchSampler(Sampler):
 
     def __init__(
         self,
-        lengths: Sequence[int] | np.ndarray[Any, Any],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int,
         drop_last: bool = False,
         *,
@@ -350,7 +351,7 @@ class SimilarLengthBatchSampler(Sampler):
             batches = self.random(self.epoch, "batches").permutation(len(bounds) - 1)
         return (order[bounds[batch] : bounds[batch + 1]].tolist() for batch in batches)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         facts = {
             "lengths": self._digest,
             "batch_size": self.batch_size,
@@ -412,7 +413,7 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
 
     def __init__(
         self,
-        lengths: Sequence[int] | np.ndarray[Any, Any],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int = 4,
         batch_group_size: int | None = None,
         permutate: bool = True,
@@ -451,7 +452,7 @@ class PartialyRandomizedSimilarTimeLengthSampler(IndexSampler):
             indices[:grouped] = batches[random.permutation(len(batches))].reshape(-1)
         return indices
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         facts = {
             "lengths": self._digest,
             "batch_size": self.batch_size,
@@ -476,7 +477,7 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
 
     def __init__(
         self,
-        lengths: Sequence[int] | np.ndarray[Any, Any],
+        lengths: Sequence[int] | np.ndarray,
         batch_size: int = 4,
         batch_group_size: int | None = None,
         permutate: bool = True,
@@ -502,11 +503,11 @@ class BucketSampler(PartialyRandomizedSimilarTimeLengthSampler):
         indices = np.concatenate([np.argsort(self._lengths, kind="stable").astype(np.int64), extra])
         return self._grouped(indices, random)[self.rank :: self.num_trainers]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {**super().describe(), "num_trainers": self.num_trainers}
 
 
-def padding_waste(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray[Any, Any]) -> float:
+def padding_waste(batches: Iterable[Sequence[int]], lengths: Sequence[int] | np.ndarray) -> float:
     """Returns the share of padding, in [0, 1), when each batch of indices is padded to its longest example.
 
     padding_waste([[0, 1]], lengths=[2, 4]) → 0.25: six of eight elements are data

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike, DTypeLike
 
 from beam_pipes.cache import exact
@@ -55,7 +56,7 @@ def _collate(values: list[Any], place: str) -> Any:
     )
 
 
-def _numbers(values: list[Any], place: str) -> np.ndarray[Any, Any]:
+def _numbers(values: list[object], place: str) -> np.ndarray:
     integral = all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values)
     kinds = {np.asarray(value).dtype.kind for value in values}
     try:
@@ -70,7 +71,7 @@ def _numbers(values: list[Any], place: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def _stack(arrays: list[np.ndarray[Any, Any]], place: str) -> np.ndarray[Any, Any]:
+def _stack(arrays: list[np.ndarray], place: str) -> np.ndarray:
     for row, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise DatasetError(
@@ -85,7 +86,7 @@ def _stack(arrays: list[np.ndarray[Any, Any]], place: str) -> np.ndarray[Any, An
     return np.stack(arrays)
 
 
-def _check_types(values: list[Any], place: str) -> None:
+def _check_types(values: list[object], place: str) -> None:
     names = sorted({type(value).__name__ for value in values})
     if len(names) > 1 and not (all(isinstance(value, Mapping) or hasattr(value, "__fspath__") for value in values)):
         raise DatasetError(f"default_collate found values of different types at {place}: {', '.join(names)}")
@@ -112,8 +113,8 @@ def _columns(records: list[Any], place: str) -> list[list[Any]]:
     return [[record[field] for record in records] for field in range(sizes[0])]
 
 
-Array = np.ndarray[Any, Any]
-Lengths = np.ndarray[Any, np.dtype[np.int64]]
+Array = np.ndarray
+Lengths = npt.NDArray[np.int64]
 
 
 @overload
@@ -255,7 +256,7 @@ def _padded_length(owner: str, own_lengths: Lengths, length: int | None) -> int:
     return length
 
 
-def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype[Any]:
+def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> np.dtype:
     """Returns the dtype of the batch: the one asked for, or what all examples have in common."""
     if dtype is None:
         # An empty list is float64 to NumPy, and says nothing about its neighbours.
@@ -276,7 +277,7 @@ def checked_dtype(owner: str, arrays: list[Array], dtype: DTypeLike | None) -> n
     return target
 
 
-def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype[Any]) -> Any:
+def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype) -> Any:
     """Returns `pad_value` as a scalar of `dtype`, or raises `DatasetError` where it is none of its values."""
     value = np.asarray(pad_value)
     if value.ndim or value.dtype.kind not in "biuf":
@@ -295,7 +296,7 @@ def checked_pad_value(owner: str, pad_value: Any, dtype: np.dtype[Any]) -> Any:
     raise DatasetError(f"{owner}: pad value {pad_value!r} is not a value of dtype {dtype}, which holds {bounds}")
 
 
-def cast_exactly(owner: str, array: Array, dtype: np.dtype[Any], index: int) -> Array:
+def cast_exactly(owner: str, array: Array, dtype: np.dtype, index: int) -> Array:
     """Returns `array` as `dtype`. A float may be rounded to a shorter float; nothing else may change."""
     if array.size == 0 or array.dtype == dtype or array.dtype.kind == "b":
         return array.astype(dtype, copy=False)

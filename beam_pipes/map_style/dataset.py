@@ -69,7 +69,7 @@ class Dataset:
             f"{type(self).__name__} should define __getitem__(self, i) or get_example(self, i); it defines neither"
         )
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return [self._checked_example(i) for i in range(*index.indices(len(self)))]
         if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) == 1:
@@ -80,7 +80,7 @@ class Dataset:
         for index in range(len(self)):
             yield fetch(self, index, type(self).__name__)
 
-    def _checked_example(self, index: int) -> Any:
+    def _checked_example(self, index: int) -> object:
         try:
             return self.get_example(index)
         except (IndexError, StopIteration) as error:
@@ -96,7 +96,12 @@ def fetch(dataset: MapStyle, index: int, owner: str) -> Any:
 
 
 def apply_to_example(
-    function: Callable[[Any], Any], example: Any, index: int, role: str, *, name: Callable[..., Any] | None = None
+    function: Callable[[Any], object],
+    example: object,
+    index: int,
+    role: str,
+    *,
+    name: Callable[..., object] | None = None,
 ) -> Any:
     """Calls user code on one example; whatever it raises becomes an `ExampleError` that names `index` and function."""
     try:
@@ -120,7 +125,7 @@ def describe(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def check_dataset(dataset: Any, owner: str) -> None:
+def check_dataset(dataset: object, owner: str) -> None:
     """Raises `DatasetError` unless `dataset` has `__len__` and `__getitem__`."""
     missing = [name for name in ("__len__", "__getitem__") if not hasattr(dataset, name)]
     if missing:
@@ -145,7 +150,7 @@ def checked_index(index: Any, size: int, owner: str) -> int:
     return number + size if number < 0 else number
 
 
-def checked_indices(indices: Sequence[Any] | np.ndarray[Any, Any], size: int, owner: str) -> list[int]:
+def checked_indices(indices: Sequence[object] | np.ndarray, size: int, owner: str) -> list[int]:
     """Returns every index as an int in `[0, size)`; a boolean array selects the places that are True."""
     array = np.asarray(indices)
     if array.dtype == np.bool_:
@@ -183,7 +188,7 @@ class CacheDataset(Dataset):
         except KeyError:
             return self._examples.setdefault(index, fetch(self._dataset, index, "CacheDataset"))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # What is cached may be gigabytes, and is never needed on the other side of a pickle.
         return {**self.__dict__, "_examples": {}}
 
@@ -238,7 +243,7 @@ class DataTable(Dataset):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # As for CacheDataset: examples in memory stay behind.
         return {**self.__dict__, "_examples": None if self._examples is None else {}}
 
@@ -249,7 +254,7 @@ class DataTable(Dataset):
             self._examples[index] = self._convert(index)
         return self._examples[index]
 
-    def _convert(self, index: int) -> dict[str, Any]:
+    def _convert(self, index: int) -> dict[str, object]:
         record = fetch(self.data, index, "DataTable")
         example = {}
         for field in self.fields:

@@ -98,7 +98,7 @@ class DataLoader:
 
     Args:
       dataset: anything with `__len__` and `__getitem__`; `__getitems__(indices)` is used where there is one.
-      batch_size: examples a batch, 1 by default as in the reference.
+      batch_size: examples in a batch, 1 by default as in the reference.
       shuffle: another permutation each epoch; in order by default.
       drop_last: leave out the last batch where it is shorter.
       sampler: an iterable of indices instead of `shuffle`.
@@ -221,7 +221,7 @@ class DataLoader:
         batches = map(_checked_batch, iter(self.batch_sampler))
         return SharedIterator(self._iterate(place, itertools.islice(batches, place.position, None)))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Returns where the newest iterator stands, as a small dict of JSON values, the same on every rank.
 
         Inside the loop it counts the batch at hand as done. Behind the loop it is the start of the next epoch.

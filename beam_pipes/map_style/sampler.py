@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError
 
@@ -41,7 +42,7 @@ class Sampler:
         """Makes the next iteration that of `epoch`; an iterator that is already under way is not touched."""
         self.epoch = check_count(epoch, "epoch", type(self).__name__, at_least=0)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Returns what the order depends on besides the epoch, as JSON values; a rank is never part of it."""
         return {"sampler": type(self).__name__, "seed": self.seed}
 
@@ -65,8 +66,8 @@ class IndexSampler(Sampler):
         return map(int, self.order(self.epoch))
 
 
-def check_count(value: Any, name: str, owner: str, *, at_least: int = 1) -> int:
-    """Returns `value` as an int, or raises `DatasetError` where it is no integer of `at_least` that much."""
+def check_count(value: object, name: str, owner: str, *, at_least: int = 1) -> int:
+    """Returns `value` as an int, or raises `DatasetError` unless it is an integer of at least `at_least`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < at_least:
         raise DatasetError(f"{owner} needs {name} to be an int of at least {at_least}, got {value!r}")
     return int(value)
@@ -79,7 +80,7 @@ def size_of(source: Sized | int, owner: str) -> int:
     return check_count(source, "data_source (a dataset, or its length)", owner, at_least=0)
 
 
-def check_lengths(lengths: Any, owner: str) -> Indices:
+def check_lengths(lengths: object, owner: str) -> Indices:
     """Returns lengths as int64, or raises `DatasetError` where they are not a flat sequence of integers >= 0."""
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array.size and array.min() < 0):
@@ -88,7 +89,7 @@ def check_lengths(lengths: Any, owner: str) -> Indices:
     return array.astype(np.int64)
 
 
-Indices = np.ndarray[Any, np.dtype[np.int64]]
+Indices = npt.NDArray[np.int64]
 
 
 class KeyedRandom:
@@ -101,9 +102,9 @@ class KeyedRandom:
         """Returns the numbers 0..size-1 in random order: a stable sort of 64-bit keys."""
         return np.argsort(self._raw(size), kind="stable").astype(np.int64, copy=False)
 
-    def uniform(self, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def uniform(self, size: int) -> npt.NDArray[np.float64]:
         """Returns float64 values in [0, 1) with 53 random bits each."""
-        values: np.ndarray[Any, np.dtype[np.float64]] = (self._raw(size) >> np.uint64(11)) * 2.0**-53
+        values: npt.NDArray[np.float64] = (self._raw(size) >> np.uint64(11)) * 2.0**-53
         return values
 
     def integers(self, size: int, stop: int) -> Indices:
@@ -111,18 +112,18 @@ class KeyedRandom:
         draws: Indices = (self.uniform(size) * stop).astype(np.int64)
         return draws.clip(max=stop - 1)
 
-    def _raw(self, size: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    def _raw(self, size: int) -> npt.NDArray[np.uint64]:
         return np.asarray(self._bits.random_raw(size), dtype=np.uint64)
 
 
-def digest(array: np.ndarray[Any, Any]) -> str:
+def digest(array: np.ndarray) -> str:
     """Returns `"<size>:<16 hex digits>"` of the values as little-endian 64-bit numbers; equal arrays, equal digests."""
     wide = "<f8" if array.dtype.kind == "f" else "<i8"
     content = hashlib.sha256(np.ascontiguousarray(array).astype(wide).tobytes()).hexdigest()
     return f"{array.size}:{content[:16]}"
 
 
-def digest_list(indices: Sequence[Any] | np.ndarray[Any, Any]) -> str:
+def digest_list(indices: Sequence[object] | np.ndarray) -> str:
     """Returns the same for a list of indices, or of lists of indices: `"<length>:<16 hex digits>"`."""
     plain = [np.asarray(item).tolist() for item in indices]
     return f"{len(plain)}:{hashlib.sha256(repr(plain).encode()).hexdigest()[:16]}"
@@ -141,7 +142,7 @@ class SequentialSampler(IndexSampler):
     def order(self, epoch: int) -> Indices:
         return np.arange(self._size, dtype=np.int64)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"sampler": "SequentialSampler", "size": self._size}
 
 
@@ -186,7 +187,7 @@ class RandomSampler(IndexSampler):
             return random.integers(self._num_samples, self._size)
         return random.permutation(self._size)[: self._num_samples]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         facts = {"size": self._size, "replacement": self._replacement, "num_samples": self._num_samples}
         return {**super().describe(), **facts}
 
@@ -194,7 +195,7 @@ class RandomSampler(IndexSampler):
 class SubsetRandomSampler(IndexSampler):
     """Gives each of `indices` once, in an order that changes with the epoch."""
 
-    def __init__(self, indices: Sequence[int] | np.ndarray[Any, Any], *, seed: int = 0, epoch: int = 0) -> None:
+    def __init__(self, indices: Sequence[int] | np.ndarray, *, seed: int = 0, epoch: int = 0) -> None:
         super().__init__(seed=seed, epoch=epoch)
         array = np.asarray(indices)
         if array.ndim != 1 or (array.size and (array.dtype.kind not in "iu" or array.min() < 0)):
@@ -211,7 +212,7 @@ class SubsetRandomSampler(IndexSampler):
     def order(self, epoch: int) -> Indices:
         return self._indices[self.random(epoch).permutation(len(self._indices))]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {**super().describe(), "indices": self._digest}
 
 
@@ -229,7 +230,7 @@ class WeightedRandomSampler(IndexSampler):
 
     def __init__(
         self,
-        weights: Sequence[float] | np.ndarray[Any, Any],
+        weights: Sequence[float] | np.ndarray,
         num_samples: int,
         replacement: bool = True,
         *,
@@ -270,6 +271,6 @@ class WeightedRandomSampler(IndexSampler):
             places = np.argsort(keys, kind="stable")[: self._num_samples]
         return positive[places].astype(np.int64, copy=False)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         facts = {"weights": self._digest, "num_samples": self._num_samples, "replacement": self._replacement}
         return {**super().describe(), **facts}

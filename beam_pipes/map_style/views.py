@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.map_style.dataset import (
@@ -89,7 +90,7 @@ class FilterDataset(Dataset):
         return len(self._indices)
 
     @property
-    def indices(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def indices(self) -> npt.NDArray[np.int64]:
         """Where the kept examples stand in the dataset below, ascending, int64."""
         return self._indices
 
@@ -113,7 +114,7 @@ class SliceDataset(Dataset):
         dataset: MapStyle,
         start: int,
         finish: int,
-        order: Sequence[int] | np.ndarray[Any, Any] | None = None,
+        order: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         check_dataset(dataset, "SliceDataset")
         size = len(dataset)
@@ -140,7 +141,7 @@ class SliceDataset(Dataset):
 
 
 class SubsetDataset(Dataset):
-    """The examples of `dataset` at `indices`, in their order; an index may occur more than once.
+    """The examples of `dataset` at `indices`, in that order; an index may occur more than once.
 
         SubsetDataset("abcd", [2, 0]) → "c", "a"
 
@@ -148,7 +149,7 @@ class SubsetDataset(Dataset):
     Raises `ExampleIndexError` at construction where an index lies outside the dataset.
     """
 
-    def __init__(self, dataset: MapStyle, indices: Sequence[int] | np.ndarray[Any, Any]) -> None:
+    def __init__(self, dataset: MapStyle, indices: Sequence[int] | np.ndarray) -> None:
         check_dataset(dataset, "SubsetDataset")
         self._dataset = dataset
         self._indices = np.asarray(
@@ -190,7 +191,7 @@ class TransformDataset(Dataset):
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0):
             raise DatasetError(f"TransformDataset needs seed to be an int of at least 0, got {seed!r}")
         self._dataset = dataset
-        self._transform: Callable[..., Any] = function
+        self._transform: Callable[..., object] = function
         self._seed = seed
 
     @property
@@ -210,7 +211,7 @@ class TransformDataset(Dataset):
         return apply_to_example(drawing, example, index, "transform", name=self._transform)
 
 
-def _draw(transform: Callable[..., Any], generator: np.random.Generator, example: Any) -> Any:
+def _draw(transform: Callable[..., object], generator: np.random.Generator, example: object) -> object:
     return transform(example, generator)
 
 

@@ -46,7 +46,7 @@ def load_examples(dataset: MapStyle, indices: list[int], epoch: int) -> list[Any
         return _load_all(dataset, indices)
 
 
-def _load_all(dataset: MapStyle, indices: list[int]) -> list[Any]:
+def _load_all(dataset: MapStyle, indices: list[int]) -> list[object]:
     together = getattr(dataset, "__getitems__", None)
     if together is None:
         return [_load(dataset, index) for index in indices]
@@ -170,7 +170,7 @@ def _read_requests(connection: Connection, requests: queue.SimpleQueue[tuple[int
         os._exit(0)
 
 
-def _unpack(packed: bytes, number: int) -> tuple[Any, Failure | None]:
+def _unpack(packed: bytes, number: int) -> tuple[object, Failure | None]:
     what = "the dataset cannot be unpickled in a worker process"
     try:
         dataset, init = pickle.loads(packed)
@@ -182,7 +182,7 @@ def _unpack(packed: bytes, number: int) -> tuple[Any, Failure | None]:
         return None, _failure(ExampleError(f"{what}: {type(error).__name__}: {error}"), error)
 
 
-def _outcome(dataset: Any, indices: list[int], epoch: int) -> list[Any] | Failure:
+def _outcome(dataset: Any, indices: list[int], epoch: int) -> list[object] | Failure:
     try:
         return load_examples(dataset, indices, epoch)
     except ExampleError as error:
@@ -225,10 +225,9 @@ class WorkerPool:
             packed = pickle.dumps((dataset, worker_init_fn), protocol=5)
         except Exception as error:
             raise LoaderWorkerError(
-                f"the dataset ({type(dataset).__name__}){' or worker_init_fn' * (worker_init_fn is not None)} "
-                "cannot be sent to worker processes: "
-                f"{type(error).__name__}: {error}. Define its classes and functions at the top of a module, or use "
-                "worker_type='thread'"
+                f"the dataset ({type(dataset).__name__}){' or worker_init_fn' * (worker_init_fn is not None)} cannot "
+                f"be sent to worker processes: {type(error).__name__}: {error}. Define its classes and functions at "
+                "the top of a module, or use worker_type='thread'"
             ) from error
         try:
             for number in range(num_workers):
@@ -302,7 +301,7 @@ class WorkerPool:
             send(connection, encode((epoch, indices)))
         return number, indices
 
-    def _answer(self, number: int, indices: list[int], timeout: float | None) -> list[Any]:
+    def _answer(self, number: int, indices: list[int], timeout: float | None) -> list[object]:
         process, connection = self._workers[number]
         if timeout is None:
             waiting = Waiting(
@@ -320,7 +319,7 @@ class WorkerPool:
                 indices=indices,
             )
         try:
-            outcome: list[Any] | Failure = receive(connection)
+            outcome: list[object] | Failure = receive(connection)
         except (EOFError, OSError) as error:
             raise self._died(number, indices) from error
         if isinstance(outcome, Failure):

@@ -73,7 +73,7 @@ class SnapshotDifference:
         brief += [f"{change.where}: {change.before or 0:,} → {change.after or 0:,} records" for change in records]
         return brief
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "before": self.before,
             "after": self.after,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +56,7 @@ class Drift:
             return "none"
         return "some" if self.distance < LARGE[self.measure] else "large"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**dataclasses.asdict(self), "verdict": self.verdict}
 
 
@@ -91,7 +90,7 @@ def chi_squared_95(degrees: int) -> float:
     return degrees * (1 - 2 / (9 * degrees) + 1.6448536 * math.sqrt(2 / (9 * degrees))) ** 3
 
 
-def kolmogorov_smirnov(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[float, float]:
+def kolmogorov_smirnov(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
     """The two-sample Kolmogorov-Smirnov distance, and its noise.
 
         kolmogorov_smirnov(np.array([1, 2, 3, 4]), np.array([3, 4, 5, 6]))  →  (0.5, 0.96)
@@ -133,13 +132,13 @@ def drifts(before: Cache, after: Cache) -> list[Drift]:
     return found
 
 
-def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS) -> dict[str, npt.NDArray[Any]]:
+def sampled_numbers(cache: Cache, split: str, *, records: int = SAMPLED_RECORDS) -> dict[str, np.ndarray]:
     """Feature → its numbers in records that are spread over a split, the first 64 of each record."""
     manifest, opened = cache.manifest.splits[split], cache[split]
     if manifest.kind != "example" or not len(opened):
         return {}
     rows = spread_rows(np.asarray(manifest.records, np.int64), records)
-    parts: dict[str, list[npt.NDArray[Any]]] = {}
+    parts: dict[str, list[np.ndarray]] = {}
     for row in rows.tolist():
         example = opened[row]
         for name, value in example.items():
@@ -159,9 +158,7 @@ def spread_rows(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int6
     return np.concatenate(rows)
 
 
-def _compared(
-    split: str, name: str, quantity: str, before: npt.NDArray[Any], after: npt.NDArray[Any]
-) -> Iterator[Drift]:
+def _compared(split: str, name: str, quantity: str, before: np.ndarray, after: np.ndarray) -> Iterator[Drift]:
     if not len(before) or not len(after):
         return
     distance, noise = kolmogorov_smirnov(before, after)
@@ -196,7 +193,7 @@ def _histograms(before: Cache, after: Cache) -> Iterator[Drift]:
         )
 
 
-def histograms(stored: Sequence[Mapping[str, Any]]) -> dict[str, Histogram]:
+def histograms(stored: Sequence[Mapping[str, object]]) -> dict[str, Histogram]:
     """The histograms among stored statistics, by name."""
     made = (from_json(state) for state in stored)
     return {statistic.name: statistic for statistic in made if isinstance(statistic, Histogram)}

@@ -31,7 +31,7 @@ _SAMPLES = 3
 _FREQUENT = 30
 _PIECES_SHOWN = 80
 _MOST_CATEGORIES = 30
-_MOST_CATEGORY_BYTES = 64  # texts that are longer on average are no categories, and reading them would take long
+_MOST_CATEGORY_BYTES = 64  # texts that are longer on average are not categories, and reading them would take long
 
 
 class Tokenizer(Protocol):

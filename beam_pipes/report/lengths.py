@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ def record_lengths(
     fitting = max(1, int(len(filled) * min(1.0, max_records / total)))
     chosen = [filled[i] for i in np.linspace(0, len(filled) - 1, min(fitting, max_shards), dtype=np.int64)]
     storage = storage_for(cache.directory)
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in features}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in features}
     for shard in chosen:
         path = index_path(os.path.join(cache.directory, manifest.file_name(cache.manifest.name, split, shard)))
         columns = decode_index(storage.read_bytes(path), path=path)

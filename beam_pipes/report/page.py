@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -122,7 +121,7 @@ def report_html(
     return html
 
 
-def _facts(cache: Cache, *, against: str | None) -> Mapping[str, Any]:
+def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
     account = Account.from_json(cache.manifest.accounting) if cache.manifest.accounting else Account()
     graph = stage_graph(account, read_fingerprint(cache.directory))
     statistics = account.statistics()
@@ -216,7 +215,7 @@ def _dead_letters(cache: Cache) -> list[dict[str, str]]:
     return shown
 
 
-def _timing(build: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+def _timing(build: Mapping[str, object]) -> list[tuple[str, float, float]]:
     """(stage, seconds over all shards, share of the whole) of a build whose shards told their times."""
     secs: dict[str, float] = {}
     shards = build.get("shards")

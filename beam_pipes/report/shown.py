@@ -55,7 +55,7 @@ def shown_bytes(data: bytes, *, max_characters: int = MAX_CHARACTERS) -> str:
     return shown_value(data if "\0" in text else text, max_characters=max_characters)
 
 
-def render(name: str, facts: Mapping[str, Any]) -> str:
+def render(name: str, facts: Mapping[str, object]) -> str:
     """`render("report.html.j2", {...})` → the page. A name that the template uses and `facts` lacks is an error.
 
     Raises `MissingExtraError` without jinja2 (extra `cli`).
@@ -82,7 +82,7 @@ MAX_BARS = 40
 class Bar:
     """One range: its label, count, and share of the tallest bar (0 to 1). `start` and `end` are its bounds as texts.
 
-    A bar that is no range, as that of NaN, has no bounds.
+    A bar that is not a range, such as that of NaN, has no bounds.
     """
 
     label: str
@@ -104,7 +104,7 @@ def bars_of(histogram: Histogram) -> list[Bar]:
     return _scaled([*found, *([("nan", "", histogram.nan_count)] if histogram.nan_count else [])])
 
 
-def bars_of_values(values: npt.NDArray[Any], *, bars: int = 24) -> list[Bar]:
+def bars_of_values(values: np.ndarray, *, bars: int = 24) -> list[Bar]:
     """The bars of numbers, none of them NaN: `[1, 1, 2]` → `[1,2)`: 2, `[2,3)`: 1.
 
     Ranges are of equal width; where the greatest value is far above the median, each is wider than the one before by

@@ -47,7 +47,7 @@ class StageGraph:
 
 
 def stage_graph(account: Account, declared: DeclarationFingerprint | None) -> StageGraph:
-    """The graph as it was declared; without a stored fingerprint the stages in their order, in one chain."""
+    """The graph as it was declared; without a stored fingerprint, the stages in order, in one chain."""
     edges_of = {} if declared is None else _declared_inputs(declared.options, list(account.units))
     nodes = [Node(name=name, kind="stage", account=unit) for name, unit in account.units.items() if name != "write"]
     positions = {node.name: position for position, node in enumerate(nodes)}
@@ -86,11 +86,11 @@ def _declared_inputs(options: Mapping[str, str], units: list[str]) -> dict[str, 
             elif name.startswith("split ") and text.startswith("[["):
                 found[name] = [_ref(json.loads(text)[0])]
         except (ValueError, TypeError, IndexError):
-            continue  # the file is no part of what a manifest answers for: a report does without it
+            continue  # a manifest does not vouch for this file: a report does without it
     return found
 
 
-def _refs(inputs: Any) -> list[tuple[str, str | None]]:
+def _refs(inputs: object) -> list[tuple[str, str | None]]:
     return [_ref(each) for each in inputs.values()] if isinstance(inputs, dict) else [_ref(inputs)]
 
 

@@ -8,7 +8,7 @@ The modules are made from it, and a name is imported when it is first used:
     seqio.Feature                        → as at the top of SeqIO: the names of the modules in `FLAT`
     from beam_pipes.seqio import *       → all of these, with the modules
 
-`ALIASES` says under which names its modules know each other. `beam_utils` and `scripts` are files of their own.
+`ALIASES` says under which names its modules know each other. `beam_utils` and `scripts` are separate files.
 """
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ NAMES: dict[str, tuple[str, dict[str, str]]] = {
         {
             "evaluation.metrics": (
                 "Audio CollectingMetric Generic Histogram Image LegacyMetric Metric MetricFnCallable MetricValue "
-                "ModelOutputType PassthroughLegacyMetric Scalar Text globally_sort_model_output "
-                "remove_padding_examples"
+                "ModelOutputType PassthroughLegacyMetric Scalar Text globally_sort_model_output remove_padding_examples"
             ),
         },
     ),
@@ -212,7 +211,7 @@ ALIASES: dict[str, dict[str, str]] = {
         for name in ("dataset_providers", "evaluation", "feature_converters", "preprocessors", "utils", "vocabularies")
     },
 }
-#: Modules that are files of their own.
+#: Modules that are separate files.
 FILES = ("beam_utils", "scripts")
 SUBMODULES = (*NAMES, *FILES)
 #: Submodules whose names are also offered here.
@@ -249,7 +248,7 @@ class _ModuleOfNames(types.ModuleType):
         return self.__all__
 
 
-def _named(home: tuple[str, str]) -> Any:
+def _named(home: tuple[str, str]) -> object:
     module, name = home
     return getattr(importlib.import_module(module), name)
 
@@ -265,7 +264,7 @@ _TOP_ALIASES = {"metrics_lib": "metrics", "seqio_preprocessors": "preprocessors"
 __all__ = sorted([*_FLAT_HOMES, *_MODULES])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _FLAT_HOMES:
         return _named(_FLAT_HOMES[name])
     if name == "__version__":

@@ -7,7 +7,7 @@
         _ = examples | GetStats(task.output_features) | "stats" >> WriteJson("cache/stats.train.json")
 
 `PreprocessTask` reads and preprocesses with the code of builds: what it gives is what `beam-pipes build --tasks`
-caches. Unlike a build such a pipeline keeps no lineage, begins anew when it fails, and its output is not published as
+caches. Unlike a build, such a pipeline keeps no lineage, starts again when it fails, and its output is not published as
 a whole: `beam_pipes.runners.cache_tasks` is the way without those limits.
 """
 
@@ -94,11 +94,11 @@ class PreprocessTask(beam.PTransform):  # type: ignore[misc]
         if not self.shards:
             raise InputNotFoundError(f"No shards found for {task.name} {split}", task=task.name, split=split)
 
-    def expand(self, pipeline: Any) -> Any:
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         shards = pipeline | "create_shards" >> beam.Create(self.shards) | beam.Reshuffle()
         return shards | "emit_examples" >> beam.FlatMap(self._emit_examples)
 
-    def _emit_examples(self, shard: tuple[int, str]) -> Iterator[dict[str, Any]]:
+    def _emit_examples(self, shard: tuple[int, str]) -> Iterator[dict[str, object]]:
         self._setup_fn()
         for module in filter(None, self._modules_to_import):
             importlib.import_module(module)
@@ -135,12 +135,12 @@ class WriteExampleTfRecord(beam.PTransform):  # type: ignore[misc]
         self._output_path = output_path
         self._num_shards = num_shards
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         sink = beam.io.WriteToTFRecord(self._output_path, num_shards=self._num_shards or 0)
         return pcoll | beam.Map(_record_of) | beam.Reshuffle() | sink
 
 
-def _record_of(example: Mapping[str, Any]) -> bytes:
+def _record_of(example: Mapping[str, object]) -> bytes:
     record: bytes = dict_to_tfexample(example).SerializeToString(deterministic=True)
     return record
 
@@ -153,11 +153,11 @@ class WriteJson(beam.PTransform):  # type: ignore[misc]
         self._output_path = output_path
         self._prettify = prettify
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         sink = beam.io.WriteToText(self._output_path, num_shards=1, shard_name_template="")
         return pcoll | beam.Map(self._text_of) | "write_info" >> sink
 
-    def _text_of(self, value: Any) -> str:
+    def _text_of(self, value: object) -> str:
         return json.dumps(value, sort_keys=True, indent=2) if self._prettify else json.dumps(value)
 
 
@@ -173,10 +173,10 @@ class GetInfo(beam.PTransform):  # type: ignore[misc]
         self._num_shards = num_shards
         self._exclude_provenance = exclude_provenance
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | beam.combiners.Sample.FixedSizeGlobally(1) | beam.Map(self._info)
 
-    def _info(self, sample: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _info(self, sample: Sequence[Mapping[str, object]]) -> dict[str, object]:
         if not sample:
             return {}
         features = {
@@ -203,7 +203,7 @@ class _CountTokens(beam.DoFn):  # type: ignore[misc]
         super().__init__()
         self._output_features = output_features
 
-    def process(self, example: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    def process(self, example: Mapping[str, object]) -> Iterator[tuple[str, int]]:
         for name, feature in self._output_features.items():
             value: Any = example.get(name)
             if hasattr(value, "numpy"):
@@ -220,7 +220,7 @@ class _CountCharacters(beam.DoFn):  # type: ignore[misc]
         super().__init__()
         self._output_features = output_features
 
-    def process(self, example: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    def process(self, example: Mapping[str, object]) -> Iterator[tuple[str, int]]:
         for name, feature in self._output_features.items():
             value = example.get(name)
             if isinstance(value, bytes):
@@ -251,7 +251,7 @@ class GetStats(beam.PTransform):  # type: ignore[misc]
         self._counters = [_CountTokens(output_features), *([_CountCharacters(output_features)] * enable_char_counts)]
         self._task_ids = {name: int(number) for name, number in (task_ids or {}).items()}
 
-    def expand(self, pcoll: Any) -> Any:
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return pcoll | "count" >> beam.CombineGlobally(_Stats(self._counters, self._task_ids))
 
 

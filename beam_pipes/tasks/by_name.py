@@ -6,13 +6,12 @@ get_dataset("wmt", {"targets": 512}, converter)     what a model takes, as a `tf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.errors import NotANameError, TaskError, UnknownNameError, logger
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
-from beam_pipes.tasks.provider import ShardInfo, check_converter
+from beam_pipes.tasks.provider import SequenceLength, ShardInfo, check_converter
 from beam_pipes.tasks.registry import TaskRegistry, did_you_mean
 from beam_pipes.tasks.task import Task
 
@@ -38,8 +37,8 @@ def get_mixture_or_task(task_or_mixture_name: str) -> Task | Mixture:
     )
 
 
-def maybe_get_mixture_or_task(task: Any) -> Task | Mixture:
-    """The object itself, or the one of a name."""
+def maybe_get_mixture_or_task(task: object) -> Task | Mixture:
+    """The object itself, or the task or mixture registered under a name."""
     if isinstance(task, str):
         return get_mixture_or_task(task)
     if isinstance(task, (Task, Mixture)):
@@ -54,7 +53,7 @@ def get_subtasks(task_or_mixture: Task | Mixture) -> list[Task]:
 
 def get_dataset(
     mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
+    task_feature_lengths: SequenceLength,
     feature_converter: Any,
     dataset_split: str = "train",
     use_cached: bool = False,
@@ -65,7 +64,7 @@ def get_dataset(
     seed: int | None = None,
     batch_size: int | None = None,
     trim_output_features: bool = True,
-) -> Any:
+) -> TfDataset:
     """The model features of a task or mixture, as a `tf.data.Dataset`.
 
     Args:
@@ -79,7 +78,7 @@ def get_dataset(
         shard_info: this host's share.
         verbose: log an overview.
         seed: same seed, same order and same draws.
-        batch_size: examples a batch; None for no batches. A last batch that is not full is left out.
+        batch_size: examples in a batch; None for no batches. An incomplete last batch is left out.
         trim_output_features: cut task features to their lengths before conversion.
 
     Raises:

@@ -8,7 +8,7 @@ the results are, which is what loaders plan rows by.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from beam_pipes.loader.batches import ranges
 from beam_pipes.tasks import python_forms
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
-from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
+from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
 from beam_pipes.tasks.python_forms import append_eos_to_features, with_python_form
 
 Lengths = npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class TokenColumn:
     """
 
     lengths: Lengths
-    values: npt.NDArray[Any] | None = None
+    values: np.ndarray | None = None
     truncated: int = 0
     added: int = 0
 
@@ -81,44 +81,42 @@ def append_eos(columns: Columns, output_features: OutputFeatures) -> dict[str, T
 
 
 def append_eos_after_trim(
-    columns: Columns, output_features: OutputFeatures, sequence_length: Mapping[str, Any] | None = None
+    columns: Columns, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, TokenColumn]:
     return append_eos_to_features(
         columns,
         output_features,
         sequence_length,
-        trim=lambda column, length: column.first(max(_of_first_axis(length) - 1, 0)),
+        trim=lambda column, length: _first(column, python_forms.length_before_eos(length, 1)),
         append=lambda name, column, eos: column.with_end(eos),
     )
 
 
-def truncate_inputs_left(columns: Columns, sequence_length: Mapping[str, Any] | None = None) -> dict[str, TokenColumn]:
-    length = (sequence_length or {}).get("inputs")
+def truncate_inputs_left(columns: Columns, sequence_length: SequenceLength | None = None) -> dict[str, TokenColumn]:
+    length = axis_lengths((sequence_length or {}).get("inputs"))[0]
     if length is None or "inputs" not in columns:
         return dict(columns)
-    return {**columns, "inputs": columns["inputs"].last(_of_first_axis(length))}
+    return {**columns, "inputs": columns["inputs"].last(length)}
 
 
 def trim_features(
-    columns: Columns, sequence_length: Mapping[str, Any] | None, output_features: OutputFeatures
+    columns: Columns, sequence_length: SequenceLength | None, output_features: OutputFeatures
 ) -> dict[str, TokenColumn]:
     lengths = sequence_length or {}
     return {
-        name: column
-        if name not in output_features or lengths.get(name) is None
-        else column.first(_of_first_axis(lengths[name]))
+        name: _first(column, axis_lengths(lengths.get(name))) if name in output_features else column
         for name, column in columns.items()
     }
 
 
-def _of_first_axis(length: Any) -> int:
-    return int(length[0] if isinstance(length, (list, tuple)) else length)
+def _first(column: TokenColumn, lengths: Sequence[int | None]) -> TokenColumn:
+    return column if lengths[0] is None else column.first(lengths[0])
 
 
 def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a preprocessor a form over columns that means the same."""
 
-    def decorate(preprocessor: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
         preprocessor.__dict__["column_form"] = form
         return preprocessor
 
@@ -128,15 +126,14 @@ def with_column_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]],
 @with_column_form(trim_features)
 @with_python_form(python_forms.trim_features)
 def trim_dataset(
-    dataset: Any, sequence_length: Mapping[str, Any] | None, output_features: Mapping[str, Feature]
-) -> Any:
+    dataset: TfDataset, sequence_length: SequenceLength | None, output_features: Mapping[str, Feature]
+) -> TfDataset:
     """Cuts every output feature to its length in `sequence_length`.
 
     `{"targets": [5, 6, 7], "extra": [1, 2, 3]}` with `{"targets": 2}` → `{"targets": [5, 6], "extra": [1, 2, 3]}`.
 
-    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features that
-    are not in
-    `output_features`, have no length, or are scalars stay as they are.
+    A length is a number for the first axis, or a list with one for each axis, None for no limit. Features that are
+    not in `output_features`, have no length, or are scalars stay unchanged.
     """
     tf = tensorflow("trim_dataset")
     lengths = {
@@ -147,44 +144,42 @@ def trim_dataset(
     if not lengths:
         return dataset
 
-    def trim(example: Mapping[str, Any]) -> dict[str, Any]:
+    def trim(example: Mapping[str, object]) -> dict[str, object]:
         return {name: trim_tensor(value, lengths.get(name)) for name, value in example.items()}
 
     return dataset.map(trim, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def trim_and_pad_dataset(dataset: Any, feature_lengths: Mapping[str, Any]) -> Any:
+def trim_and_pad_dataset(dataset: TfDataset, feature_lengths: SequenceLength) -> TfDataset:
     """Cuts and pads (with 0, "" or False) features to fixed lengths: `[3, 9]` with length 4 → `[3, 9, 0, 0]`.
 
-    A length is a number for the first axis, or a list of one an axis with None for "as it is". Features
-    without a length
-    stay as they are. The static shapes of the result are known, so it can be batched.
+    A length is a number for the first axis, or a list with one for each axis, None for no limit. Features without a
+    length stay as they are. The static shapes of the result are known, so it can be batched.
     """
     tf = tensorflow("trim_and_pad_dataset")
 
-    def pad(example: Mapping[str, Any]) -> dict[str, Any]:
+    def pad(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         return {name: pad_tensor(value, feature_lengths.get(name)) for name, value in example.items()}
 
     return dataset.map(pad, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def trim_tensor(value: Any, length: Any) -> Any:
+def trim_tensor(value: TfTensor, length: Length) -> TfTensor:
     """The first `length` entries of the first axis, or of each axis for a list of lengths."""
     rank = value.shape.rank
     if length is None or rank == 0:
         return value
-    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
-    return value[tuple(slice(None, axis_length) for axis_length in lengths)]
+    return value[tuple(slice(None, axis_length) for axis_length in axis_lengths(length))]
 
 
-def pad_tensor(value: Any, length: Any) -> Any:
+def pad_tensor(value: TfTensor, length: Length) -> TfTensor:
     """`trim_tensor`, then padding behind each axis up to its length."""
     tf = tensorflow("trim_and_pad_dataset")
     if length is None or value.shape.rank == 0:
         return value
     if isinstance(value, tf.RaggedTensor):
         value = value.to_tensor()
-    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
+    lengths = axis_lengths(length)
     lengths += [None] * (value.shape.rank - len(lengths))
     static = [
         axis if axis_length is None else axis_length for axis, axis_length in zip(value.shape, lengths, strict=True)

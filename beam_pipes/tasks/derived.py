@@ -4,7 +4,7 @@ The same mixture without the tasks that lack a split.
 
 The same task with another vocabulary.
 
-Making a task or mixture anew with something changed in every task.
+A copy of a task or mixture, with one change in every task.
 
 The same task with less data.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.by_name import maybe_get_mixture_or_task
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.registry import TaskRegistry
@@ -49,7 +50,7 @@ def mixture_with_missing_task_splits_removed(
 
 
 def mixture_or_task_with_new_vocab(
-    mixture_or_task: Any,
+    mixture_or_task: object,
     new_mixture_or_task_name: str,
     *,
     new_vocab: Vocabulary | None = None,
@@ -112,12 +113,12 @@ def _check(old: Mapping[str, Feature], new: Mapping[str, Feature]) -> None:
 
 
 def rebuilt(
-    mixture_or_task: Any, new_name: str, change: Callable[[Task, str], Task], *, register: bool
+    mixture_or_task: object, new_name: str, change: Callable[[Task, str], Task], *, register: bool
 ) -> Task | Mixture:
     """`change(task, name)` of the task, or of every entry of the mixture as `{new_name}.{entry}`.
 
     A mixture keeps its rates as they were declared: one that is a function is called with the new task. A mixture
-    inside is made anew as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
+    inside is copied as `{new_name}.{mixture}`, with its tasks as `{new_name}.{mixture}.{task}`.
     """
     original = maybe_get_mixture_or_task(mixture_or_task)
     tasks: dict[str, Task] = {}
@@ -169,7 +170,7 @@ class TruncatedDatasetProvider(LibrarySource):
     def list_shards(self, split: str) -> Sequence[str]:
         return [split]
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         if shard_info is not None and shard_info.num_shards > 1:
             raise TaskError("`TruncatedDatasetProvider` does not support low-level sharding.")
         if split not in self.split_sizes:
@@ -186,7 +187,7 @@ class TruncatedDatasetProvider(LibrarySource):
 
 
 def mixture_or_task_with_truncated_data(
-    mixture_or_task: Any,
+    mixture_or_task: object,
     new_mixture_or_task_name: str,
     *,
     split_sizes: Mapping[str, int],

@@ -17,11 +17,11 @@ from typing import Any
 
 from beam_pipes.errors import TaskError, UnknownNameError, logger
 from beam_pipes.tasks.column_forms import trim_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, shared_dataset
 from beam_pipes.tasks.mixture import Mixture, MixtureRegistry
 from beam_pipes.tasks.preprocessors import append_eos_after_trim
-from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.signatures import add_kwargs_to_transform
 from beam_pipes.tasks.sources.data_source import DataSource, LibrarySource
@@ -43,9 +43,8 @@ def fully_cached_name(original_name: str, sequence_length: Mapping[str, int]) ->
 def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], disallow_shuffling: bool = False) -> Task:
     """Registers a task like another one, with all of its steps before the cut, for one sequence length.
 
-    Steps that take `sequence_length` may be cached that way. The task can be read from its cache only, with this
-    length or with none.
-    If it is registered already, it is returned.
+    Steps that take `sequence_length` may be cached that way. The task can be read from its cache only, with this length
+    or with none. If it is registered already, it is returned.
 
     Args:
         task_name: the task.
@@ -58,7 +57,7 @@ def add_fully_cached_task(task_name: str, sequence_length: Mapping[str, int], di
         return TaskRegistry.get(name)
     fixed = dict(sequence_length)
 
-    def check_sequence_length(dataset: Any, sequence_length: Mapping[str, int] | None) -> Any:
+    def check_sequence_length(dataset: TfDataset, sequence_length: Mapping[str, int] | None) -> TfDataset:
         if sequence_length is not None and dict(sequence_length) != fixed:
             raise TaskError(
                 f"Fully-cached task '{name}' can only be loaded with `sequence_length={fixed}` or `None`. Given "
@@ -123,10 +122,10 @@ def add_task_with_sentinels(task_name: str, num_sentinels: int | None = 1) -> Ta
     places = [task_name.find(suffix) for suffix in _SUFFIXES if suffix in task_name]
     place = places[0] if places else len(task_name)
 
-    def add_sentinels(dataset: Any, output_features: Mapping[str, Feature]) -> Any:
+    def add_sentinels(dataset: TfDataset, output_features: Mapping[str, Feature]) -> TfDataset:
         tf = tensorflow("add_task_with_sentinels")
 
-        def add(example: Mapping[str, Any]) -> dict[str, Any]:
+        def add(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
             inputs = tf.cast(_sentinels(output_features["inputs"], number), example["inputs"].dtype)
             targets = tf.cast(_sentinels(output_features["targets"], number), example["targets"].dtype)
             return {
@@ -160,20 +159,20 @@ def _sentinels(feature: Feature, number: int) -> list[int]:
 
 
 def _append_eos_and_keep_last(
-    dataset: Any,
+    dataset: TfDataset,
     output_features: Mapping[str, Feature],
-    sequence_length: Mapping[str, Any] | None = None,
+    sequence_length: SequenceLength | None = None,
     *,
     kept: int,
-) -> Any:
+) -> TfDataset:
     """`append_eos_after_trim` that cuts before the last `kept` tokens: one of `[5, 6, 7, 9]`, 4 → `[5, 6, 9, 1]`."""
     tf = tensorflow("add_task_with_sentinels")
 
-    def end(name: str, value: Any) -> Any:
+    def end(name: str, value: TfTensor) -> TfTensor:
         if name not in output_features or not output_features[name].add_eos:
             return value
         eos = tf.cast([output_features[name].vocabulary.eos_id], value.dtype)
-        limit = (sequence_length or {}).get(name)
+        limit = axis_lengths((sequence_length or {}).get(name))[0]
         if limit is None:
             return tf.concat([value, eos], 0)
         length = tf.minimum(limit - 1, tf.size(value))
@@ -186,10 +185,10 @@ def _append_eos_and_keep_last(
     )
 
 
-def _without_sentinels(task: Task, number: int) -> Callable[..., Any]:
+def _without_sentinels(task: Task, number: int) -> Callable[..., object]:
     feature = task.output_features["targets"]
 
-    def strip(decoded: Any, **kwargs: Any) -> Any:
+    def strip(decoded: object, **kwargs: object) -> object:
         if isinstance(decoded, str):
             for sentinel in _sentinels(feature, number):
                 text = str(feature.vocabulary.decode([sentinel]))
@@ -203,7 +202,7 @@ def _without_sentinels(task: Task, number: int) -> Callable[..., Any]:
 def disable_registry() -> None:
     """From now on `add` and `add_provider` of both registries register nothing, and `get` raises.
 
-    There is no way back in this process.
+    This cannot be undone in this process.
 
     Raises:
         TaskError: something is registered already.
@@ -250,8 +249,8 @@ class FewshotDataSource(LibrarySource):
         self,
         original_source: DataSource,
         num_shots: int,
-        train_preprocessors: Iterable[Callable[[Any], Any]] = (),
-        eval_preprocessors: Iterable[Callable[[Any], Any]] = (),
+        train_preprocessors: Iterable[Callable[[TfDataset], TfDataset]] = (),
+        eval_preprocessors: Iterable[Callable[[TfDataset], TfDataset]] = (),
         train_split: str = "train",
         train_feature_keys: Iterable[str] = ("inputs", "targets"),
         shuffle_buffer_size: int = SHUFFLE_BUFFER_SIZE,
@@ -284,7 +283,7 @@ class FewshotDataSource(LibrarySource):
     def num_input_examples(self, split: str) -> int | None:
         return self._original_source.num_input_examples(split)
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """Raises `TaskError` if the train split is not one of the source's."""
         tf = tensorflow("FewshotDataSource")
         examples = {"eval": self._prepared(split, self._eval_preprocessors, shuffle, seed, shard_info)}
@@ -302,18 +301,18 @@ class FewshotDataSource(LibrarySource):
     def _prepared(
         self,
         split: str,
-        preprocessors: Sequence[Callable[[Any], Any]],
+        preprocessors: Sequence[Callable[[TfDataset], TfDataset]],
         shuffle: bool,
         seed: int | None,
         shard_info: ShardInfo | None = None,
-    ) -> Any:
+    ) -> TfDataset:
         options = LoadOptions(name=repr(self), split=split, shuffle=shuffle, seed=seed, shard_info=shard_info)
         dataset = shared_dataset(self._original_source, options)
         for preprocess in preprocessors:
             dataset = preprocess(dataset)
         return dataset
 
-    def _exemplars(self, split: str, shuffle: bool, seed: int | None) -> Any:
+    def _exemplars(self, split: str, shuffle: bool, seed: int | None) -> TfDataset:
         # Exemplars are drawn at random even when examples are not shuffled: then always the same ones.
         seed = seed if shuffle else _FIXED_SEED
         dataset = self._prepared(self._train_split, self._train_preprocessors, shuffle, seed)
@@ -330,13 +329,13 @@ class FewshotDataSource(LibrarySource):
 
 
 def fewshot_preprocessor(
-    ds: Any,
+    ds: TfDataset,
     inputs_prefix: str = "",
     targets_prefix: str = "",
     example_separator: str = "\n\n",
     prompt: str = "",
     reverse: bool = False,
-) -> Any:
+) -> TfDataset:
     """Writes the exemplars and the question of a `FewshotDataSource` as one text; of a batch of questions one each.
 
     With `inputs_prefix="Q: "`, `targets_prefix=" A: "`, one exemplar and the prompt "Answer.":

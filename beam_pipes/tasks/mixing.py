@@ -48,9 +48,8 @@ def mixing_rate_num_examples(
         count = task.num_input_examples(split)
     if count is None:
         raise TaskError(
-            f"the number of examples of task '{task.name}' in split '{split}' is not known, so it gives no "
-            f"rate: build its "
-            f"cache, give its source num_input_examples, or give the task a rate",
+            f"the number of examples of task '{task.name}' in split '{split}' is not known, so it gives no rate: build "
+            "its cache, give its source num_input_examples, or give the task a rate",
             task=task.name,
         )
     rate = float(count) * scale

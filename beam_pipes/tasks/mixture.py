@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo, checked_name
 from beam_pipes.tasks.registry import DatasetProviderRegistry, TaskRegistry, caller, did_you_mean
 from beam_pipes.tasks.task import Task
@@ -25,11 +26,9 @@ SampleFn = Callable[[Sequence[Any], Sequence[float], int | None], Any]
 class Mixture(DatasetProviderBase):
     """Examples of several tasks, in proportion to their rates: exactly so in every prefix, not only on average.
 
-    `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not
-    add up to 1.
-    A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
-    several times, or reached
-    on several ways, has the sum of its rates.
+    `Mixture("all", [("task1", 1), ("task2", 7)])` gives one example of task1 for seven of task2. Rates need not add up
+    to 1. A mixture inside counts as one entry, whose rate is divided by its own proportions. A task that is named
+    several times, or reached in several ways, has the sum of its rates.
 
     Args:
         name: as a task's.
@@ -38,12 +37,10 @@ class Mixture(DatasetProviderBase):
         sample_fn: mixes the datasets instead: called with datasets, rates and a seed, as
             `tf.data.Dataset.sample_from_datasets`.
         source_info: where the mixture was declared.
-        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on
-        with the others, so
-            that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the end;
-            "repeat" begins the task
-            anew, for ever.
-        skip_missing_splits: tasks without a split that is read are left out; without, that is an error.
+        exhaustion: what happens when a task has given all of its examples (with `num_epochs`): "drop" goes on with the
+            others, so that 400 and 20 examples make 420; "stop" ends the mixture, which keeps the proportions to the
+            end; "repeat" starts the task again, without end.
+        skip_missing_splits: leave out tasks that lack the split being read; by default that is an error.
 
     Raises:
         TaskError: a rate is missing, tasks do not fit together, or there are none.
@@ -79,9 +76,8 @@ class Mixture(DatasetProviderBase):
             task, rate = entry if isinstance(entry, (tuple, list)) else (entry, default_rate)
             if rate is None:
                 raise TaskError(
-                    f"need a rate for each task: '{getattr(task, 'name', task)}' of mixture '{name}' has none, "
-                    f"and there "
-                    f"is no default_rate",
+                    f"need a rate for each task: '{getattr(task, 'name', task)}' of mixture '{name}' has none, and "
+                    "there is no default_rate",
                     mixture=name,
                 )
             self._entries.append((_resolve(task, name), rate))
@@ -240,19 +236,14 @@ class Mixture(DatasetProviderBase):
                 for what in ("vocabulary", "dtype", "rank"):
                     if getattr(other, what) != getattr(feature, what):
                         raise TaskError(
-                            f"Features across tasks in a mixture must use the same {what}.  Got "
-                            f"{getattr(other, what)} for "
-                            f"feature '{name}' in task '{task.name}', expected {getattr(feature, what)}.",
+                            f"Features across tasks in a mixture must use the same {what}.  Got {getattr(other, what)} "
+                            f"for feature '{name}' in task '{task.name}', expected {getattr(feature, what)}.",
                             mixture=self.name,
                             task=task.name,
                             feature=name,
                         )
 
     # Examples.
-
-    def tasks_of_split(self, split: str, skip_missing: bool = False) -> list[Task]:
-        """The tasks with a positive rate, all of which have the split; see `rated_tasks`."""
-        return [task for task, _ in self.rated_tasks(split, skip_missing)]
 
     def rated_tasks(self, split: str, skip_missing: bool = False) -> list[tuple[Task, float]]:
         """The tasks with a positive rate, all of which have the split, and their rates.
@@ -295,10 +286,10 @@ class Mixture(DatasetProviderBase):
         try_in_mem_cache: bool = True,
         skip_missing_splits: bool | None = None,
         exhaustion: Exhaustion | None = None,
-    ) -> Any:
+    ) -> TfDataset:
         """Examples of all tasks with the split, mixed, as a `tf.data.Dataset`.
 
-        Examples hold the output features only, and what is asked for besides. Other arguments as for
+        Examples hold only the output features and those asked for in addition. Other arguments as for
         `Task.get_dataset`.
 
         Args:
@@ -351,7 +342,7 @@ class Mixture(DatasetProviderBase):
         num_epochs: int | None = None,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-    ) -> Any:
+    ) -> TfDataset:
         """Examples of one task, with the features `output_feature_keys`, as a `tf.data.Dataset`.
 
         A subclass may override it, to change what `get_dataset` and `examples` mix.

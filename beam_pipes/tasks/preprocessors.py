@@ -9,8 +9,8 @@ from typing import Any
 from beam_pipes.tasks import column_forms, python_forms
 from beam_pipes.tasks.column_forms import trim_tensor, with_column_form
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
-from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
+from beam_pipes.tasks.provider import Feature, SequenceLength, axis_lengths
 from beam_pipes.tasks.python_forms import (
     append_eos_to_features,
     check_is_sequence,
@@ -21,20 +21,18 @@ from beam_pipes.tasks.python_forms import (
 )
 
 OutputFeatures = Mapping[str, Feature]
-SequenceLength = Mapping[str, Any]
 OutputFeaturesType, SequenceLengthType = OutputFeatures, SequenceLength
 
 
 @with_python_form(python_forms.rekey)
 @map_over_dataset
-def rekey(x: Mapping[str, Any], key_map: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+def rekey(x: Mapping[str, object], key_map: Mapping[str, str] | None = None) -> Mapping[str, Any]:
     """Renames features: `{"en": "hi", "id": 3}` with `{"inputs": "en", "targets": ""}` → `{"inputs": "hi",
     "targets": ""}`.
 
     Args:
-        key_map: new name → old name; features that are not in it are dropped, and an empty old name gives an
-        empty string.
-            None or empty leaves the example as it is.
+        key_map: new name → old name; features that are not in it are dropped, and an empty old name gives an empty
+            string. None or empty leaves the example unchanged.
     """
     if not key_map:
         return x
@@ -43,8 +41,8 @@ def rekey(x: Mapping[str, Any], key_map: Mapping[str, str] | None = None) -> Map
 
 @with_python_form(python_forms.tokenize)
 def tokenize(
-    dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
-) -> Any:
+    dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True, with_eos: bool = False
+) -> TfDataset:
     """Encodes every output feature with its vocabulary; the text stays as `<name>_pretokenized`.
 
     `{"targets": "hi"}` → `{"targets_pretokenized": "hi", "targets": [107, 108]}` with a `ByteVocabulary`.
@@ -57,21 +55,21 @@ def tokenize(
             sequence, the last one gets it: `["a", "b"]` → `[[100], [101, 1]]`. `append_eos` puts one behind each.
     """
 
-    def tokenize_one(example: Mapping[str, Any]) -> Mapping[str, Any]:
+    def tokenize_one(example: Mapping[str, object]) -> Mapping[str, object]:
         return tokenize_impl(example, output_features, copy_pretokenized, with_eos)
 
     return dataset.map(tokenize_one, num_parallel_calls=map_parallelism())
 
 
 def tokenize_impl(
-    features: Mapping[str, Any],
+    features: Mapping[str, object],
     output_features: OutputFeatures,
     copy_pretokenized: bool = True,
     with_eos: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, TfTensor]:
     """`tokenize` for one example of tensors."""
 
-    def encode(name: str, feature: Feature, value: Any) -> Any:
+    def encode(name: str, feature: Feature, value: TfTensor) -> TfTensor:
         encoded = feature.vocabulary.encode_tf(value)
         return _end_sequences(encoded, eos_of(name, feature)) if with_eos and feature.add_eos else encoded
 
@@ -79,14 +77,16 @@ def tokenize_impl(
 
 
 @with_python_form(python_forms.tokenize_and_append_eos)
-def tokenize_and_append_eos(dataset: Any, output_features: OutputFeatures, copy_pretokenized: bool = True) -> Any:
+def tokenize_and_append_eos(
+    dataset: TfDataset, output_features: OutputFeatures, copy_pretokenized: bool = True
+) -> TfDataset:
     """`tokenize(..., with_eos=True)`: EOS at the end of every feature that asks for it, in one pass."""
     return tokenize(dataset, output_features, copy_pretokenized, with_eos=True)
 
 
 @with_python_form(python_forms.print_dataset)
 @map_over_dataset
-def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[str, Any]:
+def print_dataset(features: Mapping[str, object], summarize: int = 3) -> Mapping[str, Any]:
     """Prints every example as it passes, the first and last `summarize` entries of each feature. For looking
     into pipelines."""
     tf = tensorflow("print_dataset")
@@ -96,16 +96,15 @@ def print_dataset(features: Mapping[str, Any], summarize: int = 3) -> Mapping[st
 
 @with_column_form(column_forms.append_eos)
 @with_python_form(python_forms.append_eos)
-def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
-    """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is
-    trimmed.
+def append_eos(dataset: TfDataset, output_features: OutputFeatures) -> TfDataset:
+    """Appends EOS to the last axis of every output feature with `add_eos`: `[8, 9]` → `[8, 9, 1]`. Nothing is trimmed.
 
     Trimming afterwards may cut the EOS off; `append_eos_after_trim` keeps it.
     """
 
     _check_eos(dataset, output_features)
 
-    def append(example: Mapping[str, Any]) -> dict[str, Any]:
+    def append(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         return append_eos_after_trim_impl(example, output_features)
 
     return dataset.map(append, num_parallel_calls=map_parallelism())
@@ -114,8 +113,8 @@ def append_eos(dataset: Any, output_features: OutputFeatures) -> Any:
 @with_column_form(column_forms.append_eos_after_trim)
 @with_python_form(python_forms.append_eos_after_trim)
 def append_eos_after_trim(
-    dataset: Any, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
-) -> Any:
+    dataset: TfDataset, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+) -> TfDataset:
     """Appends EOS, trimming first so that it fits: `[8, 9]` with length 2 → `[8, 1]`.
 
     Output features without `add_eos`, or without a length, are not trimmed.
@@ -123,15 +122,15 @@ def append_eos_after_trim(
 
     _check_eos(dataset, output_features)
 
-    def append(example: Mapping[str, Any]) -> dict[str, Any]:
+    def append(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         return append_eos_after_trim_impl(example, output_features, sequence_length)
 
     return dataset.map(append, num_parallel_calls=map_parallelism())
 
 
 def append_eos_after_trim_impl(
-    features: Mapping[str, Any], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
-) -> dict[str, Any]:
+    features: Mapping[str, object], output_features: OutputFeatures, sequence_length: SequenceLength | None = None
+) -> dict[str, TfTensor]:
     """`append_eos_after_trim` for one example of tensors."""
     return append_eos_to_features(
         features,
@@ -142,7 +141,7 @@ def append_eos_after_trim_impl(
     )
 
 
-def _check_eos(dataset: Any, output_features: OutputFeatures) -> None:
+def _check_eos(dataset: TfDataset, output_features: OutputFeatures) -> None:
     """Raises here what would be wrapped by AutoGraph if it were raised inside `map`."""
     spec = dataset.element_spec
     for name, feature in output_features.items():
@@ -151,7 +150,7 @@ def _check_eos(dataset: Any, output_features: OutputFeatures) -> None:
             check_is_sequence(name, spec[name].shape.rank)
 
 
-def _append_to_last_axis(value: Any, scalar: int) -> Any:
+def _append_to_last_axis(value: TfTensor, scalar: int) -> TfTensor:
     tf = tensorflow("append_eos")
     rank = value.shape.rank
     if isinstance(value, tf.RaggedTensor):
@@ -163,7 +162,7 @@ def _append_to_last_axis(value: Any, scalar: int) -> Any:
     return tf.ensure_shape(joined, [*value.shape[:-1], None])
 
 
-def _end_sequences(value: Any, eos: int) -> Any:
+def _end_sequences(value: TfTensor, eos: int) -> TfTensor:
     """EOS behind the last item of each sequence of encoded texts: `[[5], [6, 7]]` → `[[5], [6, 7, 1]]`.
 
     A sequence without items has no end to put it to, and stays empty.
@@ -189,15 +188,17 @@ def _end_sequences(value: Any, eos: int) -> Any:
 @with_column_form(column_forms.truncate_inputs_left)
 @with_python_form(python_forms.truncate_inputs_left)
 @map_over_dataset
-def truncate_inputs_left(example: Mapping[str, Any], sequence_length: SequenceLength | None) -> dict[str, Any]:
+def truncate_inputs_left(
+    example: Mapping[str, TfTensor], sequence_length: SequenceLength | None
+) -> dict[str, TfTensor]:
     """Keeps the *end* of inputs that are too long: `[5, 6, 7]` with `{"inputs": 2}` → `[6, 7]`."""
-    length = (sequence_length or {}).get("inputs")
+    length = axis_lengths((sequence_length or {}).get("inputs"))[0]
     if length is None:
         return dict(example)
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
 
 
-def apply_feature_converter(dataset: Any, sequence_length: SequenceLength, feature_converter: Any) -> Any:
+def apply_feature_converter(dataset: TfDataset, sequence_length: SequenceLength, feature_converter: Any) -> TfDataset:
     """A feature converter as a preprocessor, to cache model features rather than task features."""
     return feature_converter(dataset, sequence_length)
 
@@ -205,15 +206,15 @@ def apply_feature_converter(dataset: Any, sequence_length: SequenceLength, featu
 @with_python_form(python_forms.preprocess_tensorflow_examples)
 @map_over_dataset
 def preprocess_tensorflow_examples(
-    example: Mapping[str, Any], inputs_format: str, targets_format: str
-) -> dict[str, Any]:
+    example: Mapping[str, TfTensor], inputs_format: str, targets_format: str
+) -> dict[str, TfTensor]:
     """Writes inputs and targets from templates: `"question: {q}"` with `{"q": "why?"}` → `"question: why?"`.
 
     `{name}` stands for a string feature; numbers are written out.
     """
     tf = tensorflow("preprocess_tensorflow_examples")
 
-    def fill(template: str) -> Any:
+    def fill(template: str) -> TfTensor:
         pieces = []
         for piece in re.split(r"({\w+})", template):
             if re.fullmatch(r"{\w+}", piece):

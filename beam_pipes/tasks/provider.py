@@ -18,6 +18,7 @@ import numpy as np
 
 from beam_pipes.cache.dtypes import BOOL, BYTES, FLOATS, INTEGERS, numpy_dtype
 from beam_pipes.errors import TaskError, WrongConverterError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.vocabularies.vocabulary import PassThroughVocabulary, Vocabulary
 
 _ALIASES = {"float": "float32", "int": "int32", "str": "string", "bytes": "string", "object": "string"}
@@ -62,7 +63,7 @@ class DType(str):
         return self == "string"
 
     @property
-    def as_numpy_dtype(self) -> np.dtype[Any]:
+    def as_numpy_dtype(self) -> np.dtype:
         """The NumPy dtype; strings are object arrays of `bytes`; bfloat16 needs ml_dtypes (of TensorFlow or JAX)."""
         return numpy_dtype(BYTES if self.is_string else self.name)
 
@@ -151,7 +152,7 @@ class PassThroughFeature(Feature):
 OutputFeatures = dict[str, Feature]
 
 
-def feature_from(value: Any) -> Feature:
+def feature_from(value: object) -> Feature:
     """The value itself when it is a `Feature`.
 
     Raises:
@@ -178,29 +179,29 @@ class RowConverter(Protocol):
     @property
     def adds_segments(self) -> bool: ...
 
-    def for_lengths(self, task_feature_lengths: Mapping[str, Any]) -> RowConverter: ...
+    def for_lengths(self, task_feature_lengths: SequenceLength) -> RowConverter: ...
 
     def planned_features(self, output_features: Iterable[str]) -> Sequence[str]: ...
 
     def planned_split(self, split: Any) -> Any: ...
 
-    def planned_lengths(self, task_feature_lengths: Mapping[str, Any]) -> dict[str, int | None]: ...
+    def planned_lengths(self, task_feature_lengths: SequenceLength) -> dict[str, int | None]: ...
 
     def convert_rows(self, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
 
 
-def check_converter(converter: Any) -> None:
-    """Raises `WrongConverterError` for what is no feature converter."""
+def check_converter(converter: object) -> None:
+    """Raises `WrongConverterError` for anything but a feature converter."""
     if not callable(converter) or not hasattr(converter, "get_model_feature_lengths"):
         raise WrongConverterError(
             f"feature_converter should be an instance of FeatureConverter. Got {converter!r}", found=converter
         )
 
 
-def row_converter(converter: Any, task_feature_lengths: Mapping[str, Any]) -> RowConverter:
+def row_converter(converter: object, task_feature_lengths: Mapping[str, object]) -> RowConverter:
     """The converter that makes model features of rows of these task features.
 
-    Raises `WrongConverterError` for what is no feature converter, or one that only knows tf.data.
+    Raises `WrongConverterError` for anything but a feature converter, and for one that only knows tf.data.
     """
     check_converter(converter)
     if not hasattr(converter, "for_lengths"):
@@ -213,7 +214,15 @@ def row_converter(converter: Any, task_feature_lengths: Mapping[str, Any]) -> Ro
     return cast("RowConverter", converter.for_lengths(task_feature_lengths))
 
 
-SequenceLength = Mapping[str, Any]
+#: What a feature is cut to: a number for its first axis, or a list with one for each axis; None for no limit.
+Length = int | Sequence[int | None] | None
+SequenceLength = Mapping[str, Length]
+
+
+def axis_lengths(length: Length) -> list[int | None]:
+    """A length as a list with one entry for each axis: `2` → `[2]`, `None` → `[None]`, `[4, None]` → `[4, None]`."""
+    return list(length) if isinstance(length, Sequence) else [length]
+
 
 _VALID_NAME = re.compile(r"^[\w\d\.\:_#]+$")
 
@@ -282,7 +291,7 @@ class DatasetProviderBase(abc.ABC):
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         """The examples of a split as a `tf.data.Dataset`."""
 
     @abc.abstractmethod
@@ -290,7 +299,7 @@ class DatasetProviderBase(abc.ABC):
         """Number of raw examples of a split; None where it is not known."""
 
 
-def checked_name(name: Any, what: str) -> str:
+def checked_name(name: object, what: str) -> str:
     """The name of a task or mixture, which names its directories too; raises `TaskError` for one that cannot."""
     if not isinstance(name, str):
         raise TaskError(f"{what} name should be a str, got {name!r}", **{what.lower(): name})

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.provider import Feature
+from beam_pipes.tasks.provider import Feature, Length, SequenceLength, axis_lengths
 from beam_pipes.tasks.signatures import function_name, parameters
 
 OutputFeatures = Mapping[str, Feature]
@@ -46,8 +46,7 @@ def _encode(name: str, feature: Feature, value: Any, eos: int | None) -> Any:
         if len({len(row) for row in rows}) > 1:
             raise TaskError(
                 f"feature '{name}' is a vector of texts of different lengths, which is ragged: tokenize it in a "
-                f"dataset "
-                f"preprocessor, or one text an example",
+                "dataset preprocessor, or one text an example",
                 feature=name,
             )
         return np.stack(rows) if rows else np.zeros((0, 0), np.int32)
@@ -81,7 +80,7 @@ def append_eos(example: Example, output_features: OutputFeatures) -> dict[str, A
 
 
 def append_eos_after_trim(
-    example: Example, output_features: OutputFeatures, sequence_length: Mapping[str, Any] | None = None
+    example: Example, output_features: OutputFeatures, sequence_length: SequenceLength | None = None
 ) -> dict[str, Any]:
     return append_eos_to_features(
         example,
@@ -92,22 +91,21 @@ def append_eos_after_trim(
     )
 
 
-def _with_eos(name: str, value: Any, eos: int) -> Any:
+def _with_eos(name: str, value: object, eos: int) -> Any:
     array = np.asarray(value)
     check_is_sequence(name, array.ndim)
     return np.concatenate([array, np.full((*array.shape[:-1], 1), eos, array.dtype)], axis=-1)
 
 
-def trim_array(value: Any, length: Any) -> Any:
+def trim_array(value: Any, length: Length) -> Any:
     """The first `length` entries of the first axis, or of each axis for a list of lengths; scalars stay."""
     if length is None or isinstance(value, bytes) or np.ndim(value) == 0:
         return value
-    lengths = list(length) if isinstance(length, (list, tuple)) else [length]
-    return value[tuple(slice(None, axis_length) for axis_length in lengths)]
+    return value[tuple(slice(None, axis_length) for axis_length in axis_lengths(length))]
 
 
 def trim_features(
-    example: Example, sequence_length: Mapping[str, Any] | None, output_features: OutputFeatures
+    example: Example, sequence_length: SequenceLength | None, output_features: OutputFeatures
 ) -> dict[str, Any]:
     lengths = sequence_length or {}
     return {
@@ -116,8 +114,8 @@ def trim_features(
     }
 
 
-def truncate_inputs_left(example: Example, sequence_length: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    length = (sequence_length or {}).get("inputs")
+def truncate_inputs_left(example: Example, sequence_length: SequenceLength | None = None) -> dict[str, Any]:
+    length = axis_lengths((sequence_length or {}).get("inputs"))[0]
     if length is None:
         return dict(example)
     return {**example, "inputs": example["inputs"][-length:] if length else example["inputs"][:0]}
@@ -134,7 +132,7 @@ def preprocess_tensorflow_examples(example: Example, inputs_format: str, targets
     return {"inputs": fill(inputs_format), "targets": fill(targets_format)}
 
 
-def _as_bytes(value: Any) -> bytes:
+def _as_bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
@@ -146,7 +144,7 @@ class PythonMap:
         self.takes_generator = "rng" in parameters(fn)
         functools.update_wrapper(self, fn)
 
-    def __call__(self, example: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, example: object, *args: object, **kwargs: object) -> Any:
         """The function itself, on one example."""
         return self.fn(example, *args, **kwargs)
 
@@ -154,7 +152,7 @@ class PythonMap:
         return f"python_map({function_name(self.fn)})"
 
 
-def python_map(fn: Callable[..., Any]) -> PythonMap:
+def python_map(fn: Callable[..., object]) -> PythonMap:
     """Makes a Python function of one example a preprocessor: no TensorFlow, any library, native speed offline.
 
     ```
@@ -174,7 +172,7 @@ def python_map(fn: Callable[..., Any]) -> PythonMap:
 def with_python_form(form: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a tf.data preprocessor a second form, a Python function of one example that means the same."""
 
-    def decorate(preprocessor: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(preprocessor: Callable[..., object]) -> Callable[..., object]:
         preprocessor.__dict__["python_form"] = form
         return preprocessor
 
@@ -185,13 +183,13 @@ Value = TypeVar("Value")
 
 
 def tokenize_features(
-    example: Mapping[str, Any],
+    example: Mapping[str, object],
     output_features: OutputFeatures,
     copy_pretokenized: bool,
-    encode: Callable[[str, Feature, Any], Any],
+    encode: Callable[[str, Feature, Any], object],
 ) -> dict[str, Any]:
     """Output features encoded by `encode(name, feature, value)`, others as they are; the text as `_pretokenized`."""
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     for name, value in example.items():
         feature = output_features.get(name)
         if feature is None:
@@ -206,7 +204,7 @@ def tokenize_features(
 def append_eos_to_features(
     example: Mapping[str, Value],
     output_features: OutputFeatures,
-    sequence_length: Mapping[str, Any] | None,
+    sequence_length: SequenceLength | None,
     *,
     trim: Callable[[Value, Any], Value],
     append: Callable[[str, Value, int], Value],
@@ -227,9 +225,9 @@ def append_eos_to_features(
     return result
 
 
-def length_before_eos(length: Any, rank: int) -> list[int | None]:
+def length_before_eos(length: Length, rank: int) -> list[int | None]:
     """The lengths of the axes that leave room for one EOS on the last: `2` → `[1]`, `2` at rank 2 → `[None, 1]`."""
-    lengths = list(length) if isinstance(length, (list, tuple)) else [*[None] * (rank - 1), length]
+    lengths = axis_lengths(length) if isinstance(length, Sequence) else [*[None] * (rank - 1), length]
     last = lengths[-1]
     return [*lengths[:-1], None if last is None else max(last - 1, 0)]
 

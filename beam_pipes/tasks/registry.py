@@ -1,4 +1,4 @@
-"""Registries: providers by name. The one of tasks is here, the one of mixtures is with the mixture.
+"""Registries: providers by name. That of tasks is here, that of mixtures is with the mixture.
 
 Who registers what, on request: `turn_on_tracking`, `view_provenances`.
 """
@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from beam_pipes.errors import TaskError, UnknownNameError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo, SourceInfo
+from beam_pipes.tasks.signatures import MetricFn
 from beam_pipes.tasks.task import Task
 
 
@@ -26,7 +28,7 @@ class DatasetProviderRegistry:
         """Registers an object under a name.
 
         Raises:
-            TaskError: the name is taken, or the object is of another kind.
+            TaskError: the name is taken, or the object has the wrong type.
         """
         if name in cls._REGISTRY:
             raise TaskError(
@@ -48,7 +50,7 @@ class DatasetProviderRegistry:
         """Makes an object of a class and its arguments, and registers it; for registries of other kinds.
 
         Raises:
-            TaskError: the name is taken, or the class is of another kind.
+            TaskError: the name is taken, or the class has the wrong type.
         """
         if not issubclass(provider_cls, cls._PROVIDER_TYPE):
             raise TaskError(
@@ -99,7 +101,7 @@ class DatasetProviderRegistry:
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         """`get_dataset` of the object of a name."""
         return cls.get(name).get_dataset(
             sequence_length=sequence_length,
@@ -126,7 +128,7 @@ class TaskRegistry(DatasetProviderRegistry):
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[Any] | None = None,
         postprocess_fn: Callable[..., Any] | None = None,
-        metric_fns: Sequence[Callable[..., Any]] | None = None,
+        metric_fns: Sequence[MetricFn] | None = None,
         metric_objs: Sequence[Any] | None = None,
         task_cls: type[Task] = Task,
         source_info: SourceInfo | None = None,
@@ -169,7 +171,7 @@ def caller() -> SourceInfo:
     return SourceInfo(frame.f_code.co_filename, frame.f_lineno)
 
 
-def _declared_at(provider: Any) -> str:
+def _declared_at(provider: object) -> str:
     info = getattr(provider, "source_info", None)
     return f" (declared at {info.file_path}:{info.line_number})" if info and info.has_meaningful_info() else ""
 
@@ -193,7 +195,7 @@ def registration_provenance_tracking_is_on() -> bool:
     return _provenances is not None
 
 
-def maybe_record_provenance(frame: Any, name: str, provider_type: str) -> None:
+def maybe_record_provenance(frame: object, name: str, provider_type: str) -> None:
     """Keeps the calls above `frame`, if tracking is on."""
     if _provenances is not None:
         _provenances[name] = (provider_type, informative_upstream_callsites_from_frame(frame))

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import ShardInfo
 
 KeyedBy = Literal["position", "content", "nothing"]
@@ -66,7 +67,7 @@ class StepSeed:
             return position
         return position * self.shard_info.num_shards + self.shard_info.index
 
-    def generator(self, example: Any, position: int) -> np.random.Generator:
+    def generator(self, example: object, position: int) -> np.random.Generator:
         """A NumPy generator for one example of a Python step."""
         key = content_key(example) if self.keyed_by == "content" else int(self.position_key(position))
         return np.random.Generator(np.random.Philox(key=fold(self.seed, key, "generator")))
@@ -105,12 +106,12 @@ def map_seed_manager(
         _manager.reset(token)
 
 
-def set_preprocessor_seed(preprocessor_fn: Callable[..., Any], seed: int | None = None) -> Callable[..., Any]:
+def set_preprocessor_seed(preprocessor_fn: Callable[..., object], seed: int | None = None) -> Callable[..., Any]:
     """The preprocessor with a seed of its own: it draws the same whatever seed its task is loaded with."""
     import functools
 
     @functools.wraps(preprocessor_fn)
-    def seeded(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    def seeded(dataset: TfDataset, *args: object, **kwargs: object) -> TfDataset:
         outer = current_seed_manager()
         with map_seed_manager(seed, keyed_by=outer.keyed_by, shard_info=outer.shard_info):
             return preprocessor_fn(dataset, *args, **kwargs)
@@ -118,20 +119,20 @@ def set_preprocessor_seed(preprocessor_fn: Callable[..., Any], seed: int | None 
     return seeded
 
 
-def fold(seed: int, *parts: Any) -> int:
+def fold(seed: int, *parts: object) -> int:
     """A 63-bit seed that depends on all its arguments."""
     text = "\0".join(str(part) for part in (seed, *parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def content_key(example: Any) -> int:
+def content_key(example: object) -> int:
     """A 64-bit key of what an example holds, in plain Python; str and bytes of the same text are the same."""
     digest = hashlib.blake2b(digest_size=8)
     _absorb(digest.update, example)
     return int.from_bytes(digest.digest(), "little")
 
 
-def _absorb(update: Callable[[bytes], None], value: Any) -> None:
+def _absorb(update: Callable[[bytes], None], value: object) -> None:
     if isinstance(value, Mapping):
         for name in sorted(value):
             update(b"{" + str(name).encode() + b"\0")

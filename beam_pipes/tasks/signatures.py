@@ -18,7 +18,7 @@ from beam_pipes.errors import TaskError
 DELIMITER = "/"
 
 
-def flatten_dict(nested_dct: Mapping[str, Any], delimiter: str = DELIMITER) -> dict[str, Any]:
+def flatten_dict(nested_dct: Mapping[str, object], delimiter: str = DELIMITER) -> dict[str, Any]:
     """`{"a": {"b": 1}, "c": 2}` → `{"a/b": 1, "c": 2}`."""
     flat: dict[str, Any] = {}
     for name, value in nested_dct.items():
@@ -45,14 +45,14 @@ def unflatten_dict(dct: Mapping[str, Any], delimiter: str = DELIMITER) -> dict[s
 INJECTED = ("output_features", "sequence_length")
 
 
-def function_name(function: Any) -> str:
+def function_name(function: object) -> str:
     """Name of a function, a `functools.partial`, or an object that can be called."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", None) or type(function).__name__
 
 
-def fully_qualified_class_name(instance: Any) -> str:
+def fully_qualified_class_name(instance: object) -> str:
     """`package.module.Class` of an object."""
     return f"{type(instance).__module__}.{type(instance).__qualname__}"
 
@@ -65,7 +65,7 @@ def parameters(function: Any) -> dict[str, inspect.Parameter]:
         return {}
 
 
-def bound_names(function: Any) -> frozenset[str]:
+def bound_names(function: object) -> frozenset[str]:
     """Names of the keyword arguments that a `functools.partial` has bound, also inside of others and of decorators."""
     names: set[str] = set()
     while True:
@@ -78,7 +78,7 @@ def bound_names(function: Any) -> frozenset[str]:
             return frozenset(names)
 
 
-def injectable(transform: Any) -> frozenset[str]:
+def injectable(transform: object) -> frozenset[str]:
     """Names that `add_kwargs_to_transform` gives a value: parameters that are not bound, and fields of a dataclass."""
     return _fields(transform) | (parameters(transform).keys() - bound_names(transform))
 
@@ -98,20 +98,20 @@ def add_kwargs_to_transform(transform: Any, **kwargs: Any) -> Any:
     return functools.partial(transform, **bound) if bound else transform
 
 
-def _fields(transform: Any) -> frozenset[str]:
+def _fields(transform: object) -> frozenset[str]:
     """Fields of an object of a callable dataclass; none of anything else, such as a typed stage."""
     if not dataclasses.is_dataclass(transform) or isinstance(transform, type) or not callable(transform):
         return frozenset()
     return frozenset(field.name for field in dataclasses.fields(transform) if field.init)
 
 
-def required_positional(function: Any) -> list[str]:
+def required_positional(function: object) -> list[str]:
     """Names of the parameters that a caller has to give by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [n for n, p in parameters(function).items() if p.kind in kinds and p.default is p.empty]
 
 
-def validate_args(function: Callable[..., Any], expected: Sequence[str]) -> None:
+def validate_args(function: Callable[..., object], expected: Sequence[str]) -> None:
     """Checks that a function begins with these parameters and asks for no others.
 
     Raises:

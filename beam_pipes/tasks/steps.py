@@ -17,7 +17,8 @@ from beam_pipes.engine.records import RecordContext, set_context
 from beam_pipes.errors import MisplacedStepError, TaskError
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dataset_from_examples, examples_from_dataset, normalised
-from beam_pipes.tasks.provider import Feature, ShardInfo
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.seeds import StepSeed, content_key, current_seed_manager
 from beam_pipes.tasks.signatures import INJECTED, add_kwargs_to_transform, function_name, injectable, parameters
@@ -33,7 +34,7 @@ class StepContext:
 
     task: str
     output_features: Mapping[str, Feature]
-    sequence_length: Mapping[str, Any] | None = None
+    sequence_length: SequenceLength | None = None
 
     @property
     def injected(self) -> dict[str, Any]:
@@ -57,10 +58,10 @@ class Step:
         self.is_python_map = isinstance(function, PythonMap)
         self.name = str(getattr(function, "name", "")) if self.is_pipeline else function_name(preprocessor)
         form = function.fn if isinstance(function, PythonMap) else getattr(function, "python_form", None)
-        # A dataclass is filled as it is: a partial around it would hide its fields.
-        self._python_form: Callable[..., Any] | None = functools.partial(form, **bound) if form and bound else form
+        # A dataclass is filled directly: a partial around it would hide its fields.
+        self._python_form: Callable[..., object] | None = functools.partial(form, **bound) if form and bound else form
         columns = getattr(function, "column_form", None)
-        self._column_form: Callable[..., Any] | None = columns and functools.partial(columns, **bound)
+        self._column_form: Callable[..., object] | None = columns and functools.partial(columns, **bound)
         self._function = function
         if isinstance(function, type) and (self.is_pipeline or issubclass(function, CacheDatasetPlaceholder)):
             raise TaskError(
@@ -107,9 +108,8 @@ class Step:
         if self.is_pipeline:
             if isinstance(self._function.output_type, Mapping):
                 raise TaskError(
-                    f"pipeline {self.name!r} has several outputs {sorted(self._function.output_type)}; a step "
-                    f"of a task "
-                    f"has one",
+                    f"pipeline {self.name!r} has several outputs {sorted(self._function.output_type)}; a step of a "
+                    "task has one",
                     step=self.name,
                 )
             return
@@ -128,7 +128,7 @@ class Step:
                 arguments=unbound,
             )
 
-    def over_dataset(self, dataset: Any, context: StepContext) -> Any:
+    def over_dataset(self, dataset: TfDataset, context: StepContext) -> TfDataset:
         """The step applied to a `tf.data.Dataset`."""
         if self.has_dataset_form:
             current_seed_manager().begin_step()
@@ -140,7 +140,7 @@ class Step:
             name=f"step '{self.name}' of task '{context.task}'",
         )
 
-    def over_examples(self, examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
+    def over_examples(self, examples: Iterable[object], context: StepContext) -> Iterator[Any]:
         """The step applied to Python examples, lazily."""
         return _over(self.bind(context), examples)
 
@@ -152,7 +152,7 @@ class Step:
     def bind(self, context: StepContext) -> BoundStep:
         """The step on single examples: called with one and its position, it gives what it makes of it.
 
-        It takes its seed from the active manager now, so that steps that are bound in their order draw in it.
+        It takes its seed from the active manager now, so that steps bound in order also draw in that order.
         """
         current_seed_manager().begin_step()
         # A pipeline may draw whenever it likes, so it always has a seed.
@@ -166,8 +166,13 @@ class Step:
         return functools.partial(self._run_function, context, function, seed)
 
     def _run_function(
-        self, context: StepContext, function: Callable[..., Any], seed: StepSeed | None, example: Any, position: int
-    ) -> Iterable[Any]:
+        self,
+        context: StepContext,
+        function: Callable[..., object],
+        seed: StepSeed | None,
+        example: object,
+        position: int,
+    ) -> Iterable[object]:
         try:
             made = function(example) if seed is None else function(example, rng=seed.generator(example, position))
         except Exception as error:
@@ -179,7 +184,7 @@ class Step:
 
     def _run_pipeline(
         self, context: StepContext, seed: StepSeed, record: RecordContext, example: Any, position: int
-    ) -> Iterable[Any]:
+    ) -> Iterable[object]:
         record.record_id_of = functools.partial(_record_id, seed, example)
         record.index = position
         previous = set_context(record)
@@ -191,7 +196,7 @@ class Step:
             set_context(previous)
         return [normalised(one, context.output_features) for one in made]
 
-    def _failure(self, context: StepContext, position: int, example: Any, error: Exception) -> TaskError:
+    def _failure(self, context: StepContext, position: int, example: object, error: Exception) -> TaskError:
         shown = repr(example)
         return TaskError(
             f"step '{self.name}' of task '{context.task}' failed on example {position}: "
@@ -205,29 +210,29 @@ class Step:
         return f"Step({self.name})"
 
 
-def _over(step: BoundStep, examples: Iterable[Any]) -> Iterator[Any]:
+def _over(step: BoundStep, examples: Iterable[object]) -> Iterator[object]:
     for position, example in enumerate(examples):
         yield from step(example, position)
 
 
-def _record_id(seed: StepSeed, example: Any, position: int) -> str:
+def _record_id(seed: StepSeed, example: object, position: int) -> str:
     return str(content_key(example) if seed.keyed_by == "content" else seed.position_key(position))
 
 
-def run_over_dataset(steps: Sequence[Step], dataset: Any, context: StepContext) -> Any:
+def run_over_dataset(steps: Sequence[Step], dataset: TfDataset, context: StepContext) -> TfDataset:
     """All steps, one after the other, over a dataset."""
     for step in steps:
         dataset = step.over_dataset(dataset, context)
     return dataset
 
 
-def run_over_examples(steps: Sequence[Step], examples: Iterable[Any], context: StepContext) -> Iterator[Any]:
+def run_over_examples(steps: Sequence[Step], examples: Iterable[object], context: StepContext) -> Iterator[Any]:
     """All steps over Python examples: natively where they can, through tf.data where they must. Lazy, in order.
 
     `examples` is read once. Consecutive dataset functions share one tf.data pipeline.
     """
     remaining = list(steps)
-    stream: Iterable[Any] = examples
+    stream: Iterable[object] = examples
     while remaining:
         if remaining[0].has_python_form:
             stream = remaining.pop(0).over_examples(stream, context)
@@ -262,10 +267,10 @@ def dataset_steps(steps: Sequence[Step]) -> list[Step]:
     return list(steps[:end])
 
 
-def _once(stream: Iterable[Any], context: StepContext) -> Any:
+def _once(stream: Iterable[object], context: StepContext) -> object:
     """A dataset over an iterator that can be read only once: what was looked at first is given back."""
     iterator = iter(stream)
-    peeked: list[Any] = []
+    peeked: list[object] = []
 
     def examples() -> Iterator[Any]:
         if not peeked:
@@ -278,7 +283,7 @@ def _once(stream: Iterable[Any], context: StepContext) -> Any:
     return dataset_from_examples(examples, features=context.output_features, name=f"task '{context.task}'")
 
 
-def _take_one(iterator: Iterator[Any]) -> list[Any]:
+def _take_one(iterator: Iterator[object]) -> list[object]:
     for example in iterator:
         return [example]
     return []
@@ -304,7 +309,7 @@ class CacheDatasetPlaceholder:
     def file_shuffle_buffer_size(self) -> int | None:
         return self._file_shuffle_buffer_size
 
-    def __call__(self, dataset: Any) -> Any:
+    def __call__(self, dataset: TfDataset) -> TfDataset:
         raise MisplacedStepError(
             "`CacheDatasetPlaceholder` should never be called. It marks the cut among a task's preprocessors."
         )
@@ -343,14 +348,14 @@ class DeclaredTask(Protocol):
 
     def online_steps(self) -> Sequence[Step]: ...
 
-    def step_context(self, sequence_length: Mapping[str, Any] | None = None) -> StepContext: ...
+    def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext: ...
 
-    def preprocess_precache(self, dataset: Any, seed: int | None = None) -> Any: ...
+    def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset: ...
 
     def preprocess_postcache(
         self,
-        dataset: Any,
-        sequence_length: Mapping[str, Any] | None,
+        dataset: TfDataset,
+        sequence_length: SequenceLength | None,
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
-    ) -> Any: ...
+    ) -> TfDataset: ...

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipes.errors import TaskError
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import (
     DatasetProviderBase,
     Feature,
@@ -17,7 +18,7 @@ from beam_pipes.tasks.provider import (
     feature_from,
 )
 from beam_pipes.tasks.seeds import map_seed_manager
-from beam_pipes.tasks.signatures import metric_kind, metrics_of_kind
+from beam_pipes.tasks.signatures import MetricFn, metric_kind, metrics_of_kind
 from beam_pipes.tasks.steps import CacheDatasetPlaceholder, Step, StepContext, run_over_dataset
 
 SHUFFLE_BUFFER_SIZE = 1000
@@ -64,7 +65,7 @@ class Task(DatasetProviderBase):
         output_features: Mapping[str, Feature],
         preprocessors: Sequence[Any] | None = None,
         postprocess_fn: Callable[..., Any] | None = None,
-        metric_fns: Sequence[Callable[..., Any]] | None = None,
+        metric_fns: Sequence[MetricFn] | None = None,
         metric_objs: Sequence[Any] | None = None,
         shuffle_buffer_size: int | None = SHUFFLE_BUFFER_SIZE,
         source_info: SourceInfo | None = None,
@@ -176,21 +177,21 @@ class Task(DatasetProviderBase):
         return self._metric_objs
 
     @property
-    def metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def metric_fns(self) -> Sequence[MetricFn]:
         return self._metric_fns
 
     @functools.cached_property
-    def predict_metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def predict_metric_fns(self) -> Sequence[MetricFn]:
         """Metric functions of `targets` and `predictions`."""
         return metrics_of_kind(self._metric_fns, "predict")
 
     @functools.cached_property
-    def score_metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def score_metric_fns(self) -> Sequence[MetricFn]:
         """Metric functions of `targets` and `scores`."""
         return metrics_of_kind(self._metric_fns, "score")
 
     @functools.cached_property
-    def predict_with_aux_metric_fns(self) -> Sequence[Callable[..., Any]]:
+    def predict_with_aux_metric_fns(self) -> Sequence[MetricFn]:
         """Metric functions of `targets`, `predictions` and `aux_values`."""
         return metrics_of_kind(self._metric_fns, "predict_with_aux")
 
@@ -261,23 +262,23 @@ class Task(DatasetProviderBase):
     def step_context(self, sequence_length: SequenceLength | None = None) -> StepContext:
         return StepContext(self.name, self._output_features, sequence_length)
 
-    def preprocess_precache(self, dataset: Any, seed: int | None = None) -> Any:
+    def preprocess_precache(self, dataset: TfDataset, seed: int | None = None) -> TfDataset:
         """The offline steps over a `tf.data.Dataset`. Draws are keyed by the content of examples."""
         with map_seed_manager(seed, keyed_by="content"):
             return run_over_dataset(self._offline_steps, dataset, self.step_context())
 
     def preprocess_postcache(
         self,
-        dataset: Any,
+        dataset: TfDataset,
         sequence_length: SequenceLength | None,
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
-    ) -> Any:
+    ) -> TfDataset:
         """The online steps over a `tf.data.Dataset`. Draws are keyed by the position of examples."""
         with map_seed_manager(seed, shard_info=shard_info):
             return run_over_dataset(self._online_steps, dataset, self.step_context(sequence_length))
 
-    def run_offline(self, examples: Iterator[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+    def run_offline(self, examples: Iterator[object], *, seed: int) -> Iterator[dict[str, Any]]:
         """Streams raw examples of one shard through the offline steps; see `in_python.task_examples.run_offline`."""
         from beam_pipes.tasks.in_python.task_examples import run_offline
 
@@ -318,7 +319,7 @@ class Task(DatasetProviderBase):
         num_epochs: int | None = 1,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-    ) -> Any:
+    ) -> TfDataset:
         """Preprocessed examples of a split, as a `tf.data.Dataset`.
 
         Args:
@@ -329,7 +330,7 @@ class Task(DatasetProviderBase):
             shuffle_buffer_size: size of the buffer; None for the task's.
             seed: same seed, same order and same draws; None for others every time.
             shard_info: this host's share. Every example goes to exactly one share, however many files there are.
-            num_epochs: passes over the source; None for no end. Steps after the cut draw anew in every pass.
+            num_epochs: passes over the source; None for no end. Steps after the cut draw again in every pass.
             trim_output_features: cut features to `sequence_length`.
             try_in_mem_cache: keep a small split's raw examples in memory.
 
@@ -367,9 +368,8 @@ class Task(DatasetProviderBase):
     ) -> Iterator[dict[str, Any]]:
         """Preprocessed examples of a split, as NumPy values.
 
-        Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`;
-        not shuffled
-        unless asked for.
+        Needs TensorFlow only where the source or a step does (`needs_tensorflow`). Arguments as in `get_dataset`; not
+        shuffled unless asked for.
         """
         from beam_pipes.tasks.in_python.task_examples import iterate_examples
         from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions
@@ -388,7 +388,7 @@ class Task(DatasetProviderBase):
         return iterate_examples(self, options)
 
 
-def _listed(values: Any, what: str, task: str) -> tuple[Any, ...]:
+def _listed(values: object, what: str, task: str) -> tuple[Any, ...]:
     if values is None or isinstance(values, Iterable):
         return tuple(values or ())
     raise TaskError(f"{what} of task '{task}' should be a list, got {values!r}: put it in brackets", task=task)

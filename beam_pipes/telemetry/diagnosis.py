@@ -43,7 +43,7 @@ class LoaderDiagnosis:
     wait_frac: float
     batches: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ def _measured_stages(stages: Iterator[Stages], batches: int, max_secs: float) ->
     return {name: 1000 * secs / measured for name, secs in sums.items()}
 
 
-def _state_of(loader: Any) -> dict[str, Any] | None:
+def _state_of(loader: Any) -> dict[str, object] | None:
     """The state to go back to; None where there is none."""
     if isinstance(loader, Loader):
         return loader.state_dict()
@@ -208,7 +208,7 @@ def _of_converted(loader: ConvertedLoader) -> Iterator[Stages]:
         yield Stages(batches=made.batches, secs=secs, elements=[])
 
 
-def _of_iterable(elements: Iterable[Any]) -> Iterator[Stages]:
+def _of_iterable(elements: Iterable[object]) -> Iterator[Stages]:
     for secs, element in _timed(elements):
         yield Stages(batches=1, secs={ITERATION: secs}, elements=[element])
 
@@ -252,7 +252,7 @@ def _of_map_style(loader: Any) -> Iterator[Stages]:
         yield Stages(batches=1, secs=secs, elements=[batch])
 
 
-def _timed(elements: Iterable[Any]) -> Iterator[tuple[float, Any]]:
+def _timed(elements: Iterable[object]) -> Iterator[tuple[float, object]]:
     clock, iterator = time.perf_counter, iter(elements)
     while True:
         began = clock()
@@ -263,13 +263,13 @@ def _timed(elements: Iterable[Any]) -> Iterator[tuple[float, Any]]:
         yield clock() - began, element
 
 
-def _under_tf_data(loader: Any) -> Loader | None:
+def _under_tf_data(loader: object) -> Loader | None:
     """The native loader that a DataLoader's tf.data pipeline reads."""
     sources = [source.open_loader() for source in getattr(loader, "_sources", ()) if hasattr(source, "open_loader")]
     return sources[0] if len(sources) == 1 else None
 
 
-def _rows(element: Any) -> int:
+def _rows(element: object) -> int:
     first = next(iter(element.values()), None) if isinstance(element, dict) else element
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape is not None and len(shape) and shape[0] is not None else 1

@@ -1,7 +1,7 @@
 """`Telemetry`: a loader, measured while it is iterated over.
 
 What it has delivered since its telemetry began is kept as sums (`Totals`); the difference of two gives a window.
-`TokenCounter` counts what carries something and is no padding. Arrays may lie on a device: their count is asked for at
+`TokenCounter` counts the tokens that are not padding. Arrays may lie on a device: their count is asked for at
 once and fetched later, so that counting never makes a training loop wait for the device.
 `SourceRows` says how many rows each source of a mixture has given, computed from positions.
 """
@@ -37,10 +37,10 @@ class Telemetry:
       loader: a native `Loader`, a `DataLoader` or what it converts to (`to_jax`, `to_torch`, …),
         `beam_pipes.map_style.DataLoader`, or any iterable of batches. It is not touched:
         without a wrapper around it nothing is measured, and nothing is paid.
-      tokens: features whose tokens are counted. By default those that say by themselves what is no padding: ragged ones
+      tokens: features whose tokens are counted. By default those that show by themselves what is padding: ragged ones
         as values and lengths, packed ones with segment ids. In the padded rows of a feature named here, whatever is not
         the pad value is a token.
-      pad_value: of the padded features in `tokens`; the one of a native loader by default, else 0.
+      pad_value: of the padded features in `tokens`; by default that of a native loader, else 0.
       source_names: names of a mixture's sources in `data/mix/<source>`; the names of their directories by default.
       clock: what tells the time, in seconds.
 
@@ -108,7 +108,7 @@ class Telemetry:
             "a Telemetry, which counts what its process waits for,", "Send its loader, and wrap that there."
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """The loader's."""
         state: dict[str, Any] = self.loader.state_dict()
         return state
@@ -143,7 +143,7 @@ class Telemetry:
         totals = self.totals()
         return (totals if since is None else totals.since(since)).metrics()
 
-    def _took(self, batch: Any, *, waited: float, busy: float, depth: int | None) -> None:
+    def _took(self, batch: object, *, waited: float, busy: float, depth: int | None) -> None:
         with self._lock:
             self._batches += 1
             self._rows += _rows_of(batch)
@@ -158,7 +158,7 @@ class Telemetry:
                 epoch, position = (self._native.epoch, self._native.position) if cursor is None else cursor
                 self._sources.moved_to(epoch, position)
 
-    def _ready(self, iterator: Any) -> int | None:
+    def _ready(self, iterator: object) -> int | None:
         """How many batches wait to be taken; None where nothing is made ahead."""
         if isinstance(iterator, LoaderIterator):
             return iterator.ready_batches
@@ -175,14 +175,14 @@ class Telemetry:
         return list(names)
 
 
-def _native_of(loader: Any) -> Loader | None:
+def _native_of(loader: object) -> Loader | None:
     """The native loader whose cursor moves with an iteration over `loader`, if there is one."""
     if isinstance(loader, ConvertedLoader):
         loader = loader.stateful_loader
     return loader if isinstance(loader, Loader) else None
 
 
-def _rows_of(batch: Any) -> int:
+def _rows_of(batch: object) -> int:
     """Rows of a batch: the marked ones of its column `valid`, else the first dimension of its first array."""
     if isinstance(batch, Mapping):
         valid = batch.get("valid")
@@ -377,7 +377,7 @@ class TokenCounter:
             self._total = (self._total or 0) + sum(int(count) for count in self._pending[:_PENDING])
             del self._pending[:_PENDING]
 
-    def _tokens_of(self, batch: Mapping[str, Any], name: str) -> Any:
+    def _tokens_of(self, batch: Mapping[str, Any], name: str) -> object:
         if name not in batch:
             raise LoaderError(
                 f"telemetry should count the tokens of {name!r}, and batches have: {', '.join(map(str, batch))}.",
@@ -392,7 +392,7 @@ class TokenCounter:
         return _different(batch[name], pad_value)
 
 
-def _different(array: Any, value: Any) -> Any:
+def _different(array: object, value: object) -> object:
     """How many elements are not `value`: an int for memory of the host, an array for that of a device."""
     if isinstance(array, np.ndarray):
         return int(np.count_nonzero(array if value == 0 else array != value))

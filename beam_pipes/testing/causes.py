@@ -58,8 +58,8 @@ class Cause:
     place: str | None = None
 
 
-def calls_of(run: Callable[[], Any]) -> dict[str, Cause]:
-    """What a call makes of functions whose results are no function of their arguments: kind → the first of them."""
+def calls_of(run: Callable[[], object]) -> dict[str, Cause]:
+    """The calls of functions whose results do not depend on their arguments alone: kind → the first of them."""
     found: dict[str, Cause] = {}
     run()  # what is imported or compiled at the first call makes such calls of its own
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -153,7 +153,7 @@ def cause_of(one: OneUnit, at: int, before: State) -> Cause:
     return Cause("state" if attributes else "unknown")
 
 
-def _generator_states() -> tuple[Any, Any]:
+def _generator_states() -> tuple[object, object]:
     return random.getstate(), np.random.get_state()
 
 
@@ -175,7 +175,7 @@ def _moved(before: Any, after: Any) -> bool:
     return not all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def _fresh_ones_agree(stage: Any, run: Callable[[Any], str]) -> bool:
+def _fresh_ones_agree(stage: object, run: Callable[[Any], str]) -> bool:
     try:
         return len({run(copy.deepcopy(stage)) for _ in range(2)}) == 1
     except Exception:
@@ -186,12 +186,12 @@ def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
     return [name for name in now if before.get(name) != now[name]]
 
 
-def _attributes(stage: Any) -> dict[str, str]:
+def _attributes(stage: object) -> dict[str, str]:
     of_framework = {"_stats", "_counted", "_drops", "_calls", "transform_batch"}
     return {name: _state_digest(value) for name, value in vars(stage).items() if name not in of_framework}
 
 
-def _variables(stage: Any) -> dict[str, str]:
+def _variables(stage: object) -> dict[str, str]:
     module = sys.modules.get(stage.__module__)
     kinds = (bool, int, float, str, bytes, list, dict, set, bytearray, np.ndarray, random.Random, io.IOBase)
     return {
@@ -201,7 +201,7 @@ def _variables(stage: Any) -> dict[str, str]:
     }
 
 
-def _cached_functions(stage: Any, run: Callable[[], Any]) -> str | None:
+def _cached_functions(stage: object, run: Callable[[], object]) -> str | None:
     module = sys.modules.get(stage.__module__)
     cached = {
         name: value
@@ -216,7 +216,7 @@ def _cached_functions(stage: Any, run: Callable[[], Any]) -> str | None:
     return None
 
 
-def _state_digest(value: Any) -> str:
+def _state_digest(value: object) -> str:
     if isinstance(value, random.Random):
         return str(hash(value.getstate()))
     if isinstance(value, io.IOBase):

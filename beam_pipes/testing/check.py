@@ -54,11 +54,10 @@ def check_declaration(
         verdict = check_declaration("examples.python_source:declaration")
         assert verdict.robust, str(verdict)
 
-    Each stage is run alone, on recorded inputs: twice, in reverse, in batches of other sizes, in another process and
-    in other surroundings; then the sample is built, killed and built again, and the bytes are compared. What differs
-    is narrowed down by further trials until the cause has a name. A robust declaration takes five processes, forked
-    before its module is imported: a second or two, and five times what that import takes; one that is not takes some
-    more.
+    Each stage is run alone, on recorded inputs: twice, in reverse, in batches of other sizes, in another process and in
+    other surroundings; then the sample is built, killed and built again, and the bytes are compared. What differs is
+    narrowed down by further trials until the cause has a name. A robust declaration takes five processes, forked before
+    its module is imported: a second or two, and five times what that import takes; one that is not takes some more.
 
     Args:
         declaration: a `Declaration`, or its reference, `package.module:name`. One that is held by a module is found
@@ -312,7 +311,7 @@ class _Check:
         return self._about_all("fails", "a process that ran its stages was killed.", f"signal {ended.signal}")
 
     def _run(
-        self, function: str, argument: Any, factors: tuple[str, ...], *, module: str = "trials", **env: str
+        self, function: str, argument: object, factors: tuple[str, ...], *, module: str = "trials", **env: str
     ) -> Ended:
         return self._processes.run(
             f"beam_pipes.testing.{module}:{function}",

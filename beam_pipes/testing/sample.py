@@ -73,7 +73,7 @@ class SampledSource(Source):
     def parse(self, raw: bytes, *, file: str, position: int) -> Any:
         return self.source.parse(raw, file=file, position=position)
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {**self.source.fingerprint_config(), "records_per_shard": self.records_per_shard}
 
 
@@ -103,7 +103,7 @@ class SampledHandle(DeclarationHandle):
     def require_portable(self) -> None:
         self._handle.require_portable()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_sampled": None}
 
 

@@ -75,7 +75,7 @@ def try_stage(one: OneUnit, *, batch_sizes: Sequence[int], tell: Callable[[str],
     tell("in order")
     reference = one.run(used, check=True)
     outcomes = reference.outcomes
-    # Frozen after the whole pass, from what outcomes hold now: aliasing is told apart by the digests of then.
+    # Frozen after the whole pass, from what outcomes hold now: aliasing shows in the digests taken at the time.
     frozen = {at: {key: Frozen(list(values)) for key, values in each.values.items()} for at, each in outcomes.items()}
     findings += _failing(one, outcomes)
     findings += _lazy(one, outcomes) or _not_picklable(one, frozen)

@@ -81,10 +81,10 @@ def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
     def now(secs: float | None = None) -> float:
         return real_time() + shift_secs if secs is None else secs
 
-    def of_time(function: Any) -> Any:
+    def of_time(function: Any) -> object:
         return lambda secs=None: function(now(secs))
 
-    def of_tuple(function: Any, localtime: Any, before: int) -> Any:
+    def of_tuple(function: Any, localtime: Any, before: int) -> object:
         return lambda *arguments: function(*arguments, *([localtime(now())] if len(arguments) == before else []))
 
     class AnyOf(type):
@@ -100,7 +100,7 @@ def shift_clock(shift_secs: int = SHIFT_SECS) -> None:
 
     class datetime(real_datetime, metaclass=AnyOf):  # type: ignore[misc,valid-type]
         @classmethod
-        def now(cls, tz: Any = None) -> Any:
+        def now(cls, tz: object = None) -> Any:
             return real_datetime.now.__func__(cls, tz) + shift  # type: ignore[attr-defined]
 
         @classmethod

@@ -1,4 +1,4 @@
-"""Trials in processes of their own: `TrialProcesses` starts them, and says how each one ended.
+"""Trials in separate processes: `TrialProcesses` starts them, and says how each one ended.
 
     TrialProcesses → beam_pipes.testing.trial_server, one for each hash seed → a fork for each trial
 
@@ -130,7 +130,7 @@ class _Server:
             os.close(lifeline)
         self._lock = threading.Lock()
 
-    def ask(self, order: Mapping[str, Any], timeout_secs: float) -> int | None:
+    def ask(self, order: Mapping[str, object], timeout_secs: float) -> int | None:
         """The wait status of the trial; None where it was late, or where there is no answer at all."""
         with self._lock:
             assert self._process.stdin is not None and self._process.stdout is not None

@@ -87,7 +87,7 @@ def _child(order: Mapping[str, Any], lifeline: int) -> None:
         _call(order)
         code = 0
     finally:
-        # Not through the end of the interpreter: threads of the user's libraries may wait there for ever.
+        # Not through the end of the interpreter: threads of the user's libraries may wait there forever.
         sys.stderr.flush()
         os._exit(code)
 
@@ -107,7 +107,7 @@ def _call(order: Mapping[str, Any]) -> None:
     directory = Path(order["directory"])
     function, packed = pickle.loads((directory / "order").read_bytes())
     module, _, name = function.partition(":")
-    outcome: tuple[Any, tuple[str, str] | None]
+    outcome: tuple[object, tuple[str, str] | None]
     try:
         outcome = getattr(importlib.import_module(module), name)(pickle.loads(packed)), None
     except Exception as error:

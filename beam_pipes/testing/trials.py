@@ -9,7 +9,6 @@ import dataclasses
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from beam_pipes.building.by_value import by_value
 from beam_pipes.building.declaration import Declaration, DeclarationHandle
@@ -32,7 +31,7 @@ DELAY_SECS = 0.02
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialOrder:
-    """What the first process is told."""
+    """What the first process receives."""
 
     handle: DeclarationHandle
     sample: Sample
@@ -52,9 +51,9 @@ class TrialReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ElsewhereOrder:
-    """What a process in other surroundings is told: to try `stages` again, and first to finish a build, if any.
+    """What a process in other surroundings receives: it is to try `stages` again, and first to finish a build, if any.
 
-    `explain`: stage → record; what the stage calls for it is told whether or not its outcome differs.
+    `explain`: stage → record; what the stage calls for it is reported whether or not its outcome differs.
     """
 
     handle: DeclarationHandle
@@ -194,7 +193,7 @@ def portability(declaration: Declaration, handle: DeclarationHandle) -> Iterator
             yield finding
 
 
-def _of_part(name: str, part: Any) -> Finding | None:
+def _of_part(name: str, part: object) -> Finding | None:
     try:
         pickle.loads(by_value(part))
         return None

@@ -25,7 +25,7 @@ _short.maxstring = _short.maxother = 90
 _short.maxlist = _short.maxtuple = _short.maxdict = 8
 
 
-def value_digest(value: Any) -> str:
+def value_digest(value: object) -> str:
     """A digest that is the same for equal values in every process; dicts and sets in whatever order."""
     try:
         return digest_of(canonical(value))
@@ -46,7 +46,7 @@ class Frozen:
 
     def __init__(self, value: Any) -> None:
         self._data: bytes | None = None
-        self._value: Any = None
+        self._value: object = None
         self.problem: str | None = None
         try:
             self._data = pickle.dumps(value)
@@ -66,7 +66,7 @@ class Frozen:
         except Exception:
             return self._value
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[object, ...]:
         if self._data is None:
             raise TypeError(self.problem)
         return (self._data,)
@@ -75,7 +75,7 @@ class Frozen:
         (self._data,), self._value, self.problem = state, None, None
 
 
-def lazy_part(value: Any, depth: int = _DEPTH) -> str | None:
+def lazy_part(value: object, depth: int = _DEPTH) -> str | None:
     """The type of an iterator inside a value: `{"ids": map(int, …)}` → `map`; None where there is none."""
     if isinstance(value, Iterator):
         return type(value).__name__
@@ -211,7 +211,7 @@ class Verdict:
         """The kinds of what was found, of one stage or of all."""
         return {finding.kind for finding in self.findings if stage is None or finding.stage == stage}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**dataclasses.asdict(self), "robust": self.robust}
 
     def __str__(self) -> str:

@@ -169,7 +169,7 @@ class _Analysis:
         for key, node in sorted(found[self._key].items()):
             yield key, traverser.visit_value_node(node)
 
-    def transform_fn(self, pipeline: Any, data: Any, cache: Mapping[bytes, Any]) -> Any:
+    def transform_fn(self, pipeline: object, data: object, cache: Mapping[bytes, object]) -> Any:
         """The transform function of what `cache` holds, and of `data` where that is not enough."""
         known = {self._key: self._tft_beam.analyzer_cache.DatasetCache(cache, None)} if cache else {}
         with self._tft_beam.Context(temp_dir=self._scratch):

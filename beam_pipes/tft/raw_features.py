@@ -81,7 +81,7 @@ class RawFeatures:
             return False
         return True
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `from_json` is the inverse."""
         return {
             "varying": self.varying,
@@ -142,7 +142,7 @@ class RawFeatures:
 
     # Columns → Arrow
 
-    def record_batch(self, examples: Sequence[Mapping[str, Any]]) -> Any:
+    def record_batch(self, examples: Sequence[Mapping[str, object]]) -> Any:
         """Examples as a `pyarrow.RecordBatch` of lists, the form in which tensorflow-transform analyses them."""
         pa = require("pyarrow", purpose="the analysis of a preprocessing_fn")
         columns, arrays = self.columns(examples), []
@@ -163,7 +163,7 @@ class RawFeatures:
         return pa.schema([(feature.name, pa.large_list(self._arrow_type(feature))) for feature in self.features])
 
     @staticmethod
-    def _arrow_type(feature: RawFeature) -> Any:
+    def _arrow_type(feature: RawFeature) -> object:
         pa = require("pyarrow", purpose="the analysis of a preprocessing_fn")
         return {"string": pa.large_binary(), "int64": pa.int64(), "float32": pa.float32()}[feature.dtype]
 
@@ -183,7 +183,7 @@ class RawFeatures:
                 made[feature.name] = tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
         return made
 
-    def tensors(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def tensors(self, batch: Mapping[str, object]) -> dict[str, Any]:
         """The features that `batch` has, as the preprocessing_fn takes them.
 
         `batch` is what a loader gives with `ragged="values"`, what `columns` gives, or what `tf.io.parse_example`
@@ -264,19 +264,19 @@ def _raw_feature(name: str, feature: FeatureSpec) -> RawFeature:
     return RawFeature(name, dtype, None if None in feature.shape else tuple(d for d in feature.shape if d is not None))
 
 
-def _numpy(feature: RawFeature) -> np.dtype[Any]:
+def _numpy(feature: RawFeature) -> np.dtype:
     return np.dtype(object if feature.dtype == "string" else feature.dtype)
 
 
-def _empty(feature: RawFeature) -> np.ndarray[Any, Any]:
+def _empty(feature: RawFeature) -> np.ndarray:
     return np.empty(0, _numpy(feature))
 
 
-def _numbers(feature: RawFeature, value: Any) -> np.ndarray[Any, Any]:
+def _numbers(feature: RawFeature, value: object) -> np.ndarray:
     return exact_array(feature.name, feature.spec, value)
 
 
-def _text_values(feature: RawFeature, value: Any) -> np.ndarray[Any, Any]:
+def _text_values(feature: RawFeature, value: object) -> np.ndarray:
     """bytes, str, or lists and arrays of them, as an array of bytes objects."""
     array = np.array(value, object)
     shape = feature.shape
@@ -319,7 +319,7 @@ def _cast(tf: Any, feature: RawFeature, value: Any) -> Any:
     if not exact:
         raise SpecError(
             f"feature {feature.name!r}: expected {feature.dtype}, or what is exact in it, got {value.dtype.name}. "
-            "Convert the values on purpose, or declare the feature as it is.",
+            "Convert the values explicitly, or declare the feature with the dtype it has.",
             feature=feature.name,
             expected=feature.dtype,
             found=value.dtype.name,

@@ -28,7 +28,7 @@ from beam_pipes.typed import Pipeline
 
 PreprocessingFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 
-# Examples in a batch of tensors. Batches are cut anew, so that results do not depend on how a source cuts them.
+# Examples in a batch of tensors. Batches are re-cut, so that results do not depend on how a source cuts them.
 BATCH_EXAMPLES = 1024
 
 # What besides the function decides what analyzers find and what the SavedModel holds.
@@ -125,7 +125,7 @@ class TransformFn(Analyzer):
         function: PreprocessingFn = found
         return function
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {
             "preprocessing_fn": self.function,
             "features": self.raw_features.to_json(),
@@ -255,7 +255,7 @@ def _version_of(library: str) -> str:
         raise
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: object) -> str:
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', function)}"
 
 

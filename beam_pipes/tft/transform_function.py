@@ -120,7 +120,7 @@ class TransformFunction:
         return result
 
     def examples(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Examples → transformed examples of NumPy arrays: strings are `bytes`, varying features arrays of their own.
+        """Examples → transformed examples of NumPy arrays: strings are `bytes`, and varying features separate arrays.
 
         Raises `SpecError`, naming the feature, for what does not fit.
         """
@@ -188,6 +188,6 @@ def _rows(tf: Any, name: str, value: Any, count: int) -> list[Any]:
     return [_own(row) for row in array]
 
 
-def _own(value: Any) -> Any:
+def _own(value: object) -> object:
     """A value that shares no memory with its batch."""
     return np.array(value, copy=True) if isinstance(value, np.ndarray) else value

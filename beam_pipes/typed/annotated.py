@@ -42,7 +42,7 @@ class Given:
     several: bool
 
 
-def parameters_of(function: Callable[..., Any], where: str) -> dict[str, inspect.Parameter]:
+def parameters_of(function: Callable[..., object], where: str) -> dict[str, inspect.Parameter]:
     """The parameters of a stage function, the record first. Raises where it takes no record."""
     try:
         parameters = dict(inspect.signature(function).parameters)
@@ -58,7 +58,7 @@ def parameters_of(function: Callable[..., Any], where: str) -> dict[str, inspect
     return parameters
 
 
-def taken_classes(function: Callable[..., Any], where: str, *, batched: bool) -> Classes | None:
+def taken_classes(function: Callable[..., object], where: str, *, batched: bool) -> Classes | None:
     """The classes of record that a function takes; None where its first parameter has no annotation."""
     first = next(iter(parameters_of(function, where).values()))
     if first.annotation is inspect.Parameter.empty:
@@ -134,7 +134,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     return dict(value._asdict())
 
 
-def _bare(function: Callable[..., Any]) -> Any:
+def _bare(function: Callable[..., object]) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
@@ -159,7 +159,7 @@ def _resolved(function: Callable[..., Any], annotation: Any, place: str) -> Any:
         ) from error
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[object]:
     """The members of a union, None left out, with aliases and `Annotated` taken off."""
     annotation = _plain(annotation)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -179,7 +179,7 @@ def _plain(annotation: Any) -> Any:
             return annotation
 
 
-def _classes(annotation: Any, place: str) -> Classes:
+def _classes(annotation: object, place: str) -> Classes:
     """The classes of values that an annotation admits."""
     found: list[type] = []
     for member in _members(annotation):
@@ -194,7 +194,7 @@ def _classes(annotation: Any, place: str) -> Classes:
     return tuple(dict.fromkeys(found)) or (type(None),)
 
 
-def _class(member: Any) -> type | None:
+def _class(member: object) -> type | None:
     if member is Any:
         return object
     if isinstance(member, typing.TypeVar):
@@ -217,7 +217,7 @@ def _class(member: Any) -> type | None:
     return cls
 
 
-def _element_of_batch(annotation: Any, place: str, example: str) -> Any:
+def _element_of_batch(annotation: object, place: str, example: str) -> object:
     """The element of `list[T]`; None where it does not say."""
     annotation = _plain(annotation)
     origin = typing.get_origin(annotation) or annotation
@@ -235,7 +235,7 @@ def _a_type_of(name: str) -> str:
     return "str" if "line" in name or "text" in name else "dict"
 
 
-def _shown(annotation: Any) -> str:
+def _shown(annotation: object) -> str:
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         return annotation.__name__
     return str(annotation).replace("typing.", "").replace("collections.abc.", "")

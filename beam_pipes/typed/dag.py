@@ -122,7 +122,7 @@ class DAGPipeline(Pipeline):
                     self.drop(f"{name}/{reason}")
         return {name: list(column[0]) for name, column in self._runner.outputs(batch).items()}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_runner", "_place")}
 
@@ -150,7 +150,7 @@ class _Edge:
         return f"{_label(self.destination)}: {_label(self.dependency)}"
 
 
-def _label(node: Any) -> str:
+def _label(node: object) -> str:
     if isinstance(node, Pipeline):
         return str(node.name)
     if isinstance(node, Mapping):
@@ -158,7 +158,7 @@ def _label(node: Any) -> str:
     return repr(node)
 
 
-def _expand(dag: Any) -> list[_Edge]:
+def _expand(dag: object) -> list[_Edge]:
     """The pairs of the DAG, with `Output()` and `{a: b}` over equal dict signatures written out."""
     if not isinstance(dag, Mapping):
         raise InvalidDAGException(
@@ -187,7 +187,7 @@ def _expand(dag: Any) -> list[_Edge]:
     return edges
 
 
-def _keys(dependency: Any) -> dict[str, Key] | None:
+def _keys(dependency: object) -> dict[str, Key] | None:
     """The outputs of a pipeline with a dict output, one by one; None for anything else."""
     if not isinstance(dependency, Pipeline):
         return None
@@ -195,7 +195,7 @@ def _keys(dependency: Any) -> dict[str, Key] | None:
     return {key: Key(dependency, key) for key in output_type} if isinstance(output_type, Mapping) else None
 
 
-def _single(output: Output, dependency: Any) -> Output:
+def _single(output: Output, dependency: object) -> Output:
     """A named output, checked to get a single value."""
     is_dict = isinstance(dependency, Input) and isinstance(dependency.output_type, Mapping)
     if is_dict or isinstance(dependency, Mapping) or _keys(dependency) is not None:
@@ -248,7 +248,7 @@ def _check_edges(edges: list[_Edge]) -> None:
                 )
 
 
-def _dependency_type(edge: _Edge) -> Any:
+def _dependency_type(edge: _Edge) -> object:
     if isinstance(edge.dependency, Mapping):
         return {name: _type_of(node) for name, node in edge.dependency.items()}
     return _type_of(edge.dependency)

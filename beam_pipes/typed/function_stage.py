@@ -113,9 +113,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
         for option in options:
             if option in self._filled:
                 raise DeclarationError(
-                    f"stage {self.name!r}: {option!r} is given by the engine, for each record; it cannot be "
-                    "bound. Call "
-                    "the parameter something else if it is an option.",
+                    f"stage {self.name!r}: {option!r} is given by the engine, for each record; it cannot be bound. "
+                    "Call the parameter something else if it is an option.",
                     stage=self.name,
                 )
             if option not in known and not takes_any:
@@ -250,7 +249,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
                 outputs.append(self._fields(one) if self.gives_fields else one)
         return outputs
 
-    def _each(self, produced: Any) -> Iterable[Any]:
+    def _each(self, produced: object) -> Iterable[object]:
         if isinstance(produced, types.GeneratorType):
             return _with_returned(produced)
         if isinstance(produced, str | bytes | Mapping) or not isinstance(produced, Iterable):
@@ -262,7 +261,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
             )
         return produced
 
-    def _fields(self, value: Any) -> dict[str, Any]:
+    def _fields(self, value: object) -> dict[str, object]:
         if not isinstance(value, self.gives.classes or ()):
             raise InvalidTransformOutputException(
                 f"stage {self.name!r}: expected {describe_classes(self.gives.classes)}, got {brief(value)}. "
@@ -279,9 +278,9 @@ class FunctionStage(Pipeline, Generic[P, R]):
         """What stands for it where code refers to it: its function, and the options that are bound."""
         return functools.partial(self.function, **self.options) if self.options else self.function
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         """The options in force, the version, and in which form the function is called."""
-        config: dict[str, Any] = {}
+        config: dict[str, object] = {}
         for name in self._option_names():
             if not self._is_required(name):
                 config[name] = self._parameters[name].default
@@ -415,9 +414,8 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
     own = {name: options.pop(name) for name in _OWN_OPTIONS if name in options}
     if clashing := [name for name in own if name in made._option_names()]:
         raise DeclarationError(
-            f"stage {made.name!r}: {clashing[0]!r} is what stage(...) takes itself, and the function has a "
-            "parameter of "
-            f"this name. Rename the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it.",
+            f"stage {made.name!r}: {clashing[0]!r} is what stage(...) takes itself, and the function has a parameter "
+            f"of this name. Rename the parameter, or write {made.__name__}.bind({clashing[0]}=…) for it.",
             stage=made.name,
         )
     if options:
@@ -426,7 +424,7 @@ def stage(function: Callable[..., Any] | None = None, /, *, batched: bool | None
     return made.changed(**own) if own else made
 
 
-def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[..., Any]:
+def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[..., Any]:
     """A function, a `functools.partial` of one, or a stage of one, as a stage.
 
     Raises `DeclarationError` for anything else.
@@ -435,16 +433,14 @@ def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[...
         if function.args:
             raise DeclarationError(
                 f"a partial of {function.func!r} binds {function.args!r} by position, where the record goes. Bind "
-                "options "
-                "by name: functools.partial(tokenize, min_length=3)."
+                "options by name: functools.partial(tokenize, min_length=3)."
             )
         return as_stage(function.func, batched=batched).bind(**function.keywords)
     if isinstance(function, FunctionStage):
         if batched is not None and batched != function.batched:
             raise DeclarationError(
-                f"stage {function.name!r} is declared with batched={function.batched}, got batched={batched}. Say "
-                "it where "
-                "the function is decorated.",
+                f"stage {function.name!r} is declared with batched={function.batched}, got batched={batched}. Say it "
+                "where the function is decorated.",
                 stage=function.name,
             )
         return function
@@ -454,15 +450,14 @@ def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[...
         if isinstance(function, type) and issubclass(function, Pipeline):
             advice = f"Write {function.__name__}(), with its options: a stage of this kind is an object."
         elif isinstance(function, Pipeline):
-            advice = "It is a stage already: pass it as it is."
+            advice = "It is a stage already: pass it unchanged."
         raise DeclarationError(f"a stage is a function, got {what}. {advice}")
     if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType) and not isinstance(
         function, types.MethodDescriptorType
     ):
         raise DeclarationError(
-            f"a stage is a function, got {brief(function)}. Write a function that calls it, so that its "
-            "code can "
-            "be told apart from its data."
+            f"a stage is a function, got {brief(function)}. Write a function that calls it, so that its code can be "
+            "told apart from its data."
         )
     return (BatchedFunctionStage if batched else FunctionStage)(function)
 
@@ -478,7 +473,7 @@ def is_example_by_fields(classes: Classes | None) -> bool:
     return bool(classes) and all(has_fields(cls) for cls in classes or ())
 
 
-def _with_returned(generator: types.GeneratorType[Any, Any, Any]) -> list[Any]:
+def _with_returned(generator: types.GeneratorType[object, object, object]) -> list[object]:
     """What a generator yields, and what it returns: `return drop("reason")`."""
     outputs = []
     while True:
@@ -488,7 +483,7 @@ def _with_returned(generator: types.GeneratorType[Any, Any, Any]) -> list[Any]:
             return outputs if stop.value is None else [*outputs, stop.value]
 
 
-def _found(module: str, qualname: str) -> Any:
+def _found(module: str, qualname: str) -> object:
     """What a module that can be imported calls so; None where its code travels by value.
 
     That is `__main__`, which other processes do not have, and modules that cloudpickle was told of.
@@ -502,11 +497,11 @@ def _found(module: str, qualname: str) -> Any:
     return found
 
 
-def _changed(named: FunctionStage[..., Any], state: Mapping[str, Any]) -> FunctionStage[..., Any]:
+def _changed(named: FunctionStage[..., object], state: Mapping[str, object]) -> FunctionStage[..., object]:
     return named.changed(**state)
 
 
 def _remade(
-    cls: type[FunctionStage[..., Any]], function: Callable[..., Any], state: Mapping[str, Any]
-) -> FunctionStage[..., Any]:
+    cls: type[FunctionStage[..., Any]], function: Callable[..., object], state: Mapping[str, object]
+) -> FunctionStage[..., object]:
     return cls(function).changed(**state)

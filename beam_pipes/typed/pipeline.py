@@ -79,7 +79,7 @@ class Pipeline(abc.ABC):
     _calls = 0
     _bare_transform: ClassVar[Callable[..., Any]]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         own = cls.__dict__
         for attribute in ("input_type", "output_type"):
@@ -170,10 +170,10 @@ class Pipeline(abc.ABC):
     # A class with __getitem__ would otherwise count as iterable, endlessly.
     __iter__ = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name not in _OF_ONE_CALL}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
 
@@ -187,7 +187,7 @@ class _RecordSeed(ISeedSequence):
     def __init__(self, record_key: bytes) -> None:
         self._record_key = record_key
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray[Any, Any]:
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
         return np.frombuffer(self._record_key, dtype=np.dtype(dtype).newbyteorder("<"), count=n_words).astype(dtype)
 
 
@@ -196,7 +196,7 @@ def generator_of(record_key: bytes) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(_RecordSeed(record_key)))  # type: ignore[arg-type]
 
 
-def _called_directly(transform: Callable[..., Any]) -> Callable[..., Any]:
+def _called_directly(transform: Callable[..., object]) -> Callable[..., object]:
     """`transform` for whoever calls it directly: what the call before left is forgotten, and draws are keyed.
 
     The engine prepares its calls itself and runs `bare`; so does `super().transform(...)` in effect.
@@ -231,7 +231,7 @@ def _called_directly(transform: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_abstract(method: Callable[..., Any]) -> bool:
+def _is_abstract(method: Callable[..., object]) -> bool:
     return getattr(method, "__isabstractmethod__", False)
 
 

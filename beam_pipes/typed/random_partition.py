@@ -46,7 +46,7 @@ class RandomPartition(Pipeline):
 
     Statistics: a counter for each output, `<name of the partition>_<output>_count`.
 
-    Raises `DeclarationError` where names or probabilities do not fit together, or a key is no str, bytes or int.
+    Raises `DeclarationError` where names or probabilities do not fit together, or a key is not a str, bytes or int.
 
     Source: Magenta, `RandomPartition`; there the draw was unseeded.
     """
@@ -101,7 +101,7 @@ class RandomPartition(Pipeline):
         self._set_stats([Counter(f"{name}_count", 1)])
         return outputs
 
-    def _key_of(self, input_object: Any) -> bytes:
+    def _key_of(self, input_object: object) -> bytes:
         assert self.key is not None
         key = plain_number(self.key(input_object))
         if not isinstance(key, str | bytes | int):
@@ -177,7 +177,7 @@ class MonophonicMelodyExtractor(Pipeline):
     Statistics: counters `polyphonic_tracks_discarded`, `melodies_discarded_too_short`,
     `melodies_discarded_too_few_pitches`, `melodies_discarded_too_long` (always 0, as in the reference) and
     `melodies_truncated`, the histogram `melody_lengths_in_bars`; and `non_integer_steps_per_bar` for a sequence whose
-    bars are no whole number of steps, which gives nothing.
+    bars are not a whole number of steps, which gives nothing.
 
     Raises `MissingExtraError` without note-seq.
     """
@@ -214,7 +214,7 @@ class MonophonicMelodyExtractor(Pipeline):
         self._set_stats([*counters.values(), lengths])
         return melodies
 
-    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[Any]:
+    def _melodies(self, sequence: Any, counters: dict[str, Counter], lengths: Histogram) -> list[object]:
         note_seq = require("note_seq", purpose=type(self).__name__)
         steps_per_bar = int(note_seq.sequences_lib.steps_per_bar_in_quantized_sequence(sequence))
         kept = []

@@ -36,7 +36,7 @@ class LoadedList(list[Any]):
     statistics: list[Statistic]
 
 
-def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[Any]) -> LoadedDict | LoadedList:
+def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[object]) -> LoadedDict | LoadedList:
     """Runs `pipeline` over the inputs and keeps the outputs in memory.
 
     Returns a dict of lists, or a list where the pipeline has a single output type; both carry the statistics, merged
@@ -60,7 +60,7 @@ def load_pipeline(pipeline: Pipeline, input_iterator: Iterable[Any]) -> LoadedDi
 
 def run_pipeline_serial(
     pipeline: Pipeline,
-    input_iterator: Iterable[Any],
+    input_iterator: Iterable[object],
     output_dir: str | os.PathLike[str],
     output_file_base: str | None = None,
 ) -> list[Statistic]:
@@ -127,7 +127,7 @@ def _serialized(value: Any, pipeline: Pipeline, name: str) -> bytes:
     return made
 
 
-def _run(pipeline: Pipeline, inputs: Iterable[Any], account: Account) -> Iterator[tuple[str, Any]]:
+def _run(pipeline: Pipeline, inputs: Iterable[object], account: Account) -> Iterator[tuple[str, object]]:
     """Yields (output name, value); books every record in `account`. Records are identified by their position."""
     graph = graph_of(pipeline, default_output=pipeline.name)
     runner = GraphRunner(graph)
@@ -167,7 +167,7 @@ def tf_record_iterator(tfrecord_file: str | os.PathLike[str], proto: Any) -> Ite
     """Yields the records of a TFRecord file as messages of the class `proto`.
 
     Raises `CorruptRecordError`, with file and offset, where a length or a checksum is wrong, and `SourceError` where a
-    record is no such message.
+    record is not such a message.
     """
     for position, record in enumerate(read_records(tfrecord_file)):
         try:

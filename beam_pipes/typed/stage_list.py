@@ -61,7 +61,7 @@ class StageList(DAGPipeline):
             → {"train": [{"text": "to be"}]}
 
     Args:
-        stages: functions, stages of functions and other pipelines, in order; or name → stage, which names them anew.
+        stages: functions, stages of functions and other pipelines, in order; or name → stage, which renames them.
             Where a function has no annotation, the stage before or behind it says the type.
         takes: the class of the records.
         by_source: the splits, where each has a source of its own.
@@ -71,7 +71,7 @@ class StageList(DAGPipeline):
         name: who is named in messages.
 
     Raises `TypeMismatchException` where a stage does not take what the one before gives, `DuplicateNameException` for
-    two stages of one name, and `DeclarationError` for what is no stage or cannot stand at its place.
+    two stages of one name, and `DeclarationError` for anything that is not a stage or cannot stand in its place.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StageList(DAGPipeline):
 
     # What is listed.
 
-    def _stages_of(self, stages: Any) -> list[Pipeline]:
+    def _stages_of(self, stages: object) -> list[Pipeline]:
         if isinstance(stages, Mapping):
             return self._distinct([self._renamed(self._stage_of(each), name) for name, each in stages.items()])
         if isinstance(stages, str | bytes) or not isinstance(stages, Sequence):
@@ -111,7 +111,7 @@ class StageList(DAGPipeline):
             stages = [stages]
         return self._distinct([self._stage_of(each) for each in stages])
 
-    def _stage_of(self, each: Any) -> Pipeline:
+    def _stage_of(self, each: object) -> Pipeline:
         if isinstance(each, FunctionStage) or not isinstance(each, Pipeline):
             try:
                 made = as_stage(each)
@@ -121,7 +121,7 @@ class StageList(DAGPipeline):
             return made
         return each
 
-    def _renamed(self, each: Pipeline, name: Any) -> Pipeline:
+    def _renamed(self, each: Pipeline, name: object) -> Pipeline:
         if not isinstance(name, str) or not name:
             raise DeclarationError(
                 f"{self._where}: stages are named by text, got {name!r}. Write {{'tokenize': tokenize}}."
@@ -156,9 +156,8 @@ class StageList(DAGPipeline):
             takes = signature_of(each, "input_type")
             if isinstance(takes, Mapping):
                 raise DeclarationError(
-                    f"{self._where}: stage {each.name!r} takes several values by name, {describe(takes)}, and a "
-                    "list gives "
-                    "one. Connect it in a DAGPipeline.",
+                    f"{self._where}: stage {each.name!r} takes several values by name, {describe(takes)}, and a list "
+                    "gives one. Connect it in a DAGPipeline.",
                     stage=each.name,
                 )
             self._check(each, (takes,), flow)
@@ -190,9 +189,8 @@ class StageList(DAGPipeline):
                 if expected == found:  # classes of the same name
                     expected, found = repr(taken), repr(flow.classes)
                 raise TypeMismatchException(
-                    f"{self._where}: stage {each.name!r} takes {expected}, but {flow.giver} gives {found}. "
-                    "Annotate what "
-                    "it really takes, or put a stage between that converts.",
+                    f"{self._where}: stage {each.name!r} takes {expected}, but {flow.giver} gives {found}. Annotate "
+                    "what it really takes, or put a stage between that converts.",
                     stage=each.name,
                     expected=taken,
                     found=flow.classes,
@@ -211,9 +209,8 @@ class StageList(DAGPipeline):
             return _Flow(Ref(each.name, key), (cls,), giver)
         if not is_last:
             raise DeclarationError(
-                f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing "
-                "can come "
-                "behind it. Move it to the end of the list and leave splits out.",
+                f"{self._where}: {giver} has the outputs {', '.join(map(repr, gives))}, each a split, so nothing can "
+                "come behind it. Move it to the end of the list and leave splits out.",
                 stage=each.name,
             )
         return _Flow(Ref(each.name, None), None, giver)
@@ -254,9 +251,8 @@ class StageList(DAGPipeline):
                 " For several of them write Iterator[dict[str, object]] and yield." if issubclass(cls, list) else ""
             )
             raise DeclarationError(
-                f"{self._where}: {flow.giver} gives {describe_classes(flow.classes)}, which a cache cannot hold. "
-                "End in a "
-                "function that returns an example: -> dict[str, object], a dataclass, a protocol buffer, or "
+                f"{self._where}: {flow.giver} gives {describe_classes(flow.classes)}, which a cache cannot hold. End "
+                "in a function that returns an example: -> dict[str, object], a dataclass, a protocol buffer, or "
                 f"bytes.{several}",
                 stage=flow.ref.unit or None,
                 found=flow.classes,
@@ -267,9 +263,8 @@ class StageList(DAGPipeline):
         if isinstance(splits, Pipeline):
             if not isinstance(splits.output_type, Mapping):
                 raise DeclarationError(
-                    f"{self._where}: splits should be name → share, or a stage with one output for each split; "
-                    "the output "
-                    f"of {splits.name!r} is {describe(splits.output_type)}.",
+                    f"{self._where}: splits should be name → share, or a stage with one output for each split; the "
+                    f"output of {splits.name!r} is {describe(splits.output_type)}.",
                     stage=splits.name,
                 )
             return splits

@@ -1,7 +1,7 @@
 """What a stage says while it works on a record: `drop`, `count`, `observe`.
 
 They are plain functions, so that helpers of a stage can call them too. Outside of a running stage nobody listens:
-`count` and `observe` do nothing there, so that a stage function can be called in a unit test as it is.
+`count` and `observe` do nothing there, so that a unit test can call a stage function directly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def drop(reason: str) -> T:  # type: ignore[type-var]
     To type checkers the result fits every return type. A test may compare it: `tokenize("") == drop("too_short")`.
     A function that yields may `return drop("reason")` too, or `yield drop("reason")` for one of several outputs.
 
-    Raises `InvalidStatisticsException` where the reason is no text.
+    Raises `InvalidStatisticsException` if the reason is not text.
     """
     if not isinstance(reason, str) or not reason:
         raise InvalidStatisticsException(
@@ -52,7 +52,7 @@ def count(name: str, number: int = 1) -> None:
     The account of a build has it as `<stage>_<name>`. What a record counted that then fails does not count. Does
     nothing outside of a running stage.
 
-    Raises `InvalidStatisticsException` where `number` is no int, or where `name` is what the stage observes.
+    Raises `InvalidStatisticsException` if `number` is not an int, or if the stage observes `name`.
     """
     if not hasattr(number, "__index__"):
         raise InvalidStatisticsException(f"count({name!r}, …): expected an int, got {brief(number)}.", name=name)
@@ -69,7 +69,7 @@ def observe(name: str, value: float, *, buckets: Iterable[float] = DEFAULT_BUCKE
         value: a number; NaN is counted as such.
         buckets: lower bounds of the ranges, the same in every call; powers of two from 1 to 2^40 if left out.
 
-    Does nothing outside of a running stage. Raises `InvalidStatisticsException` where `value` is no number, or where
+    Does nothing outside of a running stage. Raises `InvalidStatisticsException` if `value` is not a number, or if
     `name` is what the stage counts.
     """
     if not hasattr(value, "__float__") or isinstance(value, str):

@@ -18,9 +18,11 @@ from beam_pipes.tasks import (
     PartialCodepointVocabulary,
     PassThroughVocabulary,
     UnigramVocabulary,
+    column_forms,
     map_over_dataset,
     preprocessors,
 )
+from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import examples_from_dataset, normalised
 from beam_pipes.tasks.in_tensorflow.dataset_map import dict_to_tfexample
 from beam_pipes.tasks.seeds import map_seed_manager, set_preprocessor_seed
@@ -145,6 +147,24 @@ def test_inputs_are_truncated_from_the_left() -> None:
     assert left(sequence_length={"inputs": 5})["inputs"] == [5, 6, 7]
     assert left(sequence_length={"inputs": 0})["inputs"] == []
     assert left(sequence_length=None)["inputs"] == [5, 6, 7]
+    assert left(sequence_length={"inputs": [2]})["inputs"] == [6, 7]
+    assert left(sequence_length={"inputs": [None]})["inputs"] == [5, 6, 7]
+
+
+def test_columns_take_a_length_for_each_axis() -> None:
+    column = TokenColumn(np.array([3]), np.array([5, 6, 7], np.int32))
+    forms = [
+        functools.partial(column_forms.trim_features, output_features={"inputs": Feature(IDS)}),
+        functools.partial(column_forms.append_eos_after_trim, output_features={"inputs": Feature(IDS, add_eos=True)}),
+        column_forms.truncate_inputs_left,
+    ]
+
+    def values(form, length) -> list[int]:
+        return form({"inputs": column}, sequence_length={"inputs": length})["inputs"].values.tolist()
+
+    assert [values(form, [2]) for form in forms] == [values(form, 2) for form in forms]
+    assert [values(form, [2]) for form in forms] == [[5, 6], [5, IDS.eos_id], [6, 7]]
+    assert [values(form, [None]) for form in forms] == [[5, 6, 7], [5, 6, 7, IDS.eos_id], [5, 6, 7]]
 
 
 def test_rekey_renames_and_drops() -> None:

@@ -94,7 +94,7 @@ class ValueCounts(Accumulator):
         if len(counts) > self._most_distinct:
             self._spill()
 
-    def _are_lists(self, values: Sequence[Any]) -> bool:
+    def _are_lists(self, values: Sequence[object]) -> bool:
         """Whether the values are lists, whose items count. Of a text among lists the letters would be counted."""
         classes = {type(value): value for value in values}
         lists = {issubclass(cls, LISTS) for cls in classes} | (set() if self._lists is None else {self._lists})

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.cache.checked_json import strict_json
@@ -23,13 +24,13 @@ BLOCK_LENGTH = 1024
 # What `NumberBlocks` takes, for `Analyzer.accepts`.
 NUMBERS: tuple[type, ...] = (int, float, np.number, np.bool_, np.ndarray, list, tuple)
 
-Block = np.ndarray[Any, np.dtype[np.float64]]
+Block = npt.NDArray[np.float64]
 
 
 class NumberBlocks:
     """`add` gives the blocks that have become full, `rest` the last one; every value has the shape of the first.
 
-    Raises `SpecError` for a value that is no number, or has another shape.
+    Raises `SpecError` for a value that is not a number, or has another shape.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class NumberBlocks:
         return made.astype(np.float64)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     try:
         return np.asarray(value).dtype.kind in "biuf"
     except ValueError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import SpecError
@@ -69,7 +70,7 @@ class _Sketched(Accumulator):
         Path(path).write_bytes(self._sketch.to_bytes())
 
 
-_Numbers = np.ndarray[Any, np.dtype[np.float64]]
+_Numbers = npt.NDArray[np.float64]
 
 
 class QuantileSketch:

@@ -143,7 +143,7 @@ def _inverted(key: bytes) -> bytes:
     return (~int.from_bytes(key, "big") & _ALL).to_bytes(_KEY_BYTES, "big")
 
 
-def _encoded(value: Any) -> tuple[int, bytes]:
+def _encoded(value: object) -> tuple[int, bytes]:
     if isinstance(value, str):
         return 0, value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):

@@ -17,9 +17,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from json.encoder import encode_basestring_ascii
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.analysis import Accumulator, Analyzer
 from beam_pipes.errors import DeclarationError, SpecError
@@ -78,7 +78,7 @@ class TokenTable:
         """The id of a token, or `default`."""
         return self._ids.get(token, default)
 
-    def ids(self, tokens: Sequence[Value], *, unknown: Value | None = None) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def ids(self, tokens: Sequence[Value], *, unknown: Value | None = None) -> npt.NDArray[np.int32]:
         """The ids of tokens, int32[len(tokens)]; those that are not there get the id of `unknown`.
 
         Raises `SpecError`, naming the token, where one is not there and no `unknown` is given.

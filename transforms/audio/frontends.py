@@ -22,9 +22,9 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
@@ -99,12 +99,12 @@ class English:
                 phonemes.append(token if token in PUNCTUATION else "<unk>")
         return [*phonemes, "</s>"]
 
-    def numericalize(self, phonemes: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def numericalize(self, phonemes: Iterable[str]) -> npt.NDArray[np.int64]:
         """Returns ids, int64; a symbol that is not in the vocabulary is `<unk>`, 1."""
         return np.array([self._ids.get(phoneme, 1) for phoneme in phonemes], dtype=np.int64)
 
     def reverse(self, ids: Iterable[int]) -> list[str]:
-        """Returns the symbols of ids; raises `DatasetError` for a number that is no id."""
+        """Returns the symbols of ids; raises `DatasetError` for a number that is not an id."""
         symbols = []
         for number in ids:
             if not 0 <= number < len(self.vocabulary):
@@ -112,7 +112,7 @@ class English:
             symbols.append(self.vocabulary[number])
         return symbols
 
-    def __call__(self, text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def __call__(self, text: str) -> npt.NDArray[np.int64]:
         """Returns the ids of text: `numericalize(phoneticize(text))`."""
         return self.numericalize(self.phoneticize(text))
 
@@ -228,7 +228,7 @@ class _Frontend(abc.ABC):
     def phoneticize(self, sentence: str) -> list[str]:
         """Returns `<s>`, the symbols of a sentence, `</s>`."""
 
-    def numericalize(self, phonemes: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def numericalize(self, phonemes: Iterable[str]) -> npt.NDArray[np.int64]:
         """Returns ids, int64; raises `DatasetError` for a symbol that there is not."""
         return np.array([self.vocab.lookup(symbol) for symbol in phonemes], dtype=np.int64)
 
@@ -236,7 +236,7 @@ class _Frontend(abc.ABC):
         """Returns the symbols of ids."""
         return [self.vocab.reverse(int(number)) for number in ids]
 
-    def __call__(self, sentence: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def __call__(self, sentence: str) -> npt.NDArray[np.int64]:
         """Returns the ids of a sentence: `numericalize(phoneticize(sentence))`."""
         return self.numericalize(self.phoneticize(sentence))
 
@@ -257,7 +257,7 @@ class EnglishCharacter(_Frontend):
         plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
         return ["<s>", *plain.split(), "</s>"]
 
-    def numericalize(self, phonemes: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def numericalize(self, phonemes: Iterable[str]) -> npt.NDArray[np.int64]:
         """Returns the id of each symbol, or of each character of a word, int64; leaves unknown characters out."""
         symbols = (symbol for word in phonemes for symbol in ([word] if word in self.vocab.stoi else word))
         return super().numericalize(symbol for symbol in symbols if symbol in self.vocab.stoi)

@@ -9,15 +9,16 @@ import dataclasses
 import io
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipes.errors import DatasetError
 from beam_pipes.extras import require
 from beam_pipes.transforms.audio.spectra import StftOptions, istft, mel_filters, resample, stft
 
-Spectrogram = np.ndarray[Any, np.dtype[np.float32]]
+Spectrogram = npt.NDArray[np.float32]
 
 # The loudest sample after normalisation; just below 1, so that 16-bit PCM holds it.
 PEAK = 0.999
@@ -65,30 +66,30 @@ class AudioProcessor:
         peak = float(np.max(np.abs(wave)))
         return wave / np.float32(peak / PEAK) if self.normalize and peak > 0 else wave
 
-    def write_wav(self, path: str | os.PathLike[str], wave: np.ndarray[Any, Any]) -> None:
+    def write_wav(self, path: str | os.PathLike[str], wave: np.ndarray) -> None:
         """Writes samples in [-1, 1] as 16-bit PCM at `sample_rate`."""
         write_wav(path, wave, self.sample_rate)
 
-    def stft(self, wave: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.complex128]]:
+    def stft(self, wave: np.ndarray) -> npt.NDArray[np.complex128]:
         """Returns complex128 of shape (1 + n_fft // 2, frames)."""
         return stft(wave, self.options)
 
-    def istft(self, spectrum: np.ndarray[Any, Any], *, length: int | None = None) -> np.ndarray[Any, Any]:
+    def istft(self, spectrum: np.ndarray, *, length: int | None = None) -> np.ndarray:
         """Returns the wave of a complex spectrum, float64."""
         return istft(spectrum, self.options, length=length)
 
-    def spectrogram(self, wave: np.ndarray[Any, Any]) -> Spectrogram:
+    def spectrogram(self, wave: np.ndarray) -> Spectrogram:
         """Returns magnitudes, float32 of shape (1 + n_fft // 2, frames)."""
         magnitudes: Spectrogram = np.abs(self.stft(wave)).astype(np.float32)
         return magnitudes
 
-    def mel_spectrogram(self, wave: np.ndarray[Any, Any]) -> Spectrogram:
+    def mel_spectrogram(self, wave: np.ndarray) -> Spectrogram:
         """Returns magnitudes in mel bands, float32 of shape (n_mels, frames)."""
         mel: Spectrogram = (self.mel_filter @ np.abs(self.stft(wave))).astype(np.float32)
         return mel
 
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +133,15 @@ class UnitMagnitude:
     def transform(self, magnitude: Array) -> Array:
         """Returns decibels scaled to [0, 1]."""
         decibels = 20.0 * np.log10(np.maximum(magnitude, self.min)) - 20.0
-        return np.clip((decibels + 100.0) / 100.0, 0.0, 1.0)
+        scaled: Array = np.clip((decibels + 100.0) / 100.0, 0.0, 1.0)
+        return scaled
 
     def inverse(self, normalized: Array) -> Array:
         """Returns magnitudes of scaled decibels."""
         return np.asarray(10.0 ** ((np.clip(normalized, 0.0, 1.0) * 100.0 - 100.0 + 20.0) / 20.0))
 
 
-Wave = np.ndarray[Any, np.dtype[np.float32]]
+Wave = npt.NDArray[np.float32]
 
 
 def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: int | None = None) -> tuple[Wave, int]:
@@ -168,7 +170,7 @@ def read_wav(source: str | os.PathLike[str] | bytes | BinaryIO, *, sample_rate: 
     return resample(wave, int(rate), sample_rate).astype(np.float32), sample_rate
 
 
-def write_wav(path: str | os.PathLike[str], wave: np.ndarray[Any, Any], sample_rate: int) -> None:
+def write_wav(path: str | os.PathLike[str], wave: np.ndarray, sample_rate: int) -> None:
     """Writes one channel of samples in [-1, 1] as 16-bit PCM; louder ones are an error, as they would be clipped."""
     soundfile = require("soundfile", purpose="write_wav")
     peak = float(np.max(np.abs(wave), initial=0.0))

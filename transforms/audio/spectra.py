@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from beam_pipes.errors import DatasetError
@@ -50,7 +50,7 @@ class StftOptions:
         """Samples between frames."""
         return max(1, self.window_size // 4) if self.hop_length is None else self.hop_length
 
-    def window(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def window(self) -> npt.NDArray[np.float64]:
         """Returns the window of `n_fft` weights: periodic Hann, 0.5 - 0.5 cos(2πk/win_length), zeros around it."""
         size = self.window_size
         hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(size) / size)
@@ -63,7 +63,7 @@ class StftOptions:
         return 1 + (padded - self.n_fft) // self.hop
 
 
-def stft(wave: np.ndarray[Any, Any], options: StftOptions) -> np.ndarray[Any, np.dtype[np.complex128]]:
+def stft(wave: np.ndarray, options: StftOptions) -> npt.NDArray[np.complex128]:
     """Returns the spectrum of each frame, complex128 of shape `(1 + n_fft // 2, frames)`.
 
     Row k is the frequency `k * sample_rate / n_fft`. Raises `DatasetError` for a wave that is not 1-D or too short to
@@ -82,13 +82,11 @@ def stft(wave: np.ndarray[Any, Any], options: StftOptions) -> np.ndarray[Any, np
         )
     padded = np.pad(samples, reach, mode=options.pad_mode)  # type: ignore[call-overload]
     frames = np.lib.stride_tricks.sliding_window_view(padded, options.n_fft)[:: options.hop]
-    spectrum: np.ndarray[Any, np.dtype[np.complex128]] = np.fft.rfft(frames * options.window(), axis=-1).T
+    spectrum: npt.NDArray[np.complex128] = np.fft.rfft(frames * options.window(), axis=-1).T
     return spectrum
 
 
-def istft(
-    spectrum: np.ndarray[Any, Any], options: StftOptions, *, length: int | None = None
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def istft(spectrum: np.ndarray, options: StftOptions, *, length: int | None = None) -> npt.NDArray[np.float64]:
     """Returns the wave whose `stft` is `spectrum`: weighted overlap-add (Griffin and Lim, 1984).
 
     Where the squared windows of neighbouring frames leave no gap, `istft(stft(wave, options), options,
@@ -109,7 +107,7 @@ def istft(
     return wave if length is None else np.pad(wave[:length], (0, max(0, length - len(wave))))
 
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = npt.NDArray[np.float64]
 
 # Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz at 200/3 Hz a mel, then 27 mels for a factor of 6.4.
 LINEAR_HZ_PER_MEL = 200.0 / 3.0
@@ -175,7 +173,7 @@ def mel_filters(
 
 
 def triangles(
-    frequencies: np.ndarray[Any, np.dtype[np.floating[Any]]],
+    frequencies: npt.NDArray[np.floating],
     *,
     f_min: float,
     f_max: float,
@@ -201,7 +199,7 @@ def _check_scale(scale: str) -> None:
         raise DatasetError(f"mel scale should be one of: {', '.join(SCALES)}; got {scale!r}")
 
 
-Samples = np.ndarray[Any, np.dtype[np.float64]]
+Samples = npt.NDArray[np.float64]
 
 # Zero crossings of the sinc on each side, and the Kaiser window's shape: 80 dB of stop-band attenuation.
 ZERO_CROSSINGS = 32
@@ -210,7 +208,7 @@ KAISER_BETA = 8.0
 ROLLOFF = 0.95
 
 
-def resample(wave: np.ndarray[Any, Any], from_rate: int, to_rate: int) -> Samples:
+def resample(wave: np.ndarray, from_rate: int, to_rate: int) -> Samples:
     """Returns `wave` at `to_rate` Hz: `ceil(len * to_rate / from_rate)` samples in float64.
 
     Band-limited interpolation with a Kaiser-windowed sinc (Smith and Gossett, "A flexible sampling-rate conversion

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from beam_pipes.errors import UnknownNameError
 from beam_pipes.tasks.in_tensorflow.packing import autoregressive_inputs as autoregressive_inputs
@@ -67,7 +67,7 @@ def converter_named(name: str) -> type[FeatureConverter]:
     return CONVERTERS[name]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "JoinedSplit":  # brings the cache, which converters alone do not need
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 

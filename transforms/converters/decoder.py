@@ -16,6 +16,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.encoders import EncDecFeatureConverter, encoder_decoder_features
 from beam_pipes.transforms.converters.feature_converter import Array, FeatureConverter, Features
@@ -65,10 +66,10 @@ class DecoderFeatureConverter(FeatureConverter):
             return self._prefix_suffix_lm
         return self._prefix_lm if "inputs" in features else self._lm
 
-    def for_lengths(self, task_feature_lengths: Mapping[str, Any]) -> FeatureConverter:
+    def for_lengths(self, task_feature_lengths: Mapping[str, object]) -> FeatureConverter:
         return self.converter_for(task_feature_lengths)
 
-    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
         return self.converter_for(task_feature_lengths)(ds, task_feature_lengths)
 
     def convert_examples(
@@ -82,7 +83,7 @@ class DecoderFeatureConverter(FeatureConverter):
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
         return self.converter_for(task_feature_lengths).get_model_feature_lengths(task_feature_lengths)
 
-    def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
         raise TaskError(
             "DecoderFeatureConverter converts nothing itself; call converter_for(task_feature_lengths) and "
             "override _convert_example in the class it returns"
@@ -90,7 +91,7 @@ class DecoderFeatureConverter(FeatureConverter):
 
 
 class PassThroughFeatureConverter(FeatureConverter):
-    """Hands every example on as it is: `{"x": [1, 2]}` → `{"x": [1, 2]}`. Nothing is checked, packed or padded.
+    """Passes every example on unchanged: `{"x": [1, 2]}` → `{"x": [1, 2]}`. Nothing is checked, packed or padded.
 
     Takes the arguments of `FeatureConverter`, so that converters can be exchanged in a configuration; none has an
     effect, and `pack` is False.
@@ -109,7 +110,7 @@ class PassThroughFeatureConverter(FeatureConverter):
     ) -> None:
         super().__init__(pack=False, apply_length_check=apply_length_check, bos_id=bos_id)
 
-    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
         return ds
 
     def convert_examples(
@@ -136,7 +137,7 @@ class PassThroughFeatureConverter(FeatureConverter):
         """The lengths that were given."""
         return dict(task_feature_lengths)
 
-    def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
         return ds
 
 
@@ -154,7 +155,7 @@ class PrePackedLMFeatureConverter(PassThroughFeatureConverter):
         "decoder_target_tokens",
     )
 
-    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, int]) -> Any:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, int]) -> TfDataset:
         tf = require("tensorflow", purpose=type(self).__name__)
         length = self._row_length(task_feature_lengths)
         self._check_present(ds.element_spec)

@@ -17,6 +17,7 @@ import numpy as np
 
 from beam_pipes.errors import IncompleteConverterError, TaskError
 from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 from beam_pipes.transforms.converters.rows import check_rows, pack_examples, pad_example, with_feature_names
 from beam_pipes.transforms.converters.validation import (
@@ -95,7 +96,7 @@ class FeatureConverter(abc.ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(pack={self._pack}, bos_id={self._bos_id})"
 
-    def __call__(self, ds: Any, task_feature_lengths: Mapping[str, Length]) -> Any:
+    def __call__(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         """Converts a `tf.data.Dataset` of examples; rows have exactly the lengths of `get_model_feature_lengths`.
 
         Raises `TaskError` for features that are missing or of another dtype or rank; iterating raises
@@ -151,7 +152,7 @@ class FeatureConverter(abc.ABC):
         """The task features that are read, given those that the task has."""
         return [*self.TASK_FEATURES, *self._passthrough_features]
 
-    def planned_split(self, split: Any) -> Any:
+    def planned_split(self, split: object) -> Any:
         """The split (of a cache, or read like one) whose records become rows: a view that joins parts, where they are.
 
         Raises `TaskError` for a split that this converter cannot take.
@@ -159,7 +160,7 @@ class FeatureConverter(abc.ABC):
         return split
 
     def planned_lengths(self, task_feature_lengths: Mapping[str, Length]) -> dict[str, int | None]:
-        """Feature of the planned split → its length in a row; None for one that is taken as it is.
+        """Feature of the planned split → its length in a row; None for one that is taken unchanged.
 
         Raises `TaskError` for lengths that do not fit, and for a converter that works on tf.data only.
         """
@@ -184,12 +185,12 @@ class FeatureConverter(abc.ABC):
 
     def _validate_dataset(
         self,
-        ds: Any,
+        ds: TfDataset,
         expected_features: Mapping[str, Spec],
         expected_lengths: Mapping[str, Length],
         strict: bool,
         error_label: str,
-    ) -> Any:
+    ) -> TfDataset:
         """Checks a dataset; see `check_dataset`."""
         return check_dataset(
             ds,
@@ -200,7 +201,7 @@ class FeatureConverter(abc.ABC):
             strict=strict,
         )
 
-    def _convert_features(self, ds: Any, task_feature_lengths: Mapping[str, Length]) -> Any:
+    def _convert_features(self, ds: TfDataset, task_feature_lengths: Mapping[str, Length]) -> TfDataset:
         """From checked examples to model features; the default packs or pads, then maps `_convert_example`."""
         tf = require("tensorflow", purpose="converting a tf.data.Dataset")
         rows = self._dataset_of_rows(ds, task_feature_lengths)
@@ -234,7 +235,7 @@ class FeatureConverter(abc.ABC):
         check_rows(rows, self.TASK_FEATURES, type(self).__name__)
         return rows
 
-    def _pack_or_pad(self, ds: Any, packed_lengths: Mapping[str, Length]) -> Any:
+    def _pack_or_pad(self, ds: TfDataset, packed_lengths: Mapping[str, Length]) -> TfDataset:
         """Packs (adding `f_segment_ids` and `f_positions`) or pads the features named in `packed_lengths`."""
         from beam_pipes.tasks.column_forms import trim_and_pad_dataset
         from beam_pipes.tasks.in_tensorflow.packing import trim_and_pack_dataset
@@ -243,14 +244,14 @@ class FeatureConverter(abc.ABC):
             return trim_and_pack_dataset(ds, packed_lengths, self._use_custom_packing_ops)
         return trim_and_pad_dataset(ds, packed_lengths)
 
-    def _dataset_of_rows(self, ds: Any, lengths: Mapping[str, Length]) -> Any:
+    def _dataset_of_rows(self, ds: TfDataset, lengths: Mapping[str, Length]) -> TfDataset:
         tf = require("tensorflow", purpose="converting a tf.data.Dataset")
         kept = list(self._all_task_features())
         row_lengths = self._concat_task_feature_lengths(lengths)
         limits = self._limits(row_lengths)
         adds_layout = not self._pack and not self._ROWS_ARE_PACKED
 
-        def prepare(example: dict[str, Any]) -> dict[str, Any]:
+        def prepare(example: dict[str, object]) -> dict[str, object]:
             joined = dict(self._concat_and_add_masks({name: example[name] for name in kept}))
             if adds_layout:  # a padded example is a row of one segment: lengths, not zeros, tell its end
                 for name, sizes in limits.items():

@@ -13,7 +13,7 @@ from beam_pipes.errors import TaskError
 from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.transforms.converters.rows import parts_with_ends
 
-Array = npt.NDArray[Any]
+Array = np.ndarray
 
 
 class JoinedSplit:
@@ -35,7 +35,7 @@ class JoinedSplit:
         passthrough: further features, offered as they are.
 
     Raises:
-        TaskError: the split lacks a part, or parts are no sequences of the same integers.
+        TaskError: the split lacks a part, or parts are not sequences of the same integer dtype.
     """
 
     def __init__(

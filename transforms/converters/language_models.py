@@ -72,7 +72,7 @@ def join_example(example: Features, parts: Sequence[str]) -> dict[str, Array]:
     """
     ops = ops_of(*(example[name] for name in parts))
     joined = {"targets": ops.concat([example[name] for name in parts])}
-    end = 0
+    end: Array = 0
     for name in parts_with_ends(parts):
         end = end + ops.size(example[name])
         joined[f"{name}_ends"] = ops.cast(ops.fill_like(joined["targets"], end), "int32")
@@ -112,8 +112,7 @@ def prefix_language_model_features(
 class PrefixLMFeatureConverter(LMFeatureConverter):
     """`FeatureConverter` for a prefix language model: see `prefix_language_model_features`.
 
-    `loss_on_targets_only=False` takes the loss on the inputs too. The other arguments are those of
-    `FeatureConverter`.
+    `loss_on_targets_only=False` takes the loss on the inputs too. The other arguments are those of `FeatureConverter`.
     """
 
     PARTS: ClassVar[Sequence[str]] = ("inputs", "targets")
@@ -157,7 +156,7 @@ class PrefixLMFeatureConverter(LMFeatureConverter):
         joined = ["targets", *(f"{name}_ends" for name in parts_with_ends(self.PARTS))]
         return {**dict.fromkeys(joined, length), **self._passthrough_lengths(task_feature_lengths)}
 
-    def planned_split(self, split: Any) -> Any:
+    def planned_split(self, split: object) -> Any:
         from beam_pipes.transforms.converters.joined_split import JoinedSplit
 
         return JoinedSplit(split, self.PARTS, passthrough=tuple(self.passthrough_features))

@@ -28,10 +28,9 @@ Rows = dict[str, np.ndarray]
 def padded_rows(values: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray | int]) -> Rows:
     """Rows of one segment each, from arrays that are padded already and the true lengths.
 
-    `padded_rows({"targets": [[3, 0, 9, 0]]}, {"targets": [3]})` →
-    `{"targets": [[3, 0, 9, 0]], "targets_segment_ids": [[1, 1, 1, 0]], "targets_positions": [[0, 1, 2, 0]]}`.
-    Features without an entry in `lengths` are passed on alone. `values` are (batch, length, …), lengths (batch,);
-    one row is (length, …) and a number.
+    `padded_rows({"targets": [[3, 0, 9, 0]]}, {"targets": [3]})` → `{"targets": [[3, 0, 9, 0]], "targets_segment_ids":
+    [[1, 1, 1, 0]], "targets_positions": [[0, 1, 2, 0]]}`. Features without an entry in `lengths` are passed on alone.
+    `values` are (batch, length, …), lengths (batch,); one row is (length, …) and a number.
 
     Raises `TaskError` when a length exceeds the array it belongs to.
     """
@@ -94,7 +93,7 @@ def join_segments(rows: Mapping[str, np.ndarray], features: Sequence[str]) -> Ro
 
     The joined row is as long as the rows it is made of together. One row, or batches of them.
 
-    Raises `TaskError` when the segments of a row are not in ascending order.
+    Raises `TaskError` if the segments of a row are not in ascending order.
     """
     ids = [np.asarray(rows[f"{name}_segment_ids"]) for name in features]
     shape = (*ids[0].shape[:-1], sum(array.shape[-1] for array in ids))

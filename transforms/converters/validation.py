@@ -13,6 +13,7 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import DType
 
 
@@ -86,8 +87,8 @@ def check_lengths(
     for name, length in task_feature_lengths.items():
         if not _is_length(length):
             raise TaskError(
-                f"The task_feature_lengths of {name!r} should be an integer ≥ 0, or a list of one an axis with None "
-                f"for 'as it is', got {length!r}",
+                f"The task_feature_lengths of {name!r} should be an integer ≥ 0, or a list with one for each axis and "
+                f"None for no limit, got {length!r}",
                 feature=name,
                 converter=converter,
             )
@@ -124,7 +125,7 @@ def limits_of(length: Length, spec: FeatureSpec) -> dict[int, int]:
 
 
 def check_features(
-    found: Mapping[str, tuple[Any, int | None]], expected: Mapping[str, FeatureSpec], label: str
+    found: Mapping[str, tuple[object, int | None]], expected: Mapping[str, FeatureSpec], label: str
 ) -> None:
     """Checks presence, dtype and rank of the `expected` features in `found` (name → dtype and rank).
 
@@ -186,14 +187,14 @@ def check_example(
 
 
 def check_dataset(
-    dataset: Any,
+    dataset: TfDataset,
     expected: Mapping[str, FeatureSpec],
     lengths: Mapping[str, Length],
     label: str,
     *,
     check_length: bool,
     strict: bool,
-) -> Any:
+) -> TfDataset:
     """Checks a `tf.data.Dataset` against `expected`; what only the examples show fails while iterating.
 
     Presence, dtype and rank are checked here and now. With `check_length`, an example that is too long (`strict`: of
@@ -218,7 +219,7 @@ def check_dataset(
     if not check_length or not checked:
         return dataset
 
-    def check(example: dict[str, Any]) -> dict[str, Any]:
+    def check(example: dict[str, object]) -> dict[str, object]:
         assertions = []
         for (name, axis), limit in checked.items():
             value = example[name]

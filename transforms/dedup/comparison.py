@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
 from beam_pipes.transforms.dedup.row_file import Places
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Pairs compared at once: of 128 numbers each 4 MiB.
 _PAIRS_AT_ONCE = 4096
@@ -180,7 +179,7 @@ class Clusters:
     def roots(self, numbers: Array) -> Array:
         """The least number of the set of each of `numbers`."""
         parents = self._parents
-        roots = parents[numbers]
+        roots: np.ndarray = parents[numbers]
         while True:
             above = parents[roots]
             if np.array_equal(above, roots):

@@ -50,7 +50,7 @@ _ROWS_AT_ONCE = 1 << 18
 
 Kind = Literal["exact", "near"]
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Duplicate(NamedTuple):
@@ -303,7 +303,7 @@ def write_duplicates(
 
 
 def _places_of(ordinals: Array, places: Places) -> tuple[Array, Array]:
-    """(files, positions), so many at a time that what is worked out on the way stays small."""
+    """(files, positions), in groups small enough that intermediate results stay small."""
     files, positions = np.empty(len(ordinals), np.uint32), np.empty(len(ordinals), np.uint64)
     for start in range(0, len(ordinals), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)

@@ -27,7 +27,7 @@ from beam_pipes.errors import DeclarationError
 from beam_pipes.transforms.dedup.duplicates import Duplicates, write_duplicates
 from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Rows sorted at once. A row of two words and its ordinal takes 24 bytes, and sorting holds it about three times: 9 MB.
 ROWS_IN_MEMORY = 1 << 17
@@ -130,7 +130,7 @@ class ExactDuplicates(Analyzer):
 
     Args:
         of: what of a record is compared, one value a record: text, bytes, or data as `content_digest` takes it. A
-            record for which it gives nothing is not compared, and stays. Default: the record as it is.
+            record for which it gives nothing is not compared, and stays. Default: the record itself.
         normalize: what the content is turned into before it is compared: a function, or several, the first one first;
             `plain_text` folds case and whitespace. It decides what is a duplicate and changes no record. Default: as
             is, because only the user knows which differences do not matter.
@@ -169,7 +169,7 @@ class _Digests(Accumulator):
 
 
 def merge_exact(accumulators: Sequence[str], target: str, *, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
-    """Writes the duplicates among the digests of all source shards, in their order; the first of equal ones stays."""
+    """Writes the duplicates among the digests of all source shards, in order; the first of equal ones stays."""
     places = Places(accumulators)
     removed, kept = _equal(places, os.path.dirname(target), rows_in_memory)
     similarities = np.ones(len(removed), np.float32)
@@ -269,7 +269,7 @@ def _feed_sized(kind: bytes, data: bytes, update: Any) -> None:
     update(data)
 
 
-def _feed_array(array: np.ndarray[Any, Any], update: Any) -> None:
+def _feed_array(array: np.ndarray, update: Any) -> None:
     update(b"a%d;" % array.ndim + b"".join(b"%d;" % size for size in array.shape))
     if array.dtype.hasobject or array.dtype.kind in "SUV":
         update(b"O")
@@ -304,8 +304,8 @@ def plain_text(text: str) -> str:
     return compose(squeeze_whitespace(lower(text)))
 
 
-def normalized(value: Any, normalizers: Normalizer | Sequence[Normalizer] | None) -> Any:
-    """`value` after one normalizer, or several, the first one first; None leaves it as it is."""
+def normalized(value: object, normalizers: Normalizer | Sequence[Normalizer] | None) -> Any:
+    """`value` after one normalizer, or several, the first one first; None leaves it unchanged."""
     if normalizers is None:
         return value
     if callable(normalizers):

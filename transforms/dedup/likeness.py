@@ -12,13 +12,13 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from beam_pipes.errors import DeclarationError
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Shingles hashed at once: with 128 functions one MiB of numbers, which stays in a core's cache.
 _BLOCK_SHINGLES = 1024
@@ -26,7 +26,7 @@ _BLOCK_SHINGLES = 1024
 
 @lru_cache(maxsize=8)
 def hash_family(count: int, seed: int) -> tuple[Array, Array]:
-    """The constants (a, b) of `count` functions x → (a·x + b mod 2^64) >> 32; the same for a seed for ever."""
+    """The constants (a, b) of `count` functions x → (a·x + b mod 2^64) >> 32; the same for a seed in every version."""
     stream = hashlib.shake_128(b"minhash" + str(seed).encode()).digest(16 * count)
     words = np.frombuffer(stream, "<u8").reshape(count, 2)
     return words[:, 0].copy(), words[:, 1].copy()

@@ -32,7 +32,7 @@ from beam_pipes.transforms.dedup.likeness import (
 )
 from beam_pipes.transforms.dedup.row_file import Column, Places, RowWriter
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,7 +61,7 @@ class NearDuplicates(Analyzer):
         bands, rows: more bands find more pairs, more rows compare fewer pairs in vain; their product is the size of a
             signature and decides the error of the estimate. Default: 16 × 8, for thresholds of 0.7 to 0.9.
         normalize: what the text is turned into before it is compared: a function, or several, the first one first.
-            Default: `plain_text`, so that case and whitespace do not count. None compares the text as it is, whitespace
+            Default: `plain_text`, so that case and whitespace do not count. None compares the text itself, whitespace
             apart.
         seed: another seed, other hash functions.
         max_compared: a band that very many different texts share, such as boilerplate in short texts, would cost a

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -59,7 +59,7 @@ MAGIC = b"BPROWS01"
 # Rows of a shard stay in memory up to this; more go to a temporary file that has no name.
 MEMORY_BYTES = 8 << 20
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Column(NamedTuple):

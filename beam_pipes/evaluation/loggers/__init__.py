@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from beam_pipes.evaluation.loggers.logger import JSONLogger as JSONLogger
@@ -29,7 +29,7 @@ LOGGERS = {"json": "JSONLogger", "logging": "PyLoggingLogger", "tensorboard": "T
 __all__ = ["LOGGERS", *_MODULE_OF]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -86,8 +86,8 @@ class PyLoggingLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Mapping[str, Sequence[object]] | None,
+        targets: Sequence[object] | None,
     ) -> None:
         step = NO_STEP if step is None else step
         for name, value in metrics.items():
@@ -105,10 +105,9 @@ def _in_words(value: MetricValue) -> str:
 class TensorAndNumpyEncoder(json.JSONEncoder):
     """Encodes NumPy arrays and scalars, TensorFlow and ragged tensors, bytes and dataclasses.
 
-    `{"ids": array([1, 2]), "text": b"Hi"}` → `{"ids": [1, 2], "text": "Hi"}`. Arrays with more than
-    `max_ndarray_size` values become a summary (`"ndarray(shape=(64,), dtype=int64); summary: 0, 1, 2, 3, 4 ...
-    59, 60, 61, 62, 63"`), bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that
-    are None are left out.
+    `{"ids": array([1, 2]), "text": b"Hi"}` → `{"ids": [1, 2], "text": "Hi"}`. Arrays with more than `max_ndarray_size`
+    values become a summary (`"ndarray(shape=(64,), dtype=int64); summary: 0, 1, 2, 3, 4 ... 59, 60, 61, 62, 63"`),
+    bytes that are not UTF-8 become base64, bfloat16 becomes float; fields of a dataclass that are None are left out.
     """
 
     def __init__(self, *args: Any, max_ndarray_size: int = 32, **kwargs: Any) -> None:
@@ -132,7 +131,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
             )
         return super().default(o)
 
-    def _array(self, array: np.ndarray[Any, Any]) -> Any:
+    def _array(self, array: np.ndarray) -> Any:
         plain = array if array.dtype.kind in "biufSUOM" else array.astype(np.float32)
         if plain.dtype.kind == "S":
             plain = plain.astype(object)
@@ -143,7 +142,7 @@ class TensorAndNumpyEncoder(json.JSONEncoder):
         return f"{type(array).__name__}(shape={array.shape}, dtype={array.dtype}); summary: {first} ... {last}"
 
 
-def skip_none_value_dict_factory(data: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def skip_none_value_dict_factory(data: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """The pairs whose value is not None, as a dict: for `dataclasses.asdict(value, dict_factory=...)`."""
     return {name: value for name, value in data if value is not None}
 
@@ -183,8 +182,8 @@ class JSONLogger(Logger):
         step: int | None,
         metrics: Mapping[str, MetricValue],
         dataset: Dataset | None,
-        inferences: Mapping[str, Sequence[Any]] | None,
-        targets: Sequence[Any] | None,
+        inferences: Mapping[str, Sequence[object]] | None,
+        targets: Sequence[object] | None,
     ) -> None:
         step = step_or_dummy(step)
         if metrics:
@@ -237,13 +236,13 @@ class JSONLogger(Logger):
             else:
                 columns[kind] = values
         for index, example in enumerate(itertools.islice(examples_of(dataset), self._write_n_results)):
-            line: dict[str, Any] = {"input": example}
+            line: dict[str, object] = {"input": example}
             for name, values in columns.items():
                 if index < len(values) and self._serializable(name, values[index]):
                     line[name] = values[index]
             yield self._line(line)
 
-    def _serializable(self, name: str, value: Any) -> bool:
+    def _serializable(self, name: str, value: object) -> bool:
         try:
             strict_json(value, cls=self._json_encoder_cls)
         except TypeError:
@@ -251,7 +250,7 @@ class JSONLogger(Logger):
             return False
         return True
 
-    def _line(self, value: Mapping[str, Any]) -> bytes:
+    def _line(self, value: Mapping[str, object]) -> bytes:
         return strict_json(value, cls=self._json_encoder_cls).encode() + b"\n"
 
     def _write(self, name: str, lines: Iterator[bytes]) -> int:

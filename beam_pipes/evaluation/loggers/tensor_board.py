@@ -62,7 +62,7 @@ class TensorBoardLogger(Logger):
             self._writers[directory] = self._tf.summary.create_file_writer(directory, flush_millis=120)
         return self._writers[directory]
 
-    def _summary(self, name: str, value: MetricValue) -> tuple[Any, Any]:
+    def _summary(self, name: str, value: MetricValue) -> tuple[object, object]:
         if isinstance(value, Generic):
             return value.tensor, value.metadata
         if isinstance(value, Scalar):
@@ -85,7 +85,7 @@ class TensorBoardLogger(Logger):
             f"Value type not understood, got '{type(value).__name__}'. Metric {name!r} should be a MetricValue."
         )
 
-    def _images(self, name: str, value: Image) -> Any:
+    def _images(self, name: str, value: Image) -> object:
         pictures = np.asarray(value.image)
         _check_rank(name, pictures, "(k, height, width, channels)")
         if pictures.dtype != np.uint8:
@@ -94,7 +94,7 @@ class TensorBoardLogger(Logger):
         height, width = pictures.shape[1:3]
         return np.array([str(width).encode(), str(height).encode(), *encoded], object)
 
-    def _sounds(self, name: str, value: Audio) -> Any:
+    def _sounds(self, name: str, value: Audio) -> object:
         sounds = np.asarray(value.audiodata, np.float32)
         _check_rank(name, sounds, "(k, samples, channels)")
         encoded = [
@@ -102,7 +102,7 @@ class TensorBoardLogger(Logger):
         ]
         return np.array(encoded, object).reshape(-1, 2)
 
-    def _metadata(self, plugin: str, content: bytes = b"") -> Any:
+    def _metadata(self, plugin: str, content: bytes = b"") -> object:
         metadata = self._tf.compat.v1.SummaryMetadata
         return metadata(plugin_data=metadata.PluginData(plugin_name=plugin, content=content))
 
@@ -142,7 +142,7 @@ class TensorBoardLoggerV1(TensorBoardLogger):
         return self._writers[directory]
 
 
-def histogram_buckets(values: Any, bins: int) -> np.ndarray[Any, Any]:
+def histogram_buckets(values: object, bins: int) -> np.ndarray:
     """Buckets of equal width as rows (left, right, count), float64: `[0, 1, 1, 2]`, 2 → `[[0, 1, 1], [1, 2, 3]]`.
 
     The last bucket is closed. Values that are all equal lie in the last of `bins` buckets without width; no values make
@@ -159,7 +159,7 @@ def histogram_buckets(values: Any, bins: int) -> np.ndarray[Any, Any]:
     return np.stack([edges[:-1], edges[1:], counts.astype(np.float64)], axis=1)
 
 
-def _check_rank(name: str, array: np.ndarray[Any, Any], shape: str) -> None:
+def _check_rank(name: str, array: np.ndarray, shape: str) -> None:
     if array.ndim != shape.count(",") + 1:
         raise EvaluationError(
             f"metric {name!r} should have the shape {shape}, got {array.shape}", metric=name, shape=array.shape

@@ -56,7 +56,7 @@ _RUNNERS = {"DataflowRunner": "dataflow", "FlinkRunner": "flink", "PortableRunne
 
 
 def run_pipeline(
-    pipeline: Any,
+    pipeline: object,
     task_names: Sequence[str] | None,
     cache_dir: str,
     excluded_tasks: Sequence[str] | None = None,
@@ -111,7 +111,7 @@ def _chosen(
             yield task, output_dir
 
 
-def _add_task(pipeline: Any, task: Task, output_dir: str, modules: Sequence[str], completed: str) -> None:
+def _add_task(pipeline: object, task: Task, output_dir: str, modules: Sequence[str], completed: str) -> None:
     from beam_pipes.seqio import beam_utils
 
     beam = require("apache_beam", purpose="cache_tasks_main")
@@ -153,7 +153,7 @@ def _add_task(pipeline: Any, task: Task, output_dir: str, modules: Sequence[str]
     )
 
 
-def _nothing(_: Any) -> bool:
+def _nothing(_: object) -> bool:
     return False
 
 

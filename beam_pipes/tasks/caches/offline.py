@@ -64,7 +64,7 @@ def task_declaration_parts(task: Task, splits: Iterable[str] | None = None) -> T
     return TaskDeclarationParts(task, shards, task_fingerprints(task))
 
 
-def cached_spec(task: Task, example: Mapping[str, Any] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
+def cached_spec(task: Task, example: Mapping[str, object] | None, *, encoding: Encoding = "raw") -> ExampleSpec:
     """The spec of a task's cached examples, from one of them; every dimension may vary.
 
     `{"targets": int32 [5], "targets_pretokenized": b"hi"}` → `targets: int32 (None,), targets_pretokenized: bytes ()`.
@@ -111,7 +111,7 @@ class TaskReference:
             self._task = TaskRegistry.get(self.name)
         return self._task
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if self._task is not None and (
             self.name not in TaskRegistry.names() or TaskRegistry.get(self.name) is not self._task
         ):
@@ -122,7 +122,7 @@ class TaskReference:
             )
         return {"name": self.name, "modules": self.modules, "_task": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
@@ -139,8 +139,8 @@ def import_modules(modules: Sequence[str]) -> None:
 _WHOLE = "value"
 
 
-def raw_bytes(example: Any) -> bytes:
-    """A line as it is; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
+def raw_bytes(example: object) -> bytes:
+    """A line unchanged; anything else as a `tf.train.Example` of lists of int64, float32 and bytes.
 
     Integers beyond int64, and floats that would become infinite, are kept as text: a stage that reads the dead letter
     again fails on it rather than taking another number.

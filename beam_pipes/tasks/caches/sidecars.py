@@ -45,7 +45,7 @@ def write_seqio_sidecars(
 
     Shards whose features are all lists of values (`encoding="list"`) and texts are linked, not copied; others are
     written again as such lists. A feature whose inner dimensions vary has its row lengths beside it, and is ragged to
-    those readers. What belongs to the published snapshot already is left as it is; files of an older one are removed
+    those readers. What already belongs to the published snapshot is left unchanged; files of an older one are removed
     once the new ones are there.
 
     Args:
@@ -121,7 +121,7 @@ def _remove_others(cache_dir: str, written: Iterable[str]) -> None:
             storage.delete(os.path.join(cache_dir, name))
 
 
-def _info(spec: FeatureSpec) -> dict[str, Any]:
+def _info(spec: FeatureSpec) -> dict[str, object]:
     shape: list[int | None] = list(spec.shape)
     if shape and not _varies_inside(spec):
         shape[0] = None  # those readers take the first dimension as varying
@@ -154,7 +154,7 @@ def _replace(path: str, text: str) -> None:
     storage_for(path).replace(path, text.encode())
 
 
-def _write_lists(path: str, examples: Iterator[Mapping[str, Any]], split: Split) -> None:
+def _write_lists(path: str, examples: Iterator[Mapping[str, object]], split: Split) -> None:
     from beam_pipes.cache.messages import Example
 
     temporary = temporary_path(path)

@@ -18,7 +18,7 @@ from beam_pipes.errors import StaleCacheError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.identity.fingerprint import fingerprint
 from beam_pipes.tasks.caches.places import MANIFEST, find_cache_dir, get_cached_stats_path, require_cache_dir
-from beam_pipes.tasks.in_tensorflow.runtime import exists, read_bytes
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, exists, read_bytes
 from beam_pipes.tasks.python_forms import PythonMap
 from beam_pipes.tasks.steps import DeclaredTask, Step
 
@@ -133,7 +133,7 @@ def step_digest(step: Step) -> str:
     return step.digest
 
 
-def plain_preprocessor(preprocessor: Any) -> Any:
+def plain_preprocessor(preprocessor: object) -> Any:
     """The user's function or pipeline itself, with what is bound to it, out of the wrapper of `python_map`."""
     if isinstance(preprocessor, PythonMap):
         return preprocessor.fn
@@ -170,7 +170,7 @@ TRANSFORM_FN = "transform_fn"
 _EXAMPLES_AT_ONCE = 256
 
 
-def apply_learned(dataset: Any, *, task: str) -> Any:
+def apply_learned(dataset: TfDataset, *, task: str) -> TfDataset:
     """Cached examples → what the transform function in the task's cache makes of them, in the same order.
 
     Raises `CacheNotFoundError` where the task is not cached: there is nothing that was learned.

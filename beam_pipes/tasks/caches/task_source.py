@@ -95,7 +95,7 @@ class TaskSource(Source):
             **{part_name(number, step): plain_preprocessor(step.preprocessor) for number, step in steps},
         }
 
-    def fingerprint_config(self) -> Mapping[str, Any]:
+    def fingerprint_config(self) -> Mapping[str, object]:
         return {"source": "TaskSource", "version": 1}
 
     def splits_of(self, shard: SourceShard) -> Sequence[str]:
@@ -134,7 +134,7 @@ class TaskSource(Source):
     def _groups(self, shards: Sequence[_Shard], target: int, digests: DigestCache) -> Iterator[list[tuple[Slice, int]]]:
         """What is read together: neighbouring small files, or a part of a large one."""
         total = sum(shard.file.size for shard in shards if shard.file is not None)
-        # A power of two, so that it stays when a file is added: groups are only cut anew when the split has doubled.
+        # A power of two, so that it stays when a file is added: groups change only when the split has doubled.
         small = min(target, 1 << max(total // SHARDS_OF_A_SPLIT, 1).bit_length() - 1)
         run: list[_Shard] = []
         for shard in [*shards, None]:
@@ -224,7 +224,7 @@ class TaskSource(Source):
         if hash_range(shard.file.path, part.file, part.start, part.end) != part.digest:
             raise SourceError(f"input {part.file} changed after it was planned; plan again", file=part.file)
 
-    def _stream(self, task: Task, shard: _Shard, part: Slice) -> Iterator[Any]:
+    def _stream(self, task: Task, shard: _Shard, part: Slice) -> Iterator[object]:
         if shard.file is not None and self._reads_parts:
             source = task.source
             skip = source.skip_header_lines if part.start == 0 else 0
@@ -232,12 +232,12 @@ class TaskSource(Source):
         return stream_shard(task, shard.split, shard.name, seed=self._seed, num_steps=self.num_streamed)
 
     def parse(self, raw: bytes, *, file: str, position: int) -> Any:
-        """A line as it is; what was anything else as an example of int64, float32 and bytes."""
+        """A line unchanged; anything else as an example of int64, float32 and bytes."""
         if isinstance(self._reference.get().source, TextLineDataSource) and self.num_streamed == 0:
             return raw
         return example_of(raw)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_shards"}
 
 
@@ -255,7 +255,7 @@ def _shards_of(task: Task, split: str) -> Iterator[_Shard]:
         yield _Shard(split, name, label, FoundFile.of(label, path, status))
 
 
-def _chunks(examples: Iterator[Any], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[Any], int]]:
+def _chunks(examples: Iterator[object], batch_records: int, batch_bytes: int) -> Iterator[tuple[list[object], int]]:
     """Consecutive examples and about how many bytes they hold: as many as make a batch."""
     values: list[Any] = []
     num_bytes = 0
@@ -269,7 +269,7 @@ def _chunks(examples: Iterator[Any], batch_records: int, batch_bytes: int) -> It
         yield values, num_bytes
 
 
-def _num_bytes(example: Any) -> int:
+def _num_bytes(example: object) -> int:
     if isinstance(example, bytes):
         return len(example)
     if isinstance(example, Mapping):

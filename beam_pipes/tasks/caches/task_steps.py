@@ -55,7 +55,7 @@ class StepUnit:
     def version(self) -> Any:
         return getattr(self.step.preprocessor, "version", None)
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"preprocessor": plain_preprocessor(self.step.preprocessor)}
 
     @functools.cached_property
@@ -70,7 +70,7 @@ class StepUnit:
             # The engine says which step and which record; what it should tell of is the step's own exception.
             raise (error.__cause__ if error.step == self.name and error.__cause__ is not None else error) from None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_apply"}
 
 
@@ -124,7 +124,7 @@ class CachedExample:
         self._reference = reference
         self._count_chars = count_chars
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"count_chars": self._count_chars}
 
     def transform(self, example: Any) -> list[dict[str, Any]]:
@@ -171,12 +171,12 @@ def is_integers(values: Sequence[Any]) -> bool:
     return len(dtypes) == 1 and dtypes.pop().kind in "iu"
 
 
-def _as_int64(values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+def _as_int64(values: Sequence[object]) -> list[np.ndarray]:
     arrays = [value for value in values if isinstance(value, np.ndarray) and value.dtype.kind in "iu"]
     return [array.astype(np.int64) for array in arrays]
 
 
-def count_tokens(arrays: Sequence[np.ndarray[Any, Any]], special_ids: Iterable[int]) -> np.ndarray[Any, Any]:
+def count_tokens(arrays: Sequence[np.ndarray], special_ids: Iterable[int]) -> np.ndarray:
     """For each array how many of its entries are none of `special_ids`: `[[5, 1], [0, 7, 8]]`, `{0, 1}` → `[1, 2]`.
 
     All arrays are integers of one dtype.
@@ -195,7 +195,7 @@ def count_tokens(arrays: Sequence[np.ndarray[Any, Any]], special_ids: Iterable[i
         return sizes
     totals = np.concatenate([[0], np.cumsum(kept)])
     ends = np.cumsum(sizes)
-    counts: np.ndarray[Any, Any] = totals[ends] - totals[ends - sizes]
+    counts: np.ndarray = totals[ends] - totals[ends - sizes]
     return counts
 
 
@@ -263,7 +263,7 @@ class TaskSteps:
             output_type=self.output_type,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "graph"}
 
 

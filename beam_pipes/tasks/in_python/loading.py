@@ -19,16 +19,22 @@ from beam_pipes.tasks.in_python.split_steps import ColumnStep, StepChain, Steppe
 from beam_pipes.tasks.in_tensorflow.mixture_dataset import Exhaustion
 from beam_pipes.tasks.in_tensorflow.task_dataset import check_promise, check_split, missing_feature
 from beam_pipes.tasks.mixture import Mixture, checked_exhaustion
-from beam_pipes.tasks.provider import DType, RowConverter, SequenceLength, ShardInfo, row_converter
+from beam_pipes.tasks.provider import (
+    DType,
+    RowConverter,
+    SequenceLength,
+    ShardInfo,
+    row_converter,
+)
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
 from beam_pipes.tasks.steps import Step
 from beam_pipes.tasks.task import Task
 
 
 def get_loader(
-    mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
-    feature_converter: Any,
+    mixture_or_task_name: object,
+    task_feature_lengths: SequenceLength,
+    feature_converter: object,
     *,
     batch_size: int,
     dataset_split: str = "train",
@@ -80,9 +86,9 @@ def get_loader(
 
 
 def plan_loading(
-    mixture_or_task_name: Any,
-    task_feature_lengths: Mapping[str, Any],
-    feature_converter: Any,
+    mixture_or_task_name: object,
+    task_feature_lengths: SequenceLength,
+    feature_converter: object,
     *,
     dataset_split: str = "train",
     trim_output_features: bool = True,
@@ -92,7 +98,7 @@ def plan_loading(
     """Plans the rows of a cached task or mixture. Reads the lengths in the indexes of the caches, and no records.
 
     Rows hold examples of one task each. A mixture's rates are proportions of *examples*: of the rows that have come,
-    each task has its share, weighted by its mean number of examples a row, to less than one row.
+    each task has its share, weighted by its mean number of examples per row, to less than one row.
 
     Steps after the cut: the library's `append_eos`, `append_eos_after_trim` and `truncate_inputs_left` run on many
     examples at once. Other Python steps run on single examples as rows are read; to pack, they run once over the cache
@@ -107,7 +113,7 @@ def plan_loading(
         trim_output_features: cut task features to their lengths. False leaves it to the converter: an error, or cut.
         skip_missing_splits: leave out tasks that do not have the split.
         exhaustion: another policy than the mixture's when a task has given all of its rows: "drop" goes on with the
-            others, "stop" ends the epoch, "repeat" begins it anew in another order.
+            others, "stop" ends the epoch, "repeat" starts it again in another order.
 
     Raises:
         CacheNotFoundError: a task has no cache.

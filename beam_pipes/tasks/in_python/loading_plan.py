@@ -154,7 +154,7 @@ class LoadingPlan:
         return Loader(self._mixture(seed), **options)
 
     def _mixture(self, seed: int) -> RowMixture:
-        # Rates are of examples, and the loader mixes rows: a task with many examples a row needs fewer rows.
+        # Rates count examples, and the loader mixes rows: a task with many examples per row needs fewer rows.
         rates = [Fraction(repr(task.rate)) * Fraction(task.rows, task.examples) for task in self.tasks]
         sources = [task.open(seed) for task in self.tasks]
         try:

@@ -19,6 +19,7 @@ from beam_pipes.loader.columns import Column, columns_of
 from beam_pipes.tasks.caches.offline import cached_spec
 from beam_pipes.tasks.column_forms import TokenColumn
 from beam_pipes.tasks.in_python.examples import dtype_name, rank_of
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.seeds import KeyedBy, fold, map_seed_manager
 from beam_pipes.tasks.steps import BoundStep, Step
 
@@ -36,7 +37,7 @@ class StepChain:
     """Steps on single examples, one after the other, with the draws of one seed; None refuses to draw."""
 
     def __init__(
-        self, task: Task, steps: Sequence[Step], sequence_length: Mapping[str, Any] | None, *, seed: int | None
+        self, task: Task, steps: Sequence[Step], sequence_length: SequenceLength | None, *, seed: int | None
     ) -> None:
         self.name = ", ".join(f"'{step.name}'" for step in steps)
         self.task = task
@@ -44,7 +45,7 @@ class StepChain:
         with map_seed_manager(fold(seed or 0, task.name), keyed_by=keyed_by):
             self._steps: list[BoundStep] = [step.bind(task.step_context(sequence_length)) for step in steps]
 
-    def __call__(self, example: Any, position: int) -> list[Any]:
+    def __call__(self, example: object, position: int) -> list[Any]:
         """What the steps make of the example at a position; draws are keyed by it."""
         made = [example]
         for step in self._steps:
@@ -66,7 +67,7 @@ class SteppedSplit:
 
     *Measured*, every record goes through the steps once, when the rows are planned: steps may drop examples or make
     several, rows have exact lengths, and the steps have to do the same again when rows are read. *Not measured*, a
-    record gives exactly one example, and draws anew in every epoch: `records` then are `record + epoch · len(self)`.
+    record gives exactly one example, and draws again in every epoch: `records` then are `record + epoch · len(self)`.
 
     Args:
         source: the cache.
@@ -296,7 +297,7 @@ class TrimmedSplit:
         column = TokenColumn(np.asarray(self._split.lengths(feature, indices), np.int64))
         return self._stepped({feature: column})[feature].lengths
 
-    def gather_values(self, feature: str, indices: npt.ArrayLike) -> tuple[npt.NDArray[Any], Int64]:
+    def gather_values(self, feature: str, indices: npt.ArrayLike) -> tuple[np.ndarray, Int64]:
         """The values of a feature for some records, concatenated, and their lengths."""
         values, lengths = self.columns_of([feature], np.asarray(indices, np.int64))[feature]
         assert lengths is not None

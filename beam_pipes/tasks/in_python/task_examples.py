@@ -26,6 +26,7 @@ from beam_pipes.tasks.in_tensorflow.task_dataset import (
     shared_dataset,
     shuffle_buffer_size,
 )
+from beam_pipes.tasks.provider import SequenceLength
 from beam_pipes.tasks.python_forms import trim_array
 from beam_pipes.tasks.seeds import fold, map_seed_manager
 from beam_pipes.tasks.sources.caches import BuiltCacheSource
@@ -58,7 +59,7 @@ class _Stream:
     """Raw examples on their way: in tf.data as long as nothing has a Python form, in Python from then on."""
 
     def __init__(self, source: Any, options: LoadOptions) -> None:
-        self._dataset: Any = None
+        self._dataset: object = None
         self._examples: Iterable[Any] = ()
         if getattr(source, "reads_without_tensorflow", False):
             self._examples = _read_natively(source, options)
@@ -82,14 +83,14 @@ class _Stream:
         return self._examples if self._dataset is None else examples_from_dataset(with_few_threads(self._dataset))
 
 
-def _read_natively(source: Any, options: LoadOptions) -> Iterator[Any]:
+def _read_natively(source: object, options: LoadOptions) -> Iterator[object]:
     generator = np.random.default_rng(options.seed)
     for number in itertools.count() if options.num_epochs is None else range(options.num_epochs):
         empty = True
         for example in _read_epoch(source, options, number, generator):
             empty = False
             yield example
-        if empty:  # so will be every other epoch: without an end, the next example would be looked for for ever
+        if empty:  # every other epoch will be empty too: without an end, this would search for an example forever
             return
 
 
@@ -102,7 +103,7 @@ def _read_epoch(source: Any, options: LoadOptions, number: int, generator: np.ra
     by_shard = share is None or len(shards) % share.num_shards == 0
     if share is not None and by_shard:
         shards = shards[share.index :: share.num_shards]
-    # Hosts that share every file must see one order: without a seed it stays as it is.
+    # Hosts that share every file must see the same order: without a seed it is left unchanged.
     if options.shuffle and (by_shard or options.seed is not None):
         shards = [shards[index] for index in generator.permutation(len(shards))]
     epoch = (example for shard in shards for example in source.read_shard(split, shard))
@@ -127,7 +128,7 @@ def shuffled(examples: Iterable[Any], buffer_size: int, generator: np.random.Gen
         yield buffer[index]
 
 
-def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _checked(task: DeclaredTask, stream: Iterable[object], lengths: SequenceLength) -> Iterator[dict[str, Any]]:
     features = task.output_features
     for raw in stream:
         example: dict[str, Any] = normalised(raw, features)
@@ -142,14 +143,14 @@ def _checked(task: DeclaredTask, stream: Iterable[Any], lengths: dict[str, Any])
         yield example
 
 
-def run_offline(task: DeclaredTask, examples: Iterable[Any], *, seed: int) -> Iterator[dict[str, Any]]:
+def run_offline(task: DeclaredTask, examples: Iterable[object], *, seed: int) -> Iterator[dict[str, Any]]:
     """Raw examples → cached examples, lazily and in order.
 
     Python steps run natively; dataset functions run in tf.data over the stream. Draws depend on the seed, the step and
     the content of the example: not on how the source is divided. `examples` is read once.
 
     Raises:
-        TaskError: a step fails, or what comes out is no mapping of features.
+        TaskError: a step fails, or its result is not a mapping of features.
     """
     with map_seed_manager(seed, keyed_by="content"):
         stream = run_over_examples(task.offline_steps(), examples, task.step_context())
@@ -175,8 +176,8 @@ def stream_shard(
         return run_over_examples(steps[len(leading) :], examples, task.step_context())
 
 
-def as_mapping(task: DeclaredTask, example: Any) -> dict[str, Any]:
-    """What is cached of an example, normalised. Raises `TaskError` where it is no mapping of features."""
+def as_mapping(task: DeclaredTask, example: object) -> dict[str, Any]:
+    """What is cached of an example, normalised. Raises `TaskError` if it is not a mapping of features."""
     if type(example) is not dict and not isinstance(example, Mapping):
         raise TaskError(
             f"task '{task.name}': what is cached should be a dict of features, got {type(example).__name__}. Make one "

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.cache.exact import NotExactError, cast_exactly
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import map_parallelism, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, map_parallelism, tensorflow
 from beam_pipes.tasks.seeds import StepSeed, current_seed_manager
 from beam_pipes.tasks.signatures import function_name
 
@@ -26,7 +27,7 @@ TFDict = Mapping[str, Any]
 NestedTFDict = dict[str, Any]
 
 
-def stateless_shuffle(value: Any, seed: Any) -> Any:
+def stateless_shuffle(value: object, seed: TfTensor) -> TfTensor:
     """The entries of the first axis in another order, the same for the same seed (two integers)."""
     tf = tensorflow("stateless_shuffle")
     keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed=seed)
@@ -34,8 +35,8 @@ def stateless_shuffle(value: Any, seed: Any) -> Any:
 
 
 def map_over_dataset(
-    fn: Callable[..., Any] | None = None, *, num_seeds: int | None = None, num_parallel_calls: int | None = None
-) -> Any:
+    fn: Callable[..., object] | None = None, *, num_seeds: int | None = None, num_parallel_calls: int | None = None
+) -> TfDataset:
     """Decorates a function of one example so that it takes a whole `tf.data.Dataset`, in parallel.
 
     ```
@@ -67,14 +68,14 @@ def map_over_dataset(
     function = fn
 
     @functools.wraps(function)
-    def mapped(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    def mapped(dataset: TfDataset, *args: Any, **kwargs: Any) -> TfDataset:
         calls = map_parallelism() if num_parallel_calls is None else num_parallel_calls
         if num_seeds is None:
             return dataset.map(lambda example: function(example, *args, **kwargs), num_parallel_calls=calls)
         step = current_seed_manager().next_step(name=function_name(function))
         name = "seed" if num_seeds == 1 else "seeds"
 
-        def with_seeds(position: Any, example: Any) -> Any:
+        def with_seeds(position: object, example: object) -> object:
             seeds = example_seeds(step, example, position, num_seeds)
             return function(example, *args, **kwargs, **{name: seeds[0] if num_seeds == 1 else seeds})
 
@@ -84,7 +85,7 @@ def map_over_dataset(
     return mapped
 
 
-def example_seeds(step: StepSeed, example: Any, position: Any, num_seeds: int) -> Any:
+def example_seeds(step: StepSeed, example: object, position: object, num_seeds: int) -> TfTensor:
     """Stateless seeds of one example: int32 `[num_seeds, 2]`."""
     tf = tensorflow("map_over_dataset")
     key = _content_key(tf, example) if step.keyed_by == "content" else step.position_key(position)
@@ -92,7 +93,7 @@ def example_seeds(step: StepSeed, example: Any, position: Any, num_seeds: int) -
     return tf.random.stateless_uniform([num_seeds, 2], key, minval=None, maxval=None, dtype=tf.int32)
 
 
-def _content_key(tf: Any, example: Any) -> Any:
+def _content_key(tf: ModuleType, example: Any) -> TfTensor:
     flat = tf.nest.flatten(example, expand_composites=True)
     parts = [tf.io.serialize_tensor(value) for value in flat]
     lengths = [tf.strings.as_string(tf.strings.length(part)) for part in parts]
@@ -114,7 +115,7 @@ def tfexample_sparse_indices_key(key: str, dim: int) -> str:
     return f"{SPARSE_PREFIX}{dim}:{key}"
 
 
-def dict_to_tfexample(dct: Mapping[str, Any], store_shapes: bool = False) -> Any:
+def dict_to_tfexample(dct: Mapping[str, object], store_shapes: bool = False) -> Any:
     """A `tf.train.Example` of eager tensors, ragged and sparse ones included.
 
     `{"a": [1, 2], "s": "x"}` → `a: int64_list [1, 2], s: bytes_list ["x"]`.
@@ -149,7 +150,7 @@ def dict_to_tfexample(dct: Mapping[str, Any], store_shapes: bool = False) -> Any
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
-def _feature(tf: Any, tensor: Any) -> Any:
+def _feature(tf: ModuleType, tensor: TfTensor) -> Any:
     if tensor.dtype == tf.string:
         texts = tf.reshape(tensor, [-1]).numpy().tolist()
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
@@ -161,7 +162,7 @@ def _feature(tf: Any, tensor: Any) -> Any:
     raise TaskError(f"Unsupported type {tensor.dtype}", dtype=tensor.dtype.name)
 
 
-def _cast(flat: Any, dtype: str) -> list[Any]:
+def _cast(flat: TfTensor, dtype: str) -> list[Any]:
     try:
         return cast_exactly(flat, np.dtype(dtype), rounds=True).tolist()  # type: ignore[no-any-return]
     except NotExactError as error:
@@ -202,7 +203,7 @@ def tfexample_to_dict(example: Any) -> dict[str, Any]:
     return result
 
 
-def _numbered(features: Mapping[str, Any], prefix: str, name: str, what: str) -> list[Any]:
+def _numbered(features: Mapping[str, object], prefix: str, name: str, what: str) -> list[object]:
     dims = [
         int(number)
         for number, _, owner in (key[len(prefix) :].partition(":") for key in features if key.startswith(prefix))
@@ -214,7 +215,7 @@ def _numbered(features: Mapping[str, Any], prefix: str, name: str, what: str) ->
     return [features[f"{prefix}{dim}:{name}"] for dim in sorted(dims)]
 
 
-def _values(tf: Any, feature: Any) -> Any:
+def _values(tf: ModuleType, feature: Any) -> Any:
     kind = feature.WhichOneof("kind")
     if kind == "int64_list":
         return tf.constant(feature.int64_list.value, tf.int64)

@@ -17,7 +17,7 @@ from beam_pipes.errors import logger
 from beam_pipes.loader.mixture import chairman_turns, exact_rates
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset
 from beam_pipes.tasks.in_python.task_examples import iterate_examples
-from beam_pipes.tasks.in_tensorflow.runtime import frugal, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, frugal, tensorflow
 from beam_pipes.tasks.in_tensorflow.task_dataset import LoadOptions, empty_dataset, load_dataset
 from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
 from beam_pipes.tasks.seeds import fold
@@ -68,7 +68,7 @@ class MixedTasks(Protocol):
         num_epochs: int | None = None,
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
-    ) -> Any: ...
+    ) -> TfDataset: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class MixOptions:
     exhaustion: Exhaustion
 
 
-def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> Any:
+def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> TfDataset:
     """`Mixture.get_dataset`."""
     tf = tensorflow("Mixture.get_dataset")
     rated = mixture.rated_tasks(options.split, mix.skip_missing_splits)
@@ -114,7 +114,7 @@ def load_mixture(mixture: MixedTasks, options: LoadOptions, mix: MixOptions) -> 
     return mixed.prefetch(tf.data.AUTOTUNE)
 
 
-def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], options: LoadOptions) -> Any:
+def _load_task(mixture: MixedTasks, task: Task, *, kept: Collection[str], options: LoadOptions) -> object:
     return mixture.get_task_dataset(
         task,
         kept,
@@ -135,7 +135,7 @@ def own_examples(mixture: MixedTasks, task: Task, kept: Collection[str], options
     return examples_from_dataset(_load_task(mixture, task, kept=kept, options=options))
 
 
-def _turn_dataset(rates: Sequence[int]) -> Any:
+def _turn_dataset(rates: Sequence[int]) -> TfDataset:
     tf = tensorflow("Mixture.get_dataset")
 
     def chunks() -> Iterator[Any]:
@@ -153,7 +153,7 @@ def _in_turns(
     rates: Sequence[int],
     exhaustion: Exhaustion,
     kept: Collection[str],
-) -> Any:
+) -> object:
     def examples() -> Iterator[Any]:
         makers = [functools.partial(iterate_examples, task, options) for task in tasks]
         for example in take_turns(makers, rates, exhaustion):
@@ -167,10 +167,10 @@ def _in_turns(
 
 
 def take_turns(
-    makers: Sequence[Callable[[], Iterable[Any]]], rates: Sequence[int], exhaustion: Exhaustion
+    makers: Sequence[Callable[[], Iterable[object]]], rates: Sequence[int], exhaustion: Exhaustion
 ) -> Iterator[Any]:
     """Examples of several iterables in the order of the schedule; each is made when its first turn comes."""
-    iterators: dict[int, Iterator[Any]] = {}
+    iterators: dict[int, Iterator[object]] = {}
     finished: set[int] = set()
     active = {index for index, rate in enumerate(rates) if rate}
     turns = chairman_turns(rates)

@@ -1,28 +1,29 @@
 """Packing on the fly: several short examples in one row, told apart by segment ids. Needs TensorFlow.
 
-A *row* is a fixed-length array a feature. The packer fills one row at a time, in stream order, and starts
-another when the
-next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long,
-and the last
-row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole split.
+A *row* is a fixed-length array a feature. The packer fills one row at a time, in stream order, and starts another when
+the next example does not fit (next fit). It looks at *windows* of as many examples as the largest feature is long, and
+the last row of a window is not carried over to the next. Rows can be planned closer than this offline, over the whole
+split.
 
-Decoder inputs from decoder targets: shifted right by one, starting anew at every packed sequence.
+Decoder inputs from decoder targets: shifted right by one, starting again at every packed sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.array_ops import ops_of
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import DType
 
 
-def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_custom_ops: bool = False) -> Any:
+def trim_and_pack_dataset(
+    dataset: TfDataset, feature_lengths: Mapping[str, int], use_custom_ops: bool = False
+) -> TfDataset:
     """Packs examples into rows of `feature_lengths`, and says for each position which example it belongs to.
 
     ```
@@ -31,11 +32,9 @@ def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_
            "targets": [3, 9, 0],    "targets_segment_ids": [1, 1, 0],    "targets_positions": [0, 1, 0]}
     ```
 
-    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in
-    every feature,
-    also when one of them is empty. Features may be of any type and rank (further axes are kept); those without
-    a length are left
-    out. One window of examples is held in memory.
+    Lengths decide what is data, not values: id 0 inside a sequence is kept. An example has the same segment id in every
+    feature, also when one of them is empty. Features may be of any type and rank (further axes are kept); those without
+    a length are left out. One window of examples is held in memory.
 
     Args:
         dataset: examples; features are sequences along their first axis.
@@ -59,11 +58,11 @@ def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_
     names = list(feature_lengths)
     window = max(int(length) for length in feature_lengths.values())
 
-    def trim(example: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def trim(example: Mapping[str, TfTensor]) -> tuple[dict[str, TfTensor], dict[str, TfTensor]]:
         trimmed = {name: _dense(tf, example[name])[: feature_lengths[name]] for name in names}
         return trimmed, {name: tf.shape(trimmed[name], out_type=tf.int64)[0] for name in names}
 
-    def pack(padded: Mapping[str, Any], lengths: Mapping[str, Any]) -> dict[str, Any]:
+    def pack(padded: Mapping[str, TfTensor], lengths: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         counts = tf.stack([lengths[name] for name in names])
         row_starts = _next_fit(tf, counts, tf.constant([feature_lengths[name] for name in names], tf.int64))
         packed = {}
@@ -75,7 +74,7 @@ def trim_and_pack_dataset(dataset: Any, feature_lengths: Mapping[str, int], use_
     return trimmed.padded_batch(window).map(pack, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
-def packing_density(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def packing_density(rows: Iterable[Mapping[str, object]]) -> dict[str, float]:
     """Share of positions that hold data, a packed feature: `{"inputs": 0.83, "targets": 0.71}`.
 
     Reads `*_segment_ids` of packed rows (of `trim_and_pack_dataset` or a feature converter), batched or not.
@@ -92,16 +91,16 @@ def packing_density(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {name: used[name] / total[name] for name in used if total[name]}
 
 
-def _dense(tf: Any, value: Any) -> Any:
+def _dense(tf: ModuleType, value: TfTensor) -> TfTensor:
     return value.to_tensor() if isinstance(value, tf.RaggedTensor) else value
 
 
-def _next_fit(tf: Any, counts: Any, limits: Any) -> Any:
+def _next_fit(tf: ModuleType, counts: TfTensor, limits: TfTensor) -> TfTensor:
     """Index of the first example of each row, then the number of examples. `counts` is [features, examples]."""
     ends = tf.concat([tf.zeros_like(counts[:, :1]), tf.cumsum(counts, axis=1)], axis=1)
     num_examples = tf.shape(counts)[1]
 
-    def next_row(start: Any, starts: Any, row: Any) -> tuple[Any, Any, Any]:
+    def next_row(start: TfTensor, starts: TfTensor, row: TfTensor) -> tuple[TfTensor, TfTensor, TfTensor]:
         # One step a row: in each feature, the last example whose end still fits behind the row's start.
         fits = tf.searchsorted(ends, (ends[:, start] + limits)[:, None], side="right")
         end = tf.reduce_min(fits) - 1
@@ -114,7 +113,9 @@ def _next_fit(tf: Any, counts: Any, limits: Any) -> Any:
     return starts.stack()
 
 
-def _rows(tf: Any, name: str, padded: Any, lengths: Any, row_starts: Any, limit: int) -> dict[str, Any]:
+def _rows(
+    tf: ModuleType, name: str, padded: TfTensor, lengths: TfTensor, row_starts: TfTensor, limit: int
+) -> dict[str, TfTensor]:
     values = tf.boolean_mask(padded, tf.sequence_mask(lengths, tf.shape(padded)[1]))
     ends = tf.concat([[0], tf.cumsum(lengths)], axis=0)
     tokens_before = tf.gather(ends, row_starts)
@@ -125,7 +126,7 @@ def _rows(tf: Any, name: str, padded: Any, lengths: Any, row_starts: Any, limit:
     position = tf.range(tf.size(values) if values.shape.rank == 1 else tf.shape(values)[0])
     first = tf.repeat(tf.cast(ends[:-1], tf.int32), lengths)
 
-    def to_rows(flat: Any) -> Any:
+    def to_rows(flat: TfTensor) -> TfTensor:
         rows = tf.RaggedTensor.from_row_splits(flat, splits, validate=False).to_tensor(
             shape=[None, limit, *[None] * (flat.shape.rank - 1)]
         )
@@ -138,7 +139,7 @@ def _rows(tf: Any, name: str, padded: Any, lengths: Any, row_starts: Any, limit:
     }
 
 
-def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
+def shift_right_by_one(tensor: object, bos_id: int = 0, *, axis: int = 0) -> TfTensor:
     """Moves every value one step along `axis`; `bos_id` enters, the last value leaves.
 
     `[3, 9, 1]` → `[0, 3, 9]`. Takes NumPy arrays, lists and TensorFlow tensors of any numeric dtype, and returns
@@ -151,13 +152,13 @@ def shift_right_by_one(tensor: Any, bos_id: int = 0, *, axis: int = 0) -> Any:
 
 
 def make_autoregressive_inputs(
-    targets: Any,
-    sequence_id: Any = None,
-    output_dtype: Any = None,
+    targets: object,
+    sequence_id: object = None,
+    output_dtype: object = None,
     bos_id: int = 0,
     *,
     axis: int = 0,
-) -> Any:
+) -> TfTensor:
     """The tokens a decoder reads while it is trained to produce `targets`.
 
     One sequence: `[3, 9, 1, 0]` → `[bos, 3, 9, 1]`. Packed, with `sequence_id` `[1, 1, 2, 2, 0]`:
@@ -167,7 +168,7 @@ def make_autoregressive_inputs(
     `sequence_id`: integers, one a step along `axis`; targets of a higher rank (`(steps, features)`) are welcome.
     `output_dtype`: the dtype of the result, by default that of `targets`.
 
-    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are no numbers.
+    Raises `TaskError` (a `ValueError`) for a `sequence_id` of another dtype and for targets that are not numbers.
     """
     ops = ops_of(targets, sequence_id)
     targets = ops.asarray(targets)
@@ -189,7 +190,7 @@ def make_autoregressive_inputs(
 autoregressive_inputs = make_autoregressive_inputs
 
 
-def non_padding_position(tensor: Any, dtype: Any = "int32", pad_id: int = 0) -> Any:
+def non_padding_position(tensor: object, dtype: object = "int32", pad_id: int = 0) -> TfTensor:
     """1 where `tensor` differs from `pad_id`, 0 elsewhere: `[3, 9, 0]` → `[1, 1, 0]`.
 
     For custom converters whose ids exclude `pad_id`. The converters here do not use it: an id 0 inside a sequence

@@ -15,12 +15,20 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from beam_pipes.extras import require
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def tensorflow(purpose: str) -> Any:
+#: Names for annotations: TensorFlow itself is imported when it is first needed.
+TfDataset: TypeAlias = "tf.data.Dataset"
+TfTensor: TypeAlias = "tf.Tensor"
+
+
+def tensorflow(purpose: str) -> ModuleType:
     """The `tensorflow` module, or `MissingExtraError` naming `purpose`.
 
     Inside a traced function it must already be loaded: looked up, not imported, since AutoGraph cannot read
@@ -100,7 +108,7 @@ def frugal() -> Iterator[None]:
         _frugal.reset(token)
 
 
-def with_few_threads(dataset: Any) -> Any:
+def with_few_threads(dataset: TfDataset) -> TfDataset:
     """The dataset, read with two threads instead of five: no tuning, no prefetching that nobody asked for."""
     tf = tensorflow("reading a dataset")
     options = tf.data.Options()

@@ -11,12 +11,12 @@ from beam_pipes.errors import TaskError, logger
 from beam_pipes.tasks.caches.task_cache import cached_source, cached_stats_or_none
 from beam_pipes.tasks.column_forms import trim_dataset
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_of
-from beam_pipes.tasks.in_tensorflow.runtime import is_frugal, tensorflow
-from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, is_frugal, tensorflow
+from beam_pipes.tasks.provider import Feature, SequenceLength, ShardInfo, axis_lengths
 from beam_pipes.tasks.seeds import fold
 from beam_pipes.tasks.steps import DeclaredTask
 
-#: Splits of up to this many raw examples a host are kept in memory.
+#: Splits of up to this many raw examples per host are kept in memory.
 MAX_IN_MEMORY_EXAMPLES = 1000
 
 _log = logger(__name__)
@@ -27,7 +27,7 @@ class LoadOptions:
     """The arguments of `Task.get_dataset`, and the name of the task or mixture for messages.
 
     Raises:
-        TaskError: the epochs or the seed are no whole number, or the epochs are negative.
+        TaskError: the epochs or the seed are not whole numbers, or the epochs are negative.
     """
 
     name: str = ""
@@ -61,8 +61,8 @@ def is_whole(value: Any) -> bool:
     return True
 
 
-def checked_lengths(task: DeclaredTask, options: LoadOptions) -> dict[str, Any]:
-    """Output feature → the length that it is cut to, or a list of one an axis; empty where nothing is trimmed."""
+def checked_lengths(task: DeclaredTask, options: LoadOptions) -> SequenceLength:
+    """Output feature → the length it is cut to, or a list with one for each axis; empty where nothing is trimmed."""
     if not options.trim_output_features:
         return {}
     lengths = {
@@ -71,18 +71,17 @@ def checked_lengths(task: DeclaredTask, options: LoadOptions) -> dict[str, Any]:
         if length is not None and name in task.output_features
     }
     for name, length in lengths.items():
-        axes = length if isinstance(length, (list, tuple)) else [length]
-        if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axes):
+        if not all(axis is None or (is_whole(axis) and axis >= 0) for axis in axis_lengths(length)):
             raise TaskError(
                 f"task '{task.name}': the sequence_length of feature '{name}' should be a whole number, 0 or more, or "
-                f"a list of one an axis, got {length!r}",
+                f"a list with one for each axis, got {length!r}",
                 task=task.name,
                 feature=name,
             )
     return lengths
 
 
-def load_dataset(task: DeclaredTask, options: LoadOptions) -> Any:
+def load_dataset(task: DeclaredTask, options: LoadOptions) -> TfDataset:
     """`Task.get_dataset`."""
     tf = tensorflow("Task.get_dataset")
     use_cached = resolve_caching(task, options.use_cached)
@@ -102,7 +101,7 @@ def load_dataset(task: DeclaredTask, options: LoadOptions) -> Any:
     return dataset if is_frugal() else dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> Any:
+def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cached: bool) -> TfDataset:
     dataset = shared_dataset(source, options)
     if options.try_in_mem_cache and _is_small(task, source, options, use_cached):
         dataset = dataset.cache()
@@ -115,7 +114,7 @@ def _preprocessed(task: DeclaredTask, source: Any, options: LoadOptions, use_cac
     return task.preprocess_postcache(dataset, options.sequence_length, seed, options.shard_info)
 
 
-def empty_dataset(features: Mapping[str, Feature], *, name: str) -> Any:
+def empty_dataset(features: Mapping[str, Feature], *, name: str) -> TfDataset:
     """A dataset without examples that holds what the features promise."""
     return dataset_of(
         lambda: (), {key: (feature.dtype.name, feature.rank) for key, feature in features.items()}, name=name
@@ -155,12 +154,11 @@ def check_split(task: DeclaredTask, source: Any, split: str) -> None:
         )
 
 
-def shared_dataset(source: Any, options: LoadOptions) -> Any:
+def shared_dataset(source: Any, options: LoadOptions) -> TfDataset:
     """The share of one host, every example in exactly one share.
 
-    By file where the number of hosts divides the number of files; else example by example, since 3 files for 2
-    hosts would
-    give one of them twice as much.
+    By file where the number of hosts divides the number of files; else example by example, since 3 files for 2 hosts
+    would give one of them twice as much.
     """
     share = options.shard_info
     arguments: dict[str, Any] = {"split": options.split, "shuffle": options.shuffle, "seed": options.seed}
@@ -184,7 +182,7 @@ def _is_small(task: DeclaredTask, source: Any, options: LoadOptions, use_cached:
     return count is not None and count <= MAX_IN_MEMORY_EXAMPLES * hosts
 
 
-def check_promises(task: DeclaredTask, dataset: Any) -> None:
+def check_promises(task: DeclaredTask, dataset: TfDataset) -> None:
     """Raises `TaskError` unless the elements of a dataset are what the output features promise."""
     spec = dataset.element_spec
     if not isinstance(spec, dict):
@@ -226,8 +224,7 @@ def check_promise(task: DeclaredTask, name: str, dtype: str, rank: int | None) -
 def missing_feature(task: DeclaredTask, name: str, found: list[str]) -> TaskError:
     return TaskError(
         f"Task dataset is missing expected output feature after preprocessing: {name} (task '{task.name}'; its "
-        f"examples "
-        f"have: {', '.join(found)})",
+        f"examples have: {', '.join(found)})",
         task=task.name,
         feature=name,
         found=found,

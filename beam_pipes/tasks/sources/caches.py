@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from beam_pipes.loader.order import KeyedPermutation
 from beam_pipes.tasks.caches.places import get_cached_info_path, get_cached_stats_path, get_cached_tfrecord_prefix
 from beam_pipes.tasks.in_python.examples import dataset_of
 from beam_pipes.tasks.in_tensorflow.dataset_map import RAGGED_PREFIX, SHAPE_PREFIX
-from beam_pipes.tasks.in_tensorflow.runtime import exists, map_parallelism, read_bytes, tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, exists, map_parallelism, read_bytes, tensorflow
 from beam_pipes.tasks.provider import DType, ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
 from beam_pipes.tasks.sources.files import FileDataSource
@@ -31,9 +32,8 @@ _CHUNK = 256
 
 
 class BuiltCacheSource(LibrarySource):
-    """One split of a published snapshot. Records are read by index: any number of hosts has equal shares, and
-    shuffling is a
-    permutation of the whole split, not of a buffer.
+    """One split of a published snapshot. Records are read by index: any number of hosts has equal shares, and shuffling
+    is a permutation of the whole split, not of a buffer.
 
     Raises:
         CacheNotFoundError: nothing is published, or there is no such split.
@@ -65,7 +65,7 @@ class BuiltCacheSource(LibrarySource):
         ends = np.cumsum(self._records.shard_sizes)
         yield from self.examples_at(np.arange(ends[index] - self._records.shard_sizes[index], ends[index]))
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         self._check_split(split)
         epochs = iter(range(1 << 62))
 
@@ -76,7 +76,7 @@ class BuiltCacheSource(LibrarySource):
 
     def indices(
         self, *, shuffle: bool, seed: int | None, epoch: int = 0, shard_info: ShardInfo | None = None
-    ) -> np.ndarray[Any, Any]:
+    ) -> np.ndarray:
         """The records of one epoch in order: this host's share of one order of all hosts.
 
         Without a seed the order is another one every time; several hosts, who have to agree on one, have always the
@@ -95,7 +95,7 @@ class BuiltCacheSource(LibrarySource):
         """The split itself."""
         return self._records
 
-    def examples_at(self, indices: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
+    def examples_at(self, indices: np.ndarray) -> Iterator[dict[str, Any]]:
         """The examples of some records, in the order asked for."""
         spec = self._records.spec
         plain = [n for n, f in spec.items() if not f.has_shape_feature and not (f.is_text and f.shape)]
@@ -205,7 +205,7 @@ class CachedDataSource(FileDataSource):
 
     # Through TensorFlow.
 
-    def _read_with_tensorflow(self, path: Any) -> Any:
+    def _read_with_tensorflow(self, path: object) -> object:
         tf = tensorflow("reading a cache as a tf.data.Dataset")
         description = {}
         for name, (dtype, shape) in self._features.items():
@@ -213,7 +213,7 @@ class CachedDataSource(FileDataSource):
             for side in _side_features(name, shape):
                 description[side] = tf.io.RaggedFeature(tf.int64)
 
-        def parse(record: Any) -> dict[str, Any]:
+        def parse(record: object) -> dict[str, object]:
             parsed = tf.io.parse_single_example(record, description)
             return {
                 _name_now(name): _tensor(tf, name, parsed, dtype, shape)
@@ -252,11 +252,13 @@ def _side_features(name: str, shape: list[int | None]) -> list[str]:
     return [SHAPE_PREFIX + name] if len(shape) > 1 else []
 
 
-def _stored(tf: Any, dtype: DType) -> Any:
+def _stored(tf: ModuleType, dtype: DType) -> TfTensor:
     return tf.string if dtype.is_string else tf.float32 if dtype.is_floating else tf.int64
 
 
-def _tensor(tf: Any, name: str, parsed: Mapping[str, Any], dtype: DType, shape: list[int | None]) -> Any:
+def _tensor(
+    tf: ModuleType, name: str, parsed: Mapping[str, TfTensor], dtype: DType, shape: list[int | None]
+) -> TfTensor:
     values = parsed[name] if dtype.is_string else tf.cast(parsed[name], dtype)
     if not shape:
         return tf.reshape(values, [])

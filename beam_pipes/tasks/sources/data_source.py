@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from beam_pipes.errors import TaskError, UnknownNameError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.provider import DatasetProviderBase, Feature, ShardInfo
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
+from beam_pipes.tasks.provider import DatasetProviderBase, Feature, SequenceLength, ShardInfo
 
 
 class DataSourceInterface(Protocol):
@@ -32,7 +33,7 @@ class DataSourceInterface(Protocol):
 
     def get_dataset(
         self, split: str, shuffle: bool = True, seed: int | None = None, shard_info: ShardInfo | None = None
-    ) -> Any: ...
+    ) -> TfDataset: ...
 
 
 # Attributes of sources that decide which input is read, and in what order, but not what an example is.
@@ -60,7 +61,7 @@ class DataSource(DatasetProviderBase):
 
     Args:
         splits: names of the splits.
-        num_input_examples: number of examples a split, where known.
+        num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may have a `CacheDatasetPlaceholder`.
         performs_internal_shuffling: the source shuffles by itself when asked to.
     """
@@ -114,16 +115,16 @@ class DataSource(DatasetProviderBase):
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         *,
-        sequence_length: Mapping[str, Any] | None = None,
+        sequence_length: SequenceLength | None = None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         """The raw examples of a split as a `tf.data.Dataset`."""
 
     def num_input_examples(self, split: str) -> int | None:
         return None if self._num_input_examples is None else self._num_input_examples.get(split)
 
-    def shard_dataset(self, split: str, shard: str) -> Any:
+    def shard_dataset(self, split: str, shard: str) -> TfDataset:
         """One shard, in order, as a `tf.data.Dataset`."""
         shards = list(self.list_shards(split))
         index = self._shard_index(split, shard)
@@ -135,7 +136,7 @@ class DataSource(DatasetProviderBase):
         """The examples of one shard, in order, as NumPy values. Through TensorFlow, unless the source knows better."""
         return examples_from_dataset(self.shard_dataset(split, shard))
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         """The options that decide what examples the same input gives: what a subclass has set, but no file names."""
         return {name: value for name, value in vars(self).items() if name not in _NOT_CONTENT}
 
@@ -163,14 +164,14 @@ class LibrarySource(DataSource):
         seed: int | None = None,
         shard_info: ShardInfo | None = None,
         *,
-        sequence_length: Mapping[str, Any] | None = None,
+        sequence_length: SequenceLength | None = None,
         use_cached: bool = False,
         num_epochs: int | None = 1,
-    ) -> Any:
+    ) -> TfDataset:
         return self._dataset_of(split, shuffle, seed, shard_info)
 
     @abc.abstractmethod
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """The raw examples of a split, or of one host's share of it, as a `tf.data.Dataset`."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from beam_pipes.errors import SourceError
 from beam_pipes.tasks.in_tensorflow.runtime import (
+    TfDataset,
     is_frugal,
     is_remote,
     list_files,
@@ -37,7 +38,7 @@ class FileDataSource(LibrarySource):
         read_file_fn: takes a `tf.data.Dataset` of one file name, or the name as a tensor, and returns its examples as a
             dataset.
         split_to_filepattern: split → a path, a glob, or a list of them.
-        num_input_examples: number of examples a split, where known.
+        num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may be cached.
         file_shuffle_buffer_size: buffer that shuffles the files; None shuffles all of them, evenly.
         cycle_length: files read at a time.
@@ -77,7 +78,7 @@ class FileDataSource(LibrarySource):
             f"caching_permitted={self.caching_permitted})"
         )
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         """The examples of a split.
 
         Raises:
@@ -104,7 +105,7 @@ class FileDataSource(LibrarySource):
             **parallel,
         )
 
-    def _read_one(self, path: Any) -> Any:
+    def _read_one(self, path: object) -> object:
         return self._read_file_fn(path)
 
     def _files(self, split: str) -> list[str]:
@@ -123,7 +124,7 @@ class FileDataSource(LibrarySource):
         """The files of a split; raises `SourceError` where no file matches."""
         return self._files(split)
 
-    def shard_dataset(self, split: str, shard: str) -> Any:
+    def shard_dataset(self, split: str, shard: str) -> TfDataset:
         self._shard_index(split, shard)
         tf = tensorflow(f"reading {type(self).__name__}")
         return tf.data.Dataset.from_tensors(shard).flat_map(self._read_one)
@@ -152,7 +153,7 @@ class ProtoDataSource(FileDataSource):
         self._decode_proto_fn = decode_proto_fn
         self._reader_cls = reader_cls
 
-        def read_protos(path: Any) -> Any:
+        def read_protos(path: object) -> Any:
             tf = tensorflow("reading protocol buffers")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
             return records.map(decode_proto_fn, num_parallel_calls=map_parallelism())
@@ -167,7 +168,7 @@ class ProtoDataSource(FileDataSource):
             block_length,
         )
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"decode_proto_fn": self._decode_proto_fn, "reader_cls": self._reader_cls}
 
 
@@ -193,7 +194,7 @@ class TextLineDataSource(FileDataSource):
     ) -> None:
         self._skip_header_lines = skip_header_lines
 
-        def read_lines(path: Any) -> Any:
+        def read_lines(path: object) -> object:
             lines = tensorflow("reading text lines").data.TextLineDataset(path)
             return lines.skip(skip_header_lines) if skip_header_lines else lines
 
@@ -211,7 +212,7 @@ class TextLineDataSource(FileDataSource):
     def skip_header_lines(self) -> int:
         return self._skip_header_lines
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"skip_header_lines": self._skip_header_lines}
 
     def read_shard(self, split: str, shard: str) -> Iterator[bytes]:
@@ -275,11 +276,11 @@ class TFExampleDataSource(FileDataSource):
         self._feature_description = dict(feature_description)
         self._reader_cls = reader_cls
 
-        def read_examples(path: Any) -> Any:
+        def read_examples(path: object) -> Any:
             tf = tensorflow("reading tf.train.Example")
             records = (reader_cls or tf.data.TFRecordDataset)(path)
 
-            def parse(record: Any) -> Any:
+            def parse(record: object) -> object:
                 return tf.io.parse_single_example(record, self._feature_description)
 
             return records.map(parse, num_parallel_calls=map_parallelism())
@@ -295,7 +296,7 @@ class TFExampleDataSource(FileDataSource):
             performs_internal_shuffling,
         )
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         described = {name: repr(feature) for name, feature in self._feature_description.items()}
         return {"feature_description": described, "reader_cls": self._reader_cls}
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import NoExamples, dataset_from_examples, examples_from_dataset, normalised
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.signatures import function_name, parameters, required_positional, validate_args
 from beam_pipes.tasks.sources.data_source import LibrarySource
@@ -36,7 +37,7 @@ class FunctionDataSource(LibrarySource):
     Args:
         dataset_fn: takes `split`, `shuffle_files` and, if it has it, `seed`.
         splits: names of the splits.
-        num_input_examples: number of examples a split, where known.
+        num_input_examples: number of examples in each split, where known.
         caching_permitted: a task over this source may be cached.
 
     Raises:
@@ -69,7 +70,7 @@ class FunctionDataSource(LibrarySource):
             f"num_input_examples={self._num_input_examples}, caching_permitted={self.caching_permitted})"
         )
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         self._check_split(split)
         if shard_info is not None and shard_info.num_shards > 1:
             raise TaskError(

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_pipes.errors import TaskError
 from beam_pipes.extras import require
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.provider import ShardInfo
 from beam_pipes.tasks.sources.data_source import LibrarySource
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 
 class TfdsDataSource(LibrarySource):
@@ -75,7 +78,7 @@ class TfdsDataSource(LibrarySource):
     def __repr__(self) -> str:
         return f"TfdsDataSource(tfds_name={self._tfds_dataset.name}, splits={self._named_splits})"
 
-    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> Any:
+    def _dataset_of(self, split: str, shuffle: bool, seed: int | None, shard_info: ShardInfo | None) -> TfDataset:
         self._check_split(split)
         return self._tfds_dataset.load(split, shuffle_files=shuffle, seed=seed, shard_info=shard_info)
 
@@ -85,7 +88,7 @@ class TfdsDataSource(LibrarySource):
     def list_shards(self, split: str) -> Sequence[str]:
         return self._tfds_dataset.file_names(split)
 
-    def fingerprint_config(self) -> dict[str, Any]:
+    def fingerprint_config(self) -> dict[str, object]:
         return {"tfds": self._tfds_dataset.config()}
 
     def shard_identity(self, split: str, shard: str) -> list[str]:
@@ -94,7 +97,7 @@ class TfdsDataSource(LibrarySource):
 
 
 _data_dir_override: str | None = None
-_read_config_override: Any = None
+_read_config_override: object = None
 
 
 def set_tfds_data_dir_override(tfds_data_dir: str | None) -> None:
@@ -103,7 +106,7 @@ def set_tfds_data_dir_override(tfds_data_dir: str | None) -> None:
     _data_dir_override = tfds_data_dir
 
 
-def set_tfds_read_config_override(tfds_read_config: Any) -> None:
+def set_tfds_read_config_override(tfds_read_config: object) -> None:
     """Uses this `tfds.ReadConfig` as the base of all reading; None ends it."""
     global _read_config_override
     _read_config_override = tfds_read_config
@@ -149,7 +152,7 @@ class LazyTfdsLoader:
     """
 
     # Of a process, by data set, directory and arguments: a hundred tasks over one data set read its description once.
-    _MEMOIZED_BUILDERS: ClassVar[dict[tuple[str | None, str | None, str], Any]] = {}
+    _MEMOIZED_BUILDERS: ClassVar[dict[tuple[str | None, str | None, str], tfds.core.DatasetBuilder]] = {}
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class LazyTfdsLoader:
         self._own_override = data_dir
 
     @property
-    def read_config(self) -> Any:
+    def read_config(self) -> tfds.ReadConfig:
         """The `tfds.ReadConfig` that reading begins with."""
         return _read_config_override or require("tensorflow_datasets", purpose="TfdsDataSource").ReadConfig()
 
@@ -204,7 +207,7 @@ class LazyTfdsLoader:
         except ValueError:  # tfds.core.registered.DatasetNotFoundError
             return None
 
-    def set_decoders(self, decoders: Any) -> None:
+    def set_decoders(self, decoders: object) -> None:
         self._decoders = decoders
 
     @property
@@ -237,17 +240,17 @@ class LazyTfdsLoader:
         return self._key(split) in self._MEMOIZED_BUILDERS
 
     @property
-    def builder(self) -> Any:
+    def builder(self) -> tfds.core.DatasetBuilder:
         return self._builder()
 
     @property
-    def info(self) -> Any:
+    def info(self) -> tfds.core.DatasetInfo:
         return self.builder.info
 
     def _key(self, split: str | None) -> tuple[str | None, str | None, str]:
         return (*self.get_split_params(split), repr(sorted(self._builder_kwargs.items())))
 
-    def _builder(self, split: str | None = None) -> Any:
+    def _builder(self, split: str | None = None) -> tfds.core.DatasetBuilder:
         key = self._key(split)
         if key not in self._MEMOIZED_BUILDERS:
             tfds = require("tensorflow_datasets", purpose="TfdsDataSource")
@@ -266,7 +269,7 @@ class LazyTfdsLoader:
             self._MEMOIZED_BUILDERS[key] = made
         return self._MEMOIZED_BUILDERS[key]
 
-    def prepared_builder(self, split: str | None = None) -> Any:
+    def prepared_builder(self, split: str | None = None) -> tfds.core.DatasetBuilder:
         """The builder, of data that is there: what is missing is downloaded and prepared, unless `read_only`."""
         builder = self._builder(split)
         if not builder.info.splits and not self._read_only:
@@ -279,10 +282,10 @@ class LazyTfdsLoader:
         mapped = self._split_map[split]
         return mapped.split if isinstance(mapped, TfdsSplit) else mapped
 
-    def _split_info(self, split: str) -> Any:
+    def _split_info(self, split: str) -> tfds.core.SplitInfo:
         return self.prepared_builder(split).info.splits[self._tfds_split(split)]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """What decides how examples are read."""
         return {"decoders": self._decoders, "builder_kwargs": self._builder_kwargs}
 
@@ -305,7 +308,7 @@ class LazyTfdsLoader:
 
     def load(
         self, split: str | None, shuffle_files: bool, seed: int | None = None, shard_info: ShardInfo | None = None
-    ) -> Any:
+    ) -> TfDataset:
         """The examples of a split, or of one host's share of its files, as a `tf.data.Dataset`.
 
         Through `tfds.load`, which prepares the data if need be; with `read_only` from what is there.
@@ -332,7 +335,7 @@ class LazyTfdsLoader:
             name, data_dir=data_dir, download=True, try_gcs=True, builder_kwargs=self._builder_kwargs or None, **reading
         )
 
-    def load_shard(self, file_instruction: Any, shuffle_files: bool = False, seed: int | None = None) -> Any:
+    def load_shard(self, file_instruction: Any, shuffle_files: bool = False, seed: int | None = None) -> TfDataset:
         """The examples of one of `files(split)`, as a `tf.data.Dataset`; one file has nothing to shuffle."""
         tf = tensorflow("TfdsDataSource")
         tfds = require("tensorflow_datasets", purpose="TfdsDataSource")

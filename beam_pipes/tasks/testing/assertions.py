@@ -12,15 +12,15 @@ import numpy as np
 
 from beam_pipes.errors import TaskError
 from beam_pipes.tasks.in_python.examples import examples_from_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, tensorflow
 from beam_pipes.tasks.registry import TaskRegistry
 from beam_pipes.tasks.sources.function_source import FunctionDataSource
 
 
 def assert_dataset(
-    dataset: Any,
-    expected: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    expected_dtypes: Mapping[str, Any] | None = None,
+    dataset: TfDataset,
+    expected: Mapping[str, object] | Sequence[Mapping[str, object]],
+    expected_dtypes: Mapping[str, object] | None = None,
     rtol: float = 1e-7,
     atol: float = 0,
 ) -> None:
@@ -44,7 +44,7 @@ def assert_dataset(
             raise AssertionError(f"feature {name!r}: expected dtype {dtype}, found {found_dtype}")
 
 
-def _assert_example(found: Any, wanted: Any, where: str, rtol: float, atol: float) -> None:
+def _assert_example(found: object, wanted: object, where: str, rtol: float, atol: float) -> None:
     if isinstance(wanted, Mapping):
         if not isinstance(found, Mapping) or found.keys() != wanted.keys():
             names = sorted(found) if isinstance(found, Mapping) else type(found).__name__
@@ -62,7 +62,7 @@ def _assert_example(found: Any, wanted: Any, where: str, rtol: float, atol: floa
     )
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_numeric(value: object) -> bool:
     try:
         return np.asarray(value).dtype.kind in "biufc"
     except ValueError:  # ragged
@@ -80,23 +80,23 @@ def _plain(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def dataset_as_text(ds: Any) -> list[dict[str, Any]]:
+def dataset_as_text(ds: TfDataset) -> list[dict[str, Any]]:
     """The examples of a dataset with their strings as `str`."""
     return [{name: _as_text(_plain(value)) for name, value in example.items()} for example in examples_from_dataset(ds)]
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> object:
     if isinstance(value, list):
         return [_as_text(item) for item in value]
     return value.decode() if isinstance(value, bytes) else value
 
 
-def assert_datasets_eq(dataset1: Any, dataset2: Any) -> None:
+def assert_datasets_eq(dataset1: object, dataset2: object) -> None:
     """Raises `AssertionError` unless two datasets hold the same examples in the same order."""
     assert_dataset(dataset1, list(examples_from_dataset(dataset2)))
 
 
-def assert_datasets_neq(dataset1: Any, dataset2: Any) -> None:
+def assert_datasets_neq(dataset1: object, dataset2: object) -> None:
     """Raises `AssertionError` if two datasets hold the same examples in the same order."""
     try:
         assert_datasets_eq(dataset1, dataset2)
@@ -105,12 +105,12 @@ def assert_datasets_neq(dataset1: Any, dataset2: Any) -> None:
     raise AssertionError("expected two datasets that differ, found the same examples in both")
 
 
-def assert_dict_values_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+def assert_dict_values_equal(a: Mapping[str, object], b: Mapping[str, object]) -> None:
     """Raises `AssertionError` unless two mappings of arrays are the same."""
     _assert_example(a, b, "mapping", 0, 0)
 
 
-def assert_dict_contains(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
+def assert_dict_contains(expected: Mapping[str, object], actual: Mapping[str, object]) -> None:
     """Raises `AssertionError` unless every entry of the first mapping is in the second."""
     missing = sorted(expected.keys() - actual.keys())
     if missing:
@@ -131,7 +131,7 @@ class DataInjector:
         self._data = dict(per_split_data)
 
     def __enter__(self) -> DataInjector:
-        def inject(split: str, shuffle_files: bool = False, seed: int | None = None) -> Any:
+        def inject(split: str, shuffle_files: bool = False, seed: int | None = None) -> object:
             return self._data[split]
 
         self._saved = self._task._source
@@ -160,7 +160,7 @@ def create_prediction(task_name: str, s: str, output_feature_name: str = "target
     return [(0, encode_str(task_name, s, output_feature_name))]
 
 
-def _dataset(raw_data: Any) -> Any:
+def _dataset(raw_data: object) -> TfDataset:
     tf = tensorflow("test_preprocessing")
     if isinstance(raw_data, Mapping):
         return tf.data.Dataset.from_tensors(dict(raw_data))
@@ -169,7 +169,7 @@ def _dataset(raw_data: Any) -> Any:
 
 def test_preprocessing(
     task_name: str,
-    raw_data: Mapping[str, Any],
+    raw_data: Mapping[str, object],
     seed: int | None = None,
     sequence_length: Mapping[str, int] | None = None,
 ) -> Iterator[Mapping[str, Any]]:
@@ -191,7 +191,7 @@ def test_preprocessing(
 
 def test_preprocessing_single(
     task_name: str,
-    raw_data: Mapping[str, Any],
+    raw_data: Mapping[str, object],
     seed: int | None = None,
     sequence_length: Mapping[str, int] | None = None,
 ) -> Mapping[str, Any]:
@@ -201,11 +201,11 @@ def test_preprocessing_single(
 
 def test_postprocessing(
     task_name: str,
-    raw_data: Mapping[str, Any],
+    raw_data: Mapping[str, object],
     target_feature_name: str = "targets",
     predict_output: Sequence[str] | None = None,
     score_output: Sequence[float] | None = None,
-    feature_encoder: Any = None,
+    feature_encoder: object = None,
     sequence_length: Mapping[str, int] | None = None,
 ) -> Mapping[str, Any]:
     """Metrics of a task for given model outputs: metric name → value.
@@ -230,7 +230,7 @@ def test_postprocessing(
         else vocabulary.decode(example[target_feature_name])
         for example in examples
     ]
-    results: dict[str, Any] = {}
+    results: dict[str, object] = {}
     if predict_output is not None:
         predictions = [
             task.postprocess_fn(text, example=example, is_target=False) if task.postprocessor else text

@@ -176,7 +176,7 @@ class FakeTaskTest(unittest.TestCase):
             names = sorted(wanted[0])
             self.assertEqual(_in_order(wanted, names), _in_order(found, names))
 
-    def _expected(self, example: Mapping[str, Any], lengths: Mapping[str, int], changed: bool) -> dict[str, Any]:
+    def _expected(self, example: Mapping[str, Any], lengths: Mapping[str, int], changed: bool) -> dict[str, object]:
         vocabulary = ByteVocabulary()
         inputs = vocabulary.encode("complete: " + example["prefix"])[: lengths.get("inputs")]
         length = lengths.get("targets")
@@ -187,7 +187,7 @@ class FakeTaskTest(unittest.TestCase):
         }
 
 
-def _record_features() -> dict[str, Any]:
+def _record_features() -> dict[str, object]:
     tf = tensorflow("FakeTaskTest")
     return {
         "prefix": tf.io.FixedLenFeature([], tf.string),
@@ -196,7 +196,7 @@ def _record_features() -> dict[str, Any]:
     }
 
 
-def _in_order(examples: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+def _in_order(examples: Iterable[Mapping[str, object]], names: Sequence[str]) -> list[str]:
     return sorted(repr([(name, example.get(name)) for name in names]) for example in examples)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipes.tasks.in_tensorflow.dataset_map import map_over_dataset
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfDataset, TfTensor, tensorflow
 from beam_pipes.tasks.provider import Feature, ShardInfo
 from beam_pipes.tasks.vocabularies.bert_word_piece import BertWordPieceVocabulary
 from beam_pipes.tasks.vocabularies.sentence_piece import SentencePieceVocabulary
@@ -38,7 +38,7 @@ FAKE_EXAMPLES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-#: `2d_feature` and `3d_feature` of the examples of a split, in their order; int32 of shapes (None, 3), (None, 2, 3).
+#: `2d_feature` and `3d_feature` of the examples of a split, in order; int32 of shapes (None, 3), (None, 2, 3).
 FAKE_ND_FEATURES: dict[str, list[dict[str, Any]]] = {
     split: [
         {"2d_feature": [[first, 2, 3]] * (1 + number), "3d_feature": [[[1, 2, 3], [4, 5, first]]]}
@@ -65,7 +65,7 @@ def get_fake_dataset(
     shard_info: ShardInfo | None = None,
     ndfeatures: bool = False,
     ragged_features: bool = False,
-) -> Any:
+) -> TfDataset:
     """The examples of `FAKE_EXAMPLES` as a dataset of `prefix`, `suffix` and `idx`; a function for
     `FunctionDataSource`.
 
@@ -90,11 +90,11 @@ def get_fake_dataset(
 
 
 def create_default_dataset(
-    x: Sequence[Mapping[str, Any]],
+    x: Sequence[Mapping[str, object]],
     feature_names: Sequence[str] = ("inputs", "targets"),
-    output_types: Mapping[str, Any] | None = None,
-    output_shapes: Mapping[str, Any] | None = None,
-) -> Any:
+    output_types: Mapping[str, object] | None = None,
+    output_shapes: Mapping[str, object] | None = None,
+) -> TfDataset:
     """A dataset of the given examples; features are int32 vectors unless types and shapes say otherwise."""
     tf = tensorflow("create_default_dataset")
     types = output_types or dict.fromkeys(feature_names, tf.int32)
@@ -104,18 +104,18 @@ def create_default_dataset(
 
 
 @map_over_dataset
-def test_text_preprocessor(example: Mapping[str, Any]) -> dict[str, Any]:
+def test_text_preprocessor(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
     """`prefix` and `suffix` → `inputs`, `"complete: " + prefix`, and `targets`, the suffix; the rest stays."""
     tf = tensorflow("test_text_preprocessor")
     rest = {name: value for name, value in example.items() if name not in ("prefix", "suffix")}
     return {**rest, "inputs": tf.strings.join(["complete: ", example["prefix"]]), "targets": example["suffix"]}
 
 
-def split_tsv_preprocessor(dataset: Any, field_names: Sequence[str] = ("prefix", "suffix")) -> Any:
-    """Lines with tabs → a feature a field."""
+def split_tsv_preprocessor(dataset: TfDataset, field_names: Sequence[str] = ("prefix", "suffix")) -> TfDataset:
+    """Lines with tabs → one feature for each field."""
     tf = tensorflow("split_tsv_preprocessor")
 
-    def parse(line: Any) -> dict[str, Any]:
+    def parse(line: object) -> dict[str, object]:
         fields = tf.io.decode_csv(line, [""] * len(field_names), field_delim="\t", use_quote_delim=False)
         return dict(zip(field_names, fields, strict=True))
 
@@ -123,18 +123,18 @@ def split_tsv_preprocessor(dataset: Any, field_names: Sequence[str] = ("prefix",
 
 
 def test_token_preprocessor(
-    dataset: Any, output_features: Mapping[str, Feature], sequence_length: Mapping[str, int] | None
-) -> Any:
+    dataset: TfDataset, output_features: Mapping[str, Feature], sequence_length: Mapping[str, int] | None
+) -> TfDataset:
     """Changes every token of `inputs` above 15 to 50."""
     return token_preprocessor_no_sequence_length(dataset, output_features)
 
 
-def token_preprocessor_no_sequence_length(dataset: Any, output_features: Mapping[str, Feature]) -> Any:
+def token_preprocessor_no_sequence_length(dataset: TfDataset, output_features: Mapping[str, Feature]) -> TfDataset:
     """Changes every token of `inputs` above 15 to 50, without asking for the sequence length."""
     tf = tensorflow("token_preprocessor_no_sequence_length")
 
     @map_over_dataset
-    def change(example: Mapping[str, Any]) -> dict[str, Any]:
+    def change(example: Mapping[str, TfTensor]) -> dict[str, TfTensor]:
         inputs = example["inputs"]
         return {**example, "inputs": tf.where(inputs > 15, tf.constant(50, inputs.dtype), inputs)}
 
@@ -142,11 +142,13 @@ def token_preprocessor_no_sequence_length(dataset: Any, output_features: Mapping
 
 
 @map_over_dataset(num_seeds=1)  # type: ignore[untyped-decorator]
-def random_token_preprocessor(example: Mapping[str, Any], seed: Any, sequence_length: Any) -> dict[str, Any]:
+def random_token_preprocessor(
+    example: Mapping[str, TfTensor], seed: TfTensor, sequence_length: Mapping[str, int]
+) -> dict[str, TfTensor]:
     """Rolls the tokens of each feature of `sequence_length` by a number drawn for the example."""
     tf = tensorflow("random_token_preprocessor")
 
-    def rolled(tokens: Any) -> Any:
+    def rolled(tokens: object) -> object:
         shift = tf.random.stateless_uniform((), seed, 0, tf.maximum(tf.size(tokens), 1), tf.int32)
         return tf.roll(tokens, shift, axis=0)
 
@@ -183,7 +185,7 @@ class MockVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return self._size
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return self._ids_of[as_text(s)]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -193,13 +195,13 @@ class MockVocabulary(Vocabulary):
                 return text
         raise KeyError(f"no text of the mock vocabulary has the ids {list(ids)}")
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"encode_dict": self._ids_of, "vocab_size": self._size}
 
 
 def sentencepiece_vocab(
     extra_ids: int = 0,
-    normalizer_spec_overrides: Any = None,
+    normalizer_spec_overrides: object = None,
     reverse_extra_ids: bool = True,
     use_fast_tokenizer: bool = False,
 ) -> SentencePieceVocabulary:

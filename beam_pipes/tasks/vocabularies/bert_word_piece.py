@@ -1,9 +1,8 @@
 """WordPiece, as BERT uses it, in plain Python.
 
-Text becomes *words* (at spaces, tabs and line breaks; punctuation and CJK characters stand alone), and a word
-becomes *pieces*: the longest one of the
-vocabulary from the left, then the longest that begins with the suffix indicator, and so on (Wu et al., 2016;
-Devlin et al., 2018).
+Text becomes *words* (at spaces, tabs and line breaks; punctuation and CJK characters stand alone), and a word becomes
+*pieces*: the longest one of the vocabulary from the left, then the longest that begins with the suffix indicator, and
+so on (Wu et al., 2016; Devlin et al., 2018).
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ _UNUSED = re.compile(r"(\[unused\d+\])")
 class BertWordPieceVocabulary(Vocabulary):
     """Pieces of a `vocab.txt`: one a line, the line number is the id.
 
-    With the pieces `un`, `##aff`, `##able`: `encode("unaffable")` gives their three ids; `decode` gives
-    `unaffable` back, with one space
-    between words.
+    With the pieces `un`, `##aff`, `##able`: `encode("unaffable")` gives their three ids; `decode` gives `unaffable`
+    back, with one space between words.
 
     Args:
         vocab_lookup_table: path of the file, or a mapping or list of pieces.
@@ -124,7 +122,7 @@ class BertWordPieceVocabulary(Vocabulary):
         """The pieces, and one id behind them that no text is encoded to: the original's table has a bucket there."""
         return len(self._pieces) + 1
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return [piece for word in self.words(as_text(s)) for piece in self._pieces_of(word)]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -137,7 +135,7 @@ class BertWordPieceVocabulary(Vocabulary):
                 words.append(piece)
         return " ".join(words)
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return tensorflow(TF_PURPOSE).cast(super()._encode_tf(s), self._token_out_type)
 
     def words(self, text: str) -> Iterator[str]:
@@ -195,7 +193,7 @@ class BertWordPieceVocabulary(Vocabulary):
                 start += 1
         return pieces
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "pieces_sha256": hashlib.sha256("\n".join(self._pieces).encode()).hexdigest(),
             "suffix_indicator": self._suffix_indicator,

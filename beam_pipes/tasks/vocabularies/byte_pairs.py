@@ -306,7 +306,7 @@ class TiktokenVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return int(self._encoding.n_vocab)
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         text = as_text(s)
         ids = _encoded(self._encoding.encode_ordinary, text)
         if ids is None:
@@ -320,7 +320,7 @@ class TiktokenVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return self._encoding.decode([i for i in ids if i < self._encoding.n_vocab])
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "encoding_sha256": _content(self._encoding),
             "tokens": self._ids,

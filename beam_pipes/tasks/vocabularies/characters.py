@@ -10,12 +10,13 @@ A closed list of words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from beam_pipes.errors import TaskError
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
 from beam_pipes.tasks.vocabularies.vocabulary import TF_PURPOSE, Vocabulary, as_text
 
 _SPECIAL_IDS = 3
@@ -25,7 +26,7 @@ _BYTES = 256
 class ByteVocabulary(Vocabulary):
     """One id a UTF-8 byte, after three special ones (padding 0, EOS 1, unknown 2): `encode("hi") == [107, 108]`.
 
-    Size is 259, plus `extra_ids`. Decoding skips ids that are no byte, and bytes that are not UTF-8.
+    Size is 259, plus `extra_ids`. Decoding skips ids that are not bytes, and bytes that are not UTF-8.
     """
 
     def __init__(self, extra_ids: int = 0) -> None:
@@ -47,11 +48,11 @@ class ByteVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return _SPECIAL_IDS + _BYTES
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: str | bytes) -> list[int]:
         encoded = s if isinstance(s, bytes) else s.encode("utf-8")
         return [byte + _SPECIAL_IDS for byte in encoded]
 
-    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+    def encode_arrays(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each, without a Python number for each byte."""
         encoded = (text if isinstance(text, bytes) else text.encode("utf-8") for text in texts)
         return [np.frombuffer(each, np.uint8).astype(np.int32) + _SPECIAL_IDS for each in encoded]
@@ -60,7 +61,7 @@ class ByteVocabulary(Vocabulary):
         raw = bytes(i - _SPECIAL_IDS for i in ids if _SPECIAL_IDS <= i < _SPECIAL_IDS + _BYTES)
         return raw.decode("utf-8", "ignore")
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: TfTensor) -> TfTensor:
         tf = tensorflow(TF_PURPOSE)
         return (
             tf.cast(tf.io.decode_raw(s, tf.uint8), tf.int32) + _SPECIAL_IDS
@@ -73,7 +74,7 @@ class ByteVocabulary(Vocabulary):
         )
 
 
-def _is_scalar(tf: Any, s: Any) -> bool:
+def _is_scalar(tf: ModuleType, s: TfTensor) -> bool:
     return not isinstance(s, tf.RaggedTensor) and tf.convert_to_tensor(s).shape.rank == 0
 
 
@@ -103,23 +104,23 @@ class FullCodepointVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return self.LARGEST_CODEPOINT
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return [ord(character) for character in as_text(s)]
 
     def _decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in ids if i != self.EOS_CODEPOINT)
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: TfTensor) -> TfTensor:
         return tensorflow(TF_PURPOSE).strings.unicode_decode(s, input_encoding="UTF-8")
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: TfTensor) -> TfTensor:
         return tensorflow(TF_PURPOSE).strings.unicode_encode(ids, output_encoding="UTF-8")
 
 
 class PartialCodepointVocabulary(Vocabulary):
     """One id a code point of a closed set: with `[97, 98]`, `encode("abz") == [3, 4, 2]`.
 
-    Ids 0, 1 and 2 are padding, EOS and unknown, the given code points follow in their order.
+    Ids 0, 1 and 2 are padding, EOS and unknown, the given code points follow in the given order.
 
     Args:
         codepoints: numbers of the characters, `[ord(c) for c in alphabet]`.
@@ -169,7 +170,7 @@ class PartialCodepointVocabulary(Vocabulary):
         return cls(codepoints, extra_ids)
 
     @staticmethod
-    def convert_dict_to_tf(d: Mapping[Any, Any], default_value: Any = None) -> Any:
+    def convert_dict_to_tf(d: Mapping[object, object], default_value: object = None) -> Any:
         """A dict as a table of TensorFlow: `table[tensor]` looks up every entry."""
         tf = tensorflow(TF_PURPOSE)
         initializer = tf.lookup.KeyValueTensorInitializer(tf.constant(list(d)), tf.constant(list(d.values())))
@@ -191,13 +192,13 @@ class PartialCodepointVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return len(self._id_of)
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         return [self._id_of.get(ord(character), self.UNK_ID) for character in as_text(s)]
 
     def _decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(self._codepoint_of.get(i, self.UNK_CODEPOINT)) for i in ids if i != self.EOS_ID)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"codepoints": list(self._id_of)[3:], "extra_ids": self.extra_ids}
 
 
@@ -235,7 +236,7 @@ class UnigramVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return len(self._words)
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         text = as_text(s)
         words = text.split(" ") if self._split_on_space else [text]
         return [self._id_of.get(word, self.unk_id) for word in words]
@@ -243,8 +244,8 @@ class UnigramVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._words[i] for i in ids)
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: TfTensor) -> TfTensor:
         return super()._decode_tf(ids if self._split_on_space else ids[..., :1])
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"unigrams": self._words[1:-1], "split_on_space": self._split_on_space}

@@ -55,13 +55,13 @@ class SentencePieceVocabulary(Vocabulary):
         self._lock = threading.Lock()
         super().__init__(extra_ids=extra_ids)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
         del state["_lock"]
         state.pop("_loaded", None)
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._lock = threading.Lock()
 
@@ -118,10 +118,10 @@ class SentencePieceVocabulary(Vocabulary):
     def _base_vocab_size(self) -> int:
         return int(self.tokenizer.get_piece_size())
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: str | bytes) -> list[int]:
         return self._model[0].encode(as_text(s))  # type: ignore[no-any-return]
 
-    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call into the library: the same ids, less time a text."""
         return self.tokenizer.encode([as_text(text) for text in texts], num_threads=threads)  # type: ignore[no-any-return]
 
@@ -130,7 +130,7 @@ class SentencePieceVocabulary(Vocabulary):
         size = self.tokenizer.get_piece_size()
         return self.tokenizer.decode([unknown if i >= size else int(i) for i in ids])  # type: ignore[no-any-return]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "model_sha256": _sha256(self.sp_model),
             "extra_ids": self.extra_ids,
@@ -154,24 +154,24 @@ class SentencePieceTfTokenizer:
     def tokenize(self, input: Any) -> Any:
         return encode_through_python(self._vocabulary, input)
 
-    def detokenize(self, input: Any) -> Any:
+    def detokenize(self, input: object) -> Any:
         return decode_through_python(self._vocabulary, input, self._vocabulary.tokenizer.decode)
 
     def vocab_size(self) -> Any:
         return tensorflow(TF_PURPOSE).constant(self._vocabulary.vocab_size, "int32")
 
-    def id_to_string(self, input: Any) -> Any:
+    def id_to_string(self, input: object) -> Any:
         """The piece of each id."""
         pieces = [self._vocabulary.tokenizer.id_to_piece(i) for i in range(self._vocabulary.vocab_size)]
         return tensorflow(TF_PURPOSE).gather(pieces, input)
 
-    def string_to_id(self, input: Any) -> Any:
+    def string_to_id(self, input: object) -> Any:
         """The id of each piece; the id of unknown ones where there is none."""
         tf = tensorflow(TF_PURPOSE)
 
-        def ids(pieces: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def ids(pieces: np.ndarray) -> np.ndarray:
             found = [self._vocabulary.tokenizer.piece_to_id(as_text(piece)) for piece in np.atleast_1d(pieces).flat]
-            made: np.ndarray[Any, Any] = np.array(found, np.int32).reshape(np.shape(pieces))
+            made: np.ndarray = np.array(found, np.int32).reshape(np.shape(pieces))
             return made
 
         return tf.ensure_shape(tf.numpy_function(ids, [input], tf.int32), tf.convert_to_tensor(input).shape)

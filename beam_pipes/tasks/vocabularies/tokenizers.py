@@ -69,7 +69,7 @@ class TokenizersVocabulary(Vocabulary):
         extra_ids: number of ids to reserve after the tokenizer's.
         add_special_tokens: let the tokenizer's own template add its tokens. Off: EOS is a preprocessor's work.
         backend: which library encodes. "auto" takes tiktoken where it is installed and the tokenizer is one whose ids
-            it gives, about five times as fast: byte-level BPE as of GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" insists
+            it gives, about five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" insists
             on that, "tokenizers" does without. Ids and fingerprints are the same.
 
     Where a text shows otherwise while encoding, that is logged, `disagreement` holds the text, and `tokenizers` takes
@@ -129,10 +129,10 @@ class TokenizersVocabulary(Vocabulary):
         #: A text for which the backend gave other ids than `tokenizers`, which has taken over since; None for none.
         self.disagreement: str | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_tokenizer", "_quick")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._load()
 
@@ -207,7 +207,7 @@ class TokenizersVocabulary(Vocabulary):
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
-    def _encode(self, s: Any) -> list[int]:
+    def _encode(self, s: object) -> list[int]:
         text = as_text(s)
         quick = self._quick_encoder()
         if isinstance(quick, str):
@@ -221,21 +221,21 @@ class TokenizersVocabulary(Vocabulary):
             return right
         return ids
 
-    def encode_batch(self, texts: Sequence[Any], *, threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
         """Many texts in one call: the same ids, less time a text. `tokenizers` chooses its own threads."""
-        texts = [as_text(text) for text in texts]
+        decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
-            return self._batch_by_library(texts)
-        return self._checked(texts, [quick.encode(text) for text in texts], list)
+            return self._batch_by_library(decoded)
+        return self._checked(decoded, [quick.encode(text) for text in decoded], list)
 
-    def encode_arrays(self, texts: Sequence[Any], *, threads: int = 1) -> list[np.ndarray]:
+    def encode_arrays(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[np.ndarray]:
         """`encode_batch` as arrays, (length,) int32 each; by tiktoken without a Python number for each id."""
-        texts = [as_text(text) for text in texts]
+        decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
-            return [np.array(ids, np.int32) for ids in self._batch_by_library(texts)]
-        return self._checked(texts, [quick.encode_array(text) for text in texts], _array)
+            return [np.array(ids, np.int32) for ids in self._batch_by_library(decoded)]
+        return self._checked(decoded, [quick.encode_array(text) for text in decoded], _array)
 
     def _checked(
         self, texts: list[str], encoded: Sequence[_Ids | None], made: Callable[[list[int]], _Ids]
@@ -261,7 +261,7 @@ class TokenizersVocabulary(Vocabulary):
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)  # type: ignore[no-any-return]
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {
             "tokenizer_sha256": hashlib.sha256(self._json.encode()).hexdigest(),
             "tokens": self._tokens,

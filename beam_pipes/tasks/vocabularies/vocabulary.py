@@ -13,11 +13,12 @@ import abc
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from beam_pipes.tasks.in_tensorflow.runtime import tensorflow
+from beam_pipes.tasks.in_tensorflow.runtime import TfTensor, tensorflow
 
 PAD_ID = 0
 #: What an error says TensorFlow is needed for.
@@ -35,7 +36,7 @@ class Vocabulary(abc.ABC):
     They are picklable; what cannot be pickled is made again from the content.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "encode_batch" not in vars(cls) and {"encode", "_encode"} & vars(cls).keys():
             cls.encode_batch = Vocabulary.encode_batch  # type: ignore[method-assign]  # an inherited one knows neither
@@ -111,21 +112,21 @@ class Vocabulary(abc.ABC):
             kept = kept[: kept.index(self.eos_id) + 1]
         return self._decode(kept)
 
-    def encode_tf(self, s: Any) -> Any:
+    def encode_tf(self, s: TfTensor) -> TfTensor:
         """A string tensor to an int32 tensor of ids: scalar → rank 1, rank 1 → ragged. Needs TensorFlow."""
         return self._encode_tf(s)
 
-    def decode_tf(self, ids: Any) -> Any:
+    def decode_tf(self, ids: TfTensor) -> TfTensor:
         """An id tensor, its last axis the sequence, to a string tensor. Needs TensorFlow."""
         return self._decode_tf(clean_ids(ids, self))
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return encode_through_python(self, s)
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: object) -> object:
         return decode_through_python(self, ids)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """What makes this vocabulary what it is, as JSON-able values: options and digests of assets, never paths."""
         return {"extra_ids": self.extra_ids}
 
@@ -149,7 +150,7 @@ class Vocabulary(abc.ABC):
         return f"{type(self).__name__}({options})"
 
 
-def as_text(s: Any) -> str:
+def as_text(s: object) -> str:
     """`str` of text given as `str`, `bytes` (UTF-8, undecodable bytes replaced), or a NumPy scalar of either."""
     if isinstance(s, str):
         return s
@@ -194,23 +195,23 @@ class PassThroughVocabulary(Vocabulary):
     def unk_id(self) -> int | None:
         return None
 
-    def _encode(self, s: Sequence[Any]) -> Sequence[Any]:
+    def _encode(self, s: Sequence[object]) -> Sequence[object]:
         return s
 
     def _decode(self, ids: Sequence[Any]) -> Sequence[Any]:
         return ids
 
-    def _encode_tf(self, s: Any) -> Any:
+    def _encode_tf(self, s: object) -> object:
         return s
 
-    def _decode_tf(self, ids: Any) -> Any:
+    def _decode_tf(self, ids: object) -> object:
         return ids
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         return {"size": self._size, "eos_id": self._eos_id}
 
 
-def clean_ids(ids: Any, vocabulary: Vocabulary) -> Any:
+def clean_ids(ids: TfTensor, vocabulary: Vocabulary) -> TfTensor:
     """Unknown ids become `unk_id`, and everything after the first EOS of the last axis becomes `pad_id`."""
     tf = tensorflow(TF_PURPOSE)
     if vocabulary.unk_id is not None:
@@ -228,19 +229,19 @@ def clean_ids(ids: Any, vocabulary: Vocabulary) -> Any:
     return ids
 
 
-def _ragged_cumsum(tf: Any, ragged: Any) -> Any:
+def _ragged_cumsum(tf: ModuleType, ragged: TfTensor) -> TfTensor:
     values = tf.cumsum(ragged.flat_values, exclusive=True)
     starts = tf.gather(tf.concat([values, [0]], 0), ragged.nested_row_splits[-1][:-1])
     return values - tf.gather(starts, _row_ids(ragged))
 
 
-def _row_ids(ragged: Any) -> Any:
+def _row_ids(ragged: TfTensor) -> TfTensor:
     while ragged.ragged_rank > 1:
         ragged = ragged.values
     return ragged.value_rowids()
 
 
-def encode_through_python(vocabulary: Vocabulary, s: Any) -> Any:
+def encode_through_python(vocabulary: Vocabulary, s: TfTensor) -> TfTensor:
     """`encode` as an operation: a scalar gives rank 1; a vector gives a ragged row a string. int32."""
     tf = tensorflow(TF_PURPOSE)
     if isinstance(s, tf.RaggedTensor):
@@ -260,7 +261,9 @@ def encode_through_python(vocabulary: Vocabulary, s: Any) -> Any:
     return ids if s.shape.rank == 0 else tf.RaggedTensor.from_row_lengths(ids, lengths)
 
 
-def decode_through_python(vocabulary: Vocabulary, ids: Any, decode: Callable[[list[int]], Any] | None = None) -> Any:
+def decode_through_python(
+    vocabulary: Vocabulary, ids: TfTensor, decode: Callable[[list[int]], Any] | None = None
+) -> TfTensor:
     """`decode` as an operation over the last axis: `[..., length]` ids → `[...]` strings. None is the vocabulary's."""
     decode = decode or vocabulary.decode
     tf = tensorflow(TF_PURPOSE)
@@ -280,5 +283,5 @@ def decode_through_python(vocabulary: Vocabulary, ids: Any, decode: Callable[[li
     return decoded
 
 
-def as_bytes(text: Any) -> bytes:
+def as_bytes(text: object) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogatepass")
