@@ -44,6 +44,8 @@ MUSIC = [
 ]
 # array_record has no wheels for Windows.
 FORMATS = ['array_record>=0.5; sys_platform != "win32"', "webdataset>=1.0"]
+# What splits words for datatrove's filters, in English: its own extra `processing` wants versions that others exclude.
+DATATROVE = ["datatrove>=0.10", "regex>=2024.11", "spacy>=3.8"]
 FLINK: list[str] = []
 DEV = [
     'atheris>=3.0; python_version >= "3.11"',
@@ -101,6 +103,7 @@ EXTRAS = {
     "examples": EXAMPLES,
     "music": MUSIC,
     "formats": FORMATS,
+    "datatrove": DATATROVE,
     "flink": [*BEAM, *CLI, *SOURCES, *FLINK],
 }
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})

@@ -20,6 +20,7 @@ EXTRA_OF_MODULE = {
     "boto3": "s3",
     "boto3.s3.transfer": "s3",
     "cv2": "images",
+    "datatrove": "datatrove",
     "google.cloud.storage": "gcs",
     "grain": "dev",
     "jax": "jax",
