@@ -28,6 +28,7 @@ TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
 # Conditional writes, and checksums by default.
 S3 = ["boto3>=1.36"]
+HUB = ["huggingface-hub>=1.0"]
 AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
@@ -95,6 +96,7 @@ EXTRAS = {
     "torch": TORCH,
     "gcs": GCS,
     "s3": S3,
+    "hub": HUB,
     "audio": AUDIO,
     "chinese": CHINESE,
     "images": IMAGES,

@@ -23,6 +23,7 @@ EXTRA_OF_MODULE = {
     "datatrove": "datatrove",
     "google.cloud.storage": "gcs",
     "grain": "dev",
+    "huggingface_hub": "hub",
     "jax": "jax",
     "jinja2": "cli",
     "malt": "graph",

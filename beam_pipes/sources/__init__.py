@@ -16,7 +16,7 @@ from beam_pipes.sources.digests import DigestCache as DigestCache
 from beam_pipes.sources.file_source import FileContent as FileContent
 from beam_pipes.sources.file_source import Files as Files
 from beam_pipes.sources.file_source import FileSource as FileSource
-from beam_pipes.sources.json_lines import JSONLines as JSONLines
+from beam_pipes.sources.lines import JSONLines as JSONLines
 from beam_pipes.sources.lines import TextLines as TextLines
 from beam_pipes.sources.memory import Memory as Memory
 from beam_pipes.sources.record_batch import BadRecord as BadRecord
@@ -28,10 +28,10 @@ from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan
 from beam_pipes.sources.source import SourceShard as SourceShard
-from beam_pipes.sources.split_sources import SplitSources as SplitSources
-from beam_pipes.sources.split_sources import dataset_splits as dataset_splits
+from beam_pipes.sources.source import SplitSources as SplitSources
 from beam_pipes.sources.tables import ArrowRows as ArrowRows
 from beam_pipes.sources.tables import Parquet as Parquet
+from beam_pipes.sources.tables import dataset_splits as dataset_splits
 from beam_pipes.sources.tar import Tar as Tar
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
 from beam_pipes.sources.training_formats import MDS as MDS

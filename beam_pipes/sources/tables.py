@@ -1,6 +1,7 @@
 """Rows of tables as records: Parquet files, and streams of Arrow, which `save_to_disk` of Hugging Face datasets writes.
 
-Slices are ranges of rows: whole row groups of Parquet, whole record batches of a stream.
+Slices are ranges of rows: whole row groups of Parquet, whole record batches of a stream. `dataset_splits` finds the
+splits of a folder.
 """
 
 from __future__ import annotations
@@ -8,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
-from beam_pipes.cache.storage import is_remote
-from beam_pipes.errors import SourceError
+from beam_pipes.cache.storage import directory_path, is_remote, storage_for
+from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 from beam_pipes.extras import require
 from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range
 from beam_pipes.sources.file_source import FileSource, Range
 from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
-from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
+from beam_pipes.sources.selection import FoundFile, Paths, select
+from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
 
 
 @dataclass(frozen=True)
@@ -369,3 +372,78 @@ def _opened(path: str, file: str) -> Iterator[Any]:
         raise SourceError(f"input {file} cannot be read as Parquet: {error}", file=file, offset=0) from error
     except OSError as error:
         raise read_error(file, error, offset=0) from error
+
+
+# `train-00000-of-00002`, also with a digest behind it.
+_SHARDED = re.compile(r"(.+?)-\d{5}-of-\d{5}(-[0-9a-f]+)?")
+
+
+def dataset_splits(directory: str | os.PathLike[str], *, columns: Sequence[str] | None = None) -> dict[str, Source]:
+    """The splits of a folder of Hugging Face datasets, each with its source: `build(name, dataset_splits("wiki"), …)`.
+
+    | folder | splits |
+    | --- | --- |
+    | `DatasetDict.save_to_disk` (`dataset_dict.json`) | those that it names: `ArrowRows` |
+    | `Dataset.save_to_disk` (`state.json`) | its own split, else `train`: `ArrowRows` |
+    | Parquet: `data/train-00000-of-00002.parquet`, `train/0000.parquet`, `train.parquet` | `train`: `Parquet` |
+
+    A Parquet file belongs to the split in front of `-00000-of-`, else to that of its directory (but `data`), else to
+    that of its own name. The folder may be on an object store. Raises `SourceError` for a folder with none of these,
+    for files of one split in several directories (configurations, of which one should be named), and for a dataset that
+    was saved with a mapping of indices.
+    """
+    top = directory_path(directory)
+    named = _json_in(top, "dataset_dict.json")
+    if named is not None:
+        return {split: _saved(f"{top}/{split}", columns)[1] for split in named["splits"]}
+    if _json_in(top, "state.json") is not None:
+        return dict([_saved(top, columns)])
+    places: dict[str, dict[str, list[str]]] = {}
+    for file in select(top, pattern="**/*.parquet").find():
+        parent, _, name = file.name.rpartition("/")
+        stem, last = name.removesuffix(".parquet"), parent.rpartition("/")[2]
+        sharded = _SHARDED.fullmatch(stem)
+        split = sharded[1] if sharded else stem if last in ("", "data") else last
+        places.setdefault(split, {}).setdefault(parent, []).append(file.path)
+    for split, parents in places.items():
+        if len(parents) > 1:
+            raise SourceError(
+                f"the folder {top!r} has files of the split {split!r} in {', '.join(map(repr, sorted(parents)))}: "
+                "these are several configurations or versions. Name the directory of one.",
+                file=top,
+            )
+    return {
+        split: Parquet(paths, relative_to=top, columns=columns)
+        for split, (paths,) in sorted((split, parents.values()) for split, parents in places.items())
+    }
+
+
+def _saved(directory: str, columns: Sequence[str] | None) -> tuple[str, Source]:
+    """The split that `save_to_disk` has written into a directory, and its source."""
+    state = _json_in(directory, "state.json")
+    files = [each.get("filename") for each in (state or {}).get("_data_files", ())]
+    if state is None or not files or not all(isinstance(each, str) for each in files):
+        raise SourceError(
+            f"expected a dataset that save_to_disk has written, with its files in state.json, in {directory!r}. Save "
+            "it again, or copy the whole folder.",
+            file=directory,
+        )
+    if state.get("_indices_data_files") or state.get("_indices_files"):
+        raise SourceError(
+            f"the dataset in {directory!r} was saved with a mapping of indices, which is not read. Write it again: "
+            "load_from_disk(…).flatten_indices().save_to_disk(…).",
+            file=directory,
+        )
+    paths = [f"{directory}/{name}" for name in files]
+    return state.get("_split") or "train", ArrowRows(paths, relative_to=directory, columns=columns)
+
+
+def _json_in(directory: str, name: str) -> dict[str, Any] | None:
+    path = f"{directory}/{name}"
+    try:
+        found = json.loads(storage_for(path).read_bytes(path))
+    except CacheNotFoundError:
+        return None
+    except (StorageError, ValueError) as error:
+        raise SourceError(f"input {path} cannot be read: {error}", file=path) from error
+    return found if isinstance(found, dict) else {}
