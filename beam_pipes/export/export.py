@@ -129,7 +129,8 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     | mds | `SPLIT/shard.00000.mds` and `SPLIT/index.json`, a column for each feature | MosaicML Streaming |
 
     The directory is written under a temporary name and renamed last. Order of records is kept; records that are taken
-    down are left out. Needs memory for some thousand records, and for the lengths of all of them with megatron.
+    down are left out. Needs memory for some thousand records, for the lengths of all of them with
+    megatron, and for the records of a shard of 64 MiB with mds.
 
     Raises:
         ExportError: the format is not known, the target is there already or not local, or the format cannot hold a
