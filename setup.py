@@ -28,6 +28,7 @@ TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
 # Conditional writes, and checksums by default.
 S3 = ["boto3>=1.36"]
+HUB = ["huggingface-hub>=1.0"]
 AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
@@ -44,6 +45,8 @@ MUSIC = [
 ]
 # array_record has no wheels for Windows.
 FORMATS = ['array_record>=0.5; sys_platform != "win32"', "webdataset>=1.0"]
+# What splits words for datatrove's filters, in English: its own extra `processing` wants versions that others exclude.
+DATATROVE = ["datatrove>=0.10", "regex>=2024.11", "spacy>=3.8"]
 FLINK: list[str] = []
 DEV = [
     'atheris>=3.0; python_version >= "3.11"',
@@ -93,6 +96,7 @@ EXTRAS = {
     "torch": TORCH,
     "gcs": GCS,
     "s3": S3,
+    "hub": HUB,
     "audio": AUDIO,
     "chinese": CHINESE,
     "images": IMAGES,
@@ -101,6 +105,7 @@ EXTRAS = {
     "examples": EXAMPLES,
     "music": MUSIC,
     "formats": FORMATS,
+    "datatrove": DATATROVE,
     "flink": [*BEAM, *CLI, *SOURCES, *FLINK],
 }
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})

@@ -19,8 +19,7 @@ from beam_pipes.building.leftovers import DEFAULT_KEEP
 from beam_pipes.engine.execute import OnError
 from beam_pipes.engine.graph import Stage, brief
 from beam_pipes.errors import DeclarationError
-from beam_pipes.sources.source import Source
-from beam_pipes.sources.split_sources import SplitSources
+from beam_pipes.sources.source import Source, SplitSources
 from beam_pipes.typed.stage_list import StageFunction, StageList
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.transforms.by_key": "samples and splits by key",
         "beam_pipes.transforms.chat": "messages to tokens and loss weights",
         "beam_pipes.transforms.converters": "feature converters",
+        "beam_pipes.transforms.datatrove": "filters and formatters of datatrove as stages",
         "beam_pipes.transforms.dedup": "duplicates",
     }
 )

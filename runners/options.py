@@ -19,7 +19,7 @@ from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import DeclarationError
 from beam_pipes.sources.file_source import FileSource
-from beam_pipes.sources.split_sources import SplitSources
+from beam_pipes.sources.source import SplitSources
 
 
 class Planned(Protocol):

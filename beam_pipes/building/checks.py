@@ -39,8 +39,7 @@ from beam_pipes.identity.source_code import function_node
 from beam_pipes.sources.byte_stream import codec_of
 from beam_pipes.sources.file_source import FileSource
 from beam_pipes.sources.selection import Selection, matcher
-from beam_pipes.sources.source import Source
-from beam_pipes.sources.split_sources import SplitSources
+from beam_pipes.sources.source import Source, SplitSources
 
 # What is called of a stage, of a source, and of an analyzer.
 _CALLED = ("__post_init__", "setup", "transform", "transform_batch", "read", "accumulator", "merge")

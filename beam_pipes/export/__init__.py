@@ -1,5 +1,5 @@
 """Published caches in the formats of others: Parquet, Croissant, TensorFlow Metadata, TFX, Megatron's, ArrayRecord,
-WebDataset.
+WebDataset, MDS.
 
 `FORMATS` is the only list of format names. No export changes the cache; records that are taken down are left out.
 """

@@ -23,7 +23,7 @@ from beam_pipes.cache.storage import is_remote, temporary_path, writing_to
 from beam_pipes.errors import CacheNotFoundError, ExportError, SpecError
 from beam_pipes.export.tables import rows_of_files, write_croissant, write_parquet
 from beam_pipes.export.tfmd import write_tfmd
-from beam_pipes.export.training_formats import write_arrayrecord, write_megatron, write_webdataset
+from beam_pipes.export.training_formats import write_arrayrecord, write_mds, write_megatron, write_webdataset
 
 # Records of a file: TFX reads files in parallel, and a gzipped one from its start only.
 _RECORDS_OF_A_FILE = 100_000
@@ -103,6 +103,7 @@ def export_dali_index(cache: Cache, to: str | os.PathLike[str]) -> list[tuple[st
 FORMATS: dict[str, Callable[[Cache, str], None]] = {
     "arrayrecord": write_arrayrecord,
     "croissant": write_croissant,
+    "mds": write_mds,
     "megatron": write_megatron,
     "parquet": write_parquet,
     "tfmd": write_tfmd,
@@ -125,9 +126,11 @@ def export(cache: Cache | str | os.PathLike[str], to: str | os.PathLike[str], *,
     | megatron | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | Megatron's `IndexedDataset` |
     | arrayrecord | `SPLIT-….array_record`, the stored records | Grain, array_record |
     | webdataset | `SPLIT-000000.tar`, a member for each feature | webdataset |
+    | mds | `SPLIT/shard.00000.mds` and `SPLIT/index.json`, a column for each feature | MosaicML Streaming |
 
     The directory is written under a temporary name and renamed last. Order of records is kept; records that are taken
-    down are left out. Needs memory for some thousand records, and for the lengths of all of them with megatron.
+    down are left out. Needs memory for some thousand records, for the lengths of all of them with
+    megatron, and for the records of a shard of 64 MiB with mds.
 
     Raises:
         ExportError: the format is not known, the target is there already or not local, or the format cannot hold a

@@ -1,24 +1,27 @@
-"""Exports in the formats that other training stacks read: Megatron's, ArrayRecord, WebDataset.
+"""Exports in the formats that other training stacks read: Megatron's, ArrayRecord, WebDataset, MDS.
 
 | format | files of a split | a record is |
 | --- | --- | --- |
 | `megatron` | `SPLIT_FEATURE_document.bin` and `.idx` for each feature of token ids | one sequence, and one document |
 | `arrayrecord` | `SPLIT-00000-of-00002.array_record` | the stored bytes, in most cases an `Example` |
 | `webdataset` | `SPLIT-000000.tar` | a sample: a member for each feature, of the extension that decoders know |
+| `mds` | `SPLIT/shard.00000.mds`, and `SPLIT/index.json` | a sample: a column for each feature |
 
 ArrayRecord and WebDataset are written by their own libraries. Megatron's two files have no library that writes them
 without CUDA's; they are written by the layout of `megatron.core.datasets.indexed_dataset`, whose reader opens them in
-a test. Records that are taken down are left out, and the order is kept.
+a test. MDS is written by the layout of MosaicML Streaming 0.13.0, which wants a NumPy that ours excludes; for the same
+samples its writer gives the same bytes. Records that are taken down are left out, and the order is kept.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, Protocol
 
 import numpy as np
@@ -171,3 +174,126 @@ def _member(split: Split, name: str, feature: FeatureSpec, value: object) -> tup
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return f"{name}.npy", buffer.getvalue()
+
+
+# Bytes of a shard, as Streaming's writer has them by default. Offsets have 32 bits.
+_MDS_SHARD_BYTES = 1 << 26
+# Column: its encoding, its size where that is fixed, and what makes bytes of a value.
+_MDSColumn = tuple[str, "int | None", Callable[[object], bytes]]
+
+
+def write_mds(cache: Cache, directory: str) -> None:
+    """Writes `SPLIT/shard.00000.mds`, … of at most 64 MiB each, and `SPLIT/index.json`.
+
+    | feature | encoding | read by `StreamingDataset` as |
+    | --- | --- | --- |
+    | text, bytes | `str`, `bytes` | str, bytes |
+    | number, bool | `int32` and so on, `uint8` for a bool | a NumPy scalar |
+    | array of numbers | `ndarray:int32:2,3`, or `ndarray:int32` where its shape varies | array |
+    | list of texts | `json` | list |
+
+    bfloat16 becomes float32, which holds it exactly. Records that are not examples have one column, `record`. Raises
+    `ExportError` for lists of bytes, and for an array without elements, which Streaming's writer refuses too.
+    """
+    for name in cache.splits:
+        split = cache[name]
+        columns = _mds_columns(split)
+        config = {
+            "column_encodings": [column[0] for column in columns.values()],
+            "column_names": list(columns),
+            "column_sizes": [column[1] for column in columns.values()],
+            "compression": None,
+            "format": "mds",
+            "hashes": [],
+            "size_limit": _MDS_SHARD_BYTES,
+            "version": 2,
+        }
+        header = json.dumps(config, sort_keys=True).encode()
+        target = os.path.join(directory, name)
+        os.makedirs(target)
+        shards = []
+        for number, samples in enumerate(_mds_shards(split, columns, 8 + len(header))):
+            basename = f"shard.{number:05d}.mds"
+            offsets = np.cumsum([4 * (len(samples) + 2) + len(header), *map(len, samples)]).astype("<u4")
+            with open(os.path.join(target, basename), "wb") as file:
+                file.write(np.array([len(samples)], "<u4").tobytes() + offsets.tobytes() + header)
+                file.writelines(samples)
+            raw = {"basename": basename, "bytes": int(offsets[-1]), "hashes": {}}
+            shards.append({**config, "raw_data": raw, "samples": len(samples), "zip_data": None})
+        with open(os.path.join(target, "index.json"), "w", encoding="utf-8") as index:
+            json.dump({"shards": shards, "version": 2}, index, sort_keys=True)
+
+
+def _mds_shards(split: Split, columns: dict[str, _MDSColumn], extra_bytes: int) -> Iterator[list[bytes]]:
+    """The samples of each shard."""
+    samples: list[bytes] = []
+    num_bytes = extra_bytes
+    for row in kept_rows(split):
+        example = split[row] if split.kind == "example" else {RECORD: split.record_bytes(row)}
+        sample = _mds_sample(columns, example, f"record {row} of split {split.name!r}")
+        if num_bytes + len(sample) + 4 > _MDS_SHARD_BYTES and samples:
+            yield samples
+            samples, num_bytes = [], extra_bytes
+        samples.append(sample)
+        num_bytes += len(sample) + 4
+    if samples:
+        yield samples
+
+
+def _mds_sample(columns: dict[str, _MDSColumn], example: Mapping[str, object], where: str) -> bytes:
+    sizes, values = [], []
+    for name, (encoding, size, encode) in columns.items():
+        if encoding.startswith("ndarray") and np.size(np.asarray(example[name])) == 0:
+            raise ExportError(
+                f"feature {name!r} of {where} has no elements, and MDS holds no empty arrays. Drop such records in a "
+                "stage, or export as parquet."
+            )
+        value = encode(example[name])
+        values.append(value)
+        if size is None:
+            sizes.append(len(value))
+    return np.array(sizes, "<u4").tobytes() + b"".join(values)
+
+
+def _mds_columns(split: Split) -> dict[str, _MDSColumn]:
+    """The columns of a split, in the order of their names."""
+    if split.kind != "example":
+        return {RECORD: ("bytes", None, _as_bytes)}
+    return {name: _mds_column(split, name, feature) for name, feature in sorted(split.spec.items())}
+
+
+def _mds_column(split: Split, name: str, feature: FeatureSpec) -> _MDSColumn:
+    if feature.dtype == dtypes.STR:
+        return ("json", None, _as_json) if feature.shape else ("str", None, lambda value: str(value).encode())
+    if feature.dtype == dtypes.BYTES:
+        if feature.shape:
+            raise ExportError(
+                f"feature {name!r} of split {split.name!r} is a list of bytes, and a column of MDS is one value. "
+                "Export it as parquet."
+            )
+        return "bytes", None, _as_bytes
+    dtype = {dtypes.BFLOAT16: "float32", dtypes.BOOL: "uint8"}.get(feature.dtype, feature.dtype)
+    stored = np.dtype(dtype).newbyteorder("<")
+    if not feature.shape:
+        return dtype, stored.itemsize, lambda value: np.asarray(value).astype(stored).tobytes()
+    if all(feature.shape):
+        fixed = ",".join(map(str, feature.shape))
+        size = stored.itemsize * int(np.prod([length or 0 for length in feature.shape]))
+        return f"ndarray:{dtype}:{fixed}", size, lambda value: np.asarray(value).astype(stored).tobytes()
+    return f"ndarray:{dtype}", None, functools.partial(_shaped, stored=stored)
+
+
+def _shaped(value: object, stored: np.dtype[np.generic]) -> bytes:
+    """An array behind its shape: a byte of 4 · dimensions + code, and its sizes, of 1 << code bytes each."""
+    array = np.asarray(value).astype(stored)
+    code = next(code for code in range(4) if max(array.shape) < 1 << (8 << code))
+    return bytes([4 * array.ndim + code]) + np.array(array.shape, f"<u{1 << code}").tobytes() + array.tobytes()
+
+
+def _as_bytes(value: object) -> bytes:
+    assert isinstance(value, bytes | memoryview)
+    return bytes(value)
+
+
+def _as_json(value: object) -> bytes:
+    return json.dumps(np.asarray(value).tolist()).encode()

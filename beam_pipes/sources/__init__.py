@@ -16,10 +16,9 @@ from beam_pipes.sources.digests import DigestCache as DigestCache
 from beam_pipes.sources.file_source import FileContent as FileContent
 from beam_pipes.sources.file_source import Files as Files
 from beam_pipes.sources.file_source import FileSource as FileSource
-from beam_pipes.sources.json_lines import JSONLines as JSONLines
+from beam_pipes.sources.lines import JSONLines as JSONLines
 from beam_pipes.sources.lines import TextLines as TextLines
 from beam_pipes.sources.memory import Memory as Memory
-from beam_pipes.sources.parquet import Parquet as Parquet
 from beam_pipes.sources.record_batch import BadRecord as BadRecord
 from beam_pipes.sources.record_batch import Batcher as Batcher
 from beam_pipes.sources.record_batch import RecordBatch as RecordBatch
@@ -29,18 +28,24 @@ from beam_pipes.sources.source import Slice as Slice
 from beam_pipes.sources.source import Source as Source
 from beam_pipes.sources.source import SourcePlan as SourcePlan
 from beam_pipes.sources.source import SourceShard as SourceShard
-from beam_pipes.sources.split_sources import SplitSources as SplitSources
+from beam_pipes.sources.source import SplitSources as SplitSources
+from beam_pipes.sources.tables import ArrowRows as ArrowRows
+from beam_pipes.sources.tables import Parquet as Parquet
+from beam_pipes.sources.tables import dataset_splits as dataset_splits
 from beam_pipes.sources.tar import Tar as Tar
 from beam_pipes.sources.tfrecords import TFRecords as TFRecords
+from beam_pipes.sources.training_formats import MDS as MDS
 from beam_pipes.sources.training_formats import ArrayRecords as ArrayRecords
 from beam_pipes.sources.training_formats import MegatronTokens as MegatronTokens
 
 SOURCES: Mapping[str, type[Source]] = MappingProxyType(
     {
         "arrayrecord": ArrayRecords,
+        "arrow": ArrowRows,
         "csv": CSV,
         "files": Files,
         "json": JSONLines,
+        "mds": MDS,
         "megatron": MegatronTokens,
         "memory": Memory,
         "parquet": Parquet,

@@ -1,4 +1,6 @@
-"""What all sources that read files share: selecting, planning and naming files; and `Files`, whole files as records.
+"""What all sources that read files share: selecting, planning and naming files.
+
+`NumberedSource`: files with an index, whose records are known by number. `Files`: whole files as records.
 
 Small files are grouped into source shards so that a changed file changes its own group only. A file begins a group by a
 hash of its own name and size, not by how many files came before it (content-defined chunking, as in rsync-like tools,
@@ -7,6 +9,7 @@ over file names instead of bytes).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -15,11 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from beam_pipes.sources.byte_stream import hash_range, slice_bytes
+from beam_pipes.errors import SourceError
+from beam_pipes.sources.byte_stream import hash_range, object_range_digest, slice_bytes
 from beam_pipes.sources.digests import Cut, DigestCache
-from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile, Paths, Selection, select
 from beam_pipes.sources.source import Slice, Source, SourcePlan, SourceShard, check_batch_limits, check_target
 
@@ -234,3 +238,132 @@ class Files(FileSource):
 
     def fingerprint_config(self) -> Mapping[str, Any]:
         return {"source": "Files", "version": 1}
+
+
+# Bytes of numbered records that are read at once.
+_GROUP_BYTES = 4 << 20
+
+
+class Numbered(Protocol):
+    """An open file whose records are numbered from 0."""
+
+    @property
+    def num_records(self) -> int: ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all records."""
+        ...
+
+    @property
+    def kind(self) -> bytes:
+        """What the meaning of the bytes depends on, such as a dtype."""
+        ...
+
+    @property
+    def content_digest(self) -> str | None:
+        """What an object store says of the whole content; None for files, which have to be read."""
+        ...
+
+    def records(self, start: int, stop: int) -> Sequence[bytes]:
+        """The bytes of records `start … stop`."""
+        ...
+
+
+NumberedT = TypeVar("NumberedT", bound=Numbered)
+
+
+@dataclass(frozen=True)
+class NumberedSource(FileSource, Generic[NumberedT]):
+    """A source of files whose records are numbered; large files are cut into ranges of records of about equal bytes."""
+
+    paths: Paths
+
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @abstractmethod
+    def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[NumberedT]:
+        """Opens a file. Raises `SourceError`, naming it, where it is damaged."""
+
+    @abstractmethod
+    def _value(self, raw: bytes, opened: NumberedT) -> object:
+        """The value of a record."""
+
+    # Planning.
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        with self._open(file.path, file.name) as opened:
+            count, num_bytes = opened.num_records, opened.num_bytes
+        # A number of records that does not depend on the end: a file that grows keeps its first slices.
+        each = max(1, count * target_shard_bytes // max(1, num_bytes))
+        each = 1 << (each.bit_length() - 1) if each < count else max(1, count)
+        return [
+            (start, min(start + each, count), -(-num_bytes * (min(start + each, count) - start) // count))
+            for start in range(0, count, each)
+        ]
+
+    def _digest(self, file: FoundFile, start: int, end: int) -> str:
+        with self._open(file.path, file.name) as opened:
+            digest = _Digest(opened)
+            if opened.content_digest is None:
+                for _, raws in _groups(opened, start, end):
+                    digest.update(raws)
+            return digest.of(start, end)
+
+    # Reading.
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        check_batch_limits(batch_records, batch_bytes)
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        for part in shard.slices:
+            with self._open(selection.path_of(part.file), part.file) as opened:
+                digest = _Digest(opened)
+                for first, raws in _groups(opened, part.start, min(part.end, opened.num_records)):
+                    digest.update(raws)
+                    numbers = range(first, first + len(raws))
+                    piece = StoredPiece(
+                        file=part.file, first_ordinal=batcher.next_ordinal, positions=numbers, raws=raws
+                    )
+                    values = [self._value(raw, opened) for raw in raws]
+                    yield from batcher.add(piece, values, num_bytes=sum(map(len, raws)))
+                if (found := digest.of(part.start, part.end)) != part.digest:
+                    raise SourceError(
+                        f"input {part.file} changed after it was planned: records {part.start} to {part.end} should "
+                        f"have sha256 {part.digest[:12]}…, found {found[:12]}…; plan again",
+                        file=part.file,
+                        offset=part.start,
+                    )
+        yield from batcher.finish()
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> object:
+        with self._open(self.selection().path_of(file), file) as opened:
+            return self._value(raw, opened)
+
+
+def _groups(opened: Numbered, start: int, stop: int) -> Iterator[tuple[int, Sequence[bytes]]]:
+    each = max(1, opened.num_records * _GROUP_BYTES // max(1, opened.num_bytes))
+    for first in range(start, stop, each):
+        yield first, opened.records(first, min(first + each, stop))
+
+
+class _Digest:
+    """The digest of a range of records: of their bytes, or of what an object store says of the whole content."""
+
+    def __init__(self, opened: Numbered) -> None:
+        self._content = opened.content_digest
+        self._read = hashlib.sha256(opened.kind)
+
+    def update(self, raws: Sequence[bytes]) -> None:
+        """The next records of the range."""
+        if self._content is None:
+            for raw in raws:
+                self._read.update(b"%d:" % len(raw))
+                self._read.update(raw)
+
+    def of(self, start: int, stop: int) -> str:
+        """What the digest of records `start … stop` is."""
+        return self._read.hexdigest() if self._content is None else object_range_digest(self._content, start, stop)

@@ -13,7 +13,7 @@ wildcard, or what the entries of a list have in common; `relative_to` sets it. T
 are made of, so that an input may be moved as a whole.
 
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
-single file. Symbolic links are followed, loops are not. Inputs on `gs://` and `s3://` are listed.
+single file. Symbolic links are followed, loops are not. Inputs on `gs://`, `s3://` and `hf://` are listed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Corpora that were written for other training stacks: Megatron's `.bin` and `.idx`, and ArrayRecord.
+"""Corpora that were written for other training stacks: Megatron's `.bin` and `.idx`, ArrayRecord, MDS.
 
 Their files have an index, so records are known by number: slices are ranges of records, and ids are `name@number`.
 
@@ -9,6 +9,7 @@ Their files have an index, so records are known by number: slices are ranges of 
     {"tokens": [5, 6, 7]}, {"tokens": [8, 9]}
 
 Megatron's layout is read as `megatron.core.datasets.indexed_dataset` documents it; importing that needs CUDA's Triton.
+MDS is read as `streaming.base.format.mds` of MosaicML Streaming 0.13.0 lays it out: that package wants NumPy below 2.2.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from decimal import Decimal
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,139 +30,20 @@ import numpy.typing as npt
 from beam_pipes.cache.storage import is_remote, storage_for
 from beam_pipes.errors import SourceError
 from beam_pipes.extras import require
-from beam_pipes.sources.byte_stream import content_digest_of, object_range_digest, open_input, read_error
-from beam_pipes.sources.file_source import FileSource, Range
-from beam_pipes.sources.record_batch import Batcher, RecordBatch, StoredPiece
-from beam_pipes.sources.selection import FoundFile, Paths
-from beam_pipes.sources.source import SourceShard, check_batch_limits
-
-# Records that are read at once.
-_GROUP_BYTES = 4 << 20
+from beam_pipes.sources.byte_stream import content_digest_of, open_input, read_error
+from beam_pipes.sources.file_source import NumberedSource
+from beam_pipes.sources.selection import FoundFile
 
 
-class Numbered(Protocol):
-    """An open file whose records are numbered from 0."""
-
-    @property
-    def num_records(self) -> int: ...
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all records."""
-        ...
-
-    @property
-    def kind(self) -> bytes:
-        """What the meaning of the bytes depends on, such as a dtype."""
-        ...
-
-    @property
-    def content_digest(self) -> str | None:
-        """What an object store says of the whole content; None for files, which have to be read."""
-        ...
-
-    def records(self, start: int, stop: int) -> Sequence[bytes]:
-        """The bytes of records `start … stop`."""
-        ...
-
-
-NumberedT = TypeVar("NumberedT", bound=Numbered)
-
-
-@dataclass(frozen=True)
-class NumberedSource(FileSource, Generic[NumberedT]):
-    """A source of files whose records are numbered; large files are cut into ranges of records of about equal bytes."""
-
-    paths: Paths
-
-    def _inputs(self) -> Paths:
-        return self.paths
-
-    @abstractmethod
-    def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[NumberedT]:
-        """Opens a file. Raises `SourceError`, naming it, where it is damaged."""
-
-    @abstractmethod
-    def _value(self, raw: bytes, opened: NumberedT) -> object:
-        """The value of a record."""
-
-    # Planning.
-
-    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
-        with self._open(file.path, file.name) as opened:
-            count, num_bytes = opened.num_records, opened.num_bytes
-        # A number of records that does not depend on the end: a file that grows keeps its first slices.
-        each = max(1, count * target_shard_bytes // max(1, num_bytes))
-        each = 1 << (each.bit_length() - 1) if each < count else max(1, count)
-        return [
-            (start, min(start + each, count), -(-num_bytes * (min(start + each, count) - start) // count))
-            for start in range(0, count, each)
-        ]
-
-    def _digest(self, file: FoundFile, start: int, end: int) -> str:
-        with self._open(file.path, file.name) as opened:
-            digest = _Digest(opened)
-            if opened.content_digest is None:
-                for _, raws in _groups(opened, start, end):
-                    digest.update(raws)
-            return digest.of(start, end)
-
-    # Reading.
-
-    def read(
-        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
-    ) -> Iterator[RecordBatch]:
-        check_batch_limits(batch_records, batch_bytes)
-        selection = self.selection()
-        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
-        for part in shard.slices:
-            with self._open(selection.path_of(part.file), part.file) as opened:
-                digest = _Digest(opened)
-                for first, raws in _groups(opened, part.start, min(part.end, opened.num_records)):
-                    digest.update(raws)
-                    numbers = range(first, first + len(raws))
-                    piece = StoredPiece(
-                        file=part.file, first_ordinal=batcher.next_ordinal, positions=numbers, raws=raws
-                    )
-                    values = [self._value(raw, opened) for raw in raws]
-                    yield from batcher.add(piece, values, num_bytes=sum(map(len, raws)))
-                if (found := digest.of(part.start, part.end)) != part.digest:
-                    raise SourceError(
-                        f"input {part.file} changed after it was planned: records {part.start} to {part.end} should "
-                        f"have sha256 {part.digest[:12]}…, found {found[:12]}…; plan again",
-                        file=part.file,
-                        offset=part.start,
-                    )
-        yield from batcher.finish()
-
-    def parse(self, raw: bytes, *, file: str, position: int) -> object:
-        with self._open(self.selection().path_of(file), file) as opened:
-            return self._value(raw, opened)
-
-
-def _groups(opened: Numbered, start: int, stop: int) -> Iterator[tuple[int, Sequence[bytes]]]:
-    each = max(1, opened.num_records * _GROUP_BYTES // max(1, opened.num_bytes))
-    for first in range(start, stop, each):
-        yield first, opened.records(first, min(first + each, stop))
-
-
-class _Digest:
-    """The digest of a range of records: of their bytes, or of what an object store says of the whole content."""
-
-    def __init__(self, opened: Numbered) -> None:
-        self._content = opened.content_digest
-        self._read = hashlib.sha256(opened.kind)
-
-    def update(self, raws: Sequence[bytes]) -> None:
-        """The next records of the range."""
-        if self._content is None:
-            for raw in raws:
-                self._read.update(b"%d:" % len(raw))
-                self._read.update(raw)
-
-    def of(self, start: int, stop: int) -> str:
-        """What the digest of records `start … stop` is."""
-        return self._read.hexdigest() if self._content is None else object_range_digest(self._content, start, stop)
+def _read_exactly(data: IO[bytes], file: str, start: int, end: int) -> bytes:
+    """Bytes `start … end` of an open input."""
+    data.seek(start)
+    found = b""
+    while len(found) < end - start and (piece := data.read(end - start - len(found))):
+        found += piece
+    if len(found) < end - start:
+        raise SourceError(f"input {file} ends at byte {start + len(found)}, expected {end}", file=file, offset=start)
+    return found
 
 
 # Megatron.
@@ -206,15 +89,8 @@ class _MegatronFile:
         return int(self._index.starts[-1])
 
     def records(self, start: int, stop: int) -> Sequence[bytes]:
-        first, last = int(self.starts[start]), int(self.starts[stop])
-        self._data.seek(first)
-        data = b""
-        while len(data) < last - first and (piece := self._data.read(last - first - len(data))):
-            data += piece
-        if len(data) < last - first:
-            raise SourceError(
-                f"input {self.file} ends at byte {first + len(data)}, expected {last}", file=self.file, offset=first
-            )
+        first = int(self.starts[start])
+        data = _read_exactly(self._data, self.file, first, int(self.starts[stop]))
         bounds = (self.starts[start : stop + 1] - first).tolist()
         return [data[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
 
@@ -390,3 +266,195 @@ class ArrayRecords(NumberedSource[_ArrayRecordFile]):
 
     def fingerprint_config(self) -> Mapping[str, Any]:
         return {"source": "ArrayRecords", "version": 1}
+
+
+# MDS, of MosaicML Streaming.
+
+_SCALARS = {name: np.dtype(f"<{code}") for name, code in
+            {"uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "int8": "i1", "int16": "i2", "int32": "i4",
+             "int64": "i8", "int": "i8", "float16": "f2", "float32": "f4", "float64": "f8"}.items()}  # fmt: skip
+# The number of a dtype in a value that says its own.
+_MDS_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32",
+               34: "float32", 64: "uint64", 65: "int64", 66: "float64"}  # fmt: skip
+_MDS_TEXTS: Mapping[str, Callable[[bytes], Any]] = {
+    "bytes": bytes,
+    "jpeg": bytes,
+    "png": bytes,
+    "str": lambda raw: raw.decode("utf-8"),
+    "str_int": int,
+    "str_float": float,
+    "str_decimal": lambda raw: Decimal(raw.decode("utf-8")),
+    "json": json.loads,
+}
+# The bytes in front of the number of elements.
+_MDS_LISTS = {"list[jpeg]": 4, "list[png]": 4, "jpeg_array": 0, "jpegarray": 0}
+
+
+def mds_array(raw: bytes, dtype: str | None, shape: tuple[int, ...] | None) -> npt.NDArray[Any]:
+    """An `ndarray` column's value; what its encoding does not fix stands in front: a dtype, then a shape.
+
+    `bytes([33, 4, 2]) + two int32` → an int32 array of shape (2,): dtype 33, one dimension with sizes of a byte, 2.
+    """
+    at = 0
+    if dtype is None:
+        dtype, at = _MDS_DTYPES[raw[0]], 1
+    if shape is None:
+        ndim, code = divmod(raw[at], 4)
+        shape = tuple(np.frombuffer(raw, f"<u{1 << code}", ndim, at + 1).tolist())
+        at += 1 + (ndim << code)
+    return np.frombuffer(raw, _SCALARS[dtype], offset=at).reshape(shape)
+
+
+class _Column(NamedTuple):
+    name: str
+    size: int | None
+    decode: Callable[[bytes], Any]
+
+
+def _decoder_of(encoding: str) -> Callable[[bytes], Any] | None:
+    """What makes a value of the bytes of a column; None for an encoding that is not read."""
+    if encoding in _MDS_TEXTS:
+        return _MDS_TEXTS[encoding]
+    if encoding in _SCALARS:
+        dtype = _SCALARS[encoding]
+        return (lambda raw: int(np.frombuffer(raw, dtype)[0])) if encoding == "int" else (
+            lambda raw: np.frombuffer(raw, dtype)[0]
+        )  # fmt: skip
+    if encoding in _MDS_LISTS:
+        return functools.partial(_mds_list, skip=_MDS_LISTS[encoding])
+    kind, _, options = encoding.partition(":")
+    if kind != "ndarray":
+        return None
+    dtype_name, _, sizes = options.partition(":")
+    if dtype_name not in ("", *_MDS_DTYPES.values()):
+        return None
+    shape = tuple(map(int, sizes.split(","))) if sizes else None
+    return functools.partial(mds_array, dtype=dtype_name or None, shape=shape)
+
+
+def _mds_list(raw: bytes, skip: int) -> list[bytes]:
+    (count,) = np.frombuffer(raw, "<u4", 1, skip).tolist()
+    ends = np.cumsum(np.frombuffer(raw, "<u4", count, skip + 4)) + skip + 4 + 4 * count
+    return (
+        [raw[begin:end] for begin, end in zip((skip + 4 + 4 * count, *ends[:-1]), ends, strict=True)] if count else []
+    )
+
+
+class _MDSFile:
+    """An open shard: the number of samples, where each begins and the last one ends, the columns; then the samples."""
+
+    def __init__(self, path: str, file: str) -> None:
+        self.file = file
+        try:
+            self._data = open_input(path)
+        except OSError as error:
+            raise read_error(file, error, offset=0) from error
+        try:
+            self.content_digest = content_digest_of(self._data)
+            size = self._data.seek(0, 2)
+            (count,) = np.frombuffer(self._read(0, 4), "<u4").tolist() if size >= 4 else (0,)
+            head = 4 * (count + 2)
+            if size < head + 2:
+                raise self._damaged(f"expected {count} samples and the offsets of each, found {size} bytes")
+            self.starts = np.frombuffer(self._read(4, head), "<u4").astype(np.int64)
+            if self.starts[0] < head or (np.diff(self.starts) < 0).any() or self.starts[-1] != size:
+                raise self._damaged(
+                    f"the offsets of {count} samples should go from {head} up to its {size} bytes, found "
+                    f"{self.starts[0]} to {self.starts[-1]}"
+                )
+            self.kind = self._read(head, int(self.starts[0]))
+            self.columns = self._columns_of(self.kind)
+        except BaseException:
+            self._data.close()
+            raise
+
+    def _columns_of(self, config: bytes) -> list[_Column]:
+        try:
+            found = json.loads(config)
+            columns = list(zip(found["column_names"], found["column_encodings"], found["column_sizes"], strict=True))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(f"what its header says of columns cannot be read: {error}") from error
+        made = []
+        for name, encoding, size in columns:
+            decode = _decoder_of(encoding)
+            if decode is None:
+                raise SourceError(
+                    f"input {self.file} has a column {name!r} of the encoding {encoding!r}, which is not read"
+                    + (": unpickling it could run any code" if encoding == "pkl" else "")
+                    + f". Write it as one of: {', '.join([*_MDS_TEXTS, *_MDS_LISTS, 'ndarray', *_SCALARS])}.",
+                    file=self.file,
+                )
+            made.append(_Column(name, size, decode))
+        return made
+
+    def _damaged(self, what: str) -> SourceError:
+        return SourceError(
+            f"input {self.file} cannot be read as a shard of MDS: {what}. Copy it again; compressed shards "
+            "(.mds.zstd) have to be decompressed first.",
+            file=self.file,
+        )
+
+    @property
+    def num_records(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self.starts[-1] - self.starts[0])
+
+    def records(self, start: int, stop: int) -> Sequence[bytes]:
+        first = int(self.starts[start])
+        data = self._read(first, int(self.starts[stop]))
+        bounds = (self.starts[start : stop + 1] - first).tolist()
+        return [data[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+    def _read(self, start: int, end: int) -> bytes:
+        return _read_exactly(self._data, self.file, start, end)
+
+    def close(self) -> None:
+        self._data.close()
+
+
+@dataclass(frozen=True)
+class MDS(NumberedSource[_MDSFile]):
+    """Every sample of the MDS shards of MosaicML Streaming is one record: column → value. Ids are `name@sample`.
+
+    `MDS("corpus/train")` reads all `.mds` files below the directory, in the order of their names, which is that of
+    `index.json`; `build("c", {"train": MDS("corpus/train"), "val": MDS("corpus/val")}, …)` reads splits. The shards say
+    themselves what columns they have, so `index.json` is not needed. Values are those of Streaming's reader, but for
+    images, which stay the bytes of a JPEG or PNG file for a stage to decode: `{"image": b"\\xff\\xd8…", "label": 3}`.
+
+    Refused are columns of `pkl` and `pil`, and compressed shards.
+    """
+
+    _: KW_ONLY
+    pattern: str | Sequence[str] = "**/*.mds"
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
+    def _open(self, path: str, file: str) -> contextlib.AbstractContextManager[_MDSFile]:
+        return contextlib.closing(_MDSFile(path, file))
+
+    def _value(self, raw: bytes, opened: _MDSFile) -> dict[str, Any]:
+        varying = sum(column.size is None for column in opened.columns)
+        value: dict[str, Any] = {}
+        try:
+            sizes = iter(np.frombuffer(raw, "<u4", varying).tolist())
+            at = 4 * varying
+            for column in opened.columns:
+                end = at + (next(sizes) if column.size is None else column.size)
+                if end > len(raw):
+                    raise ValueError(f"it ends at byte {len(raw)}, within the column {column.name!r}")
+                value[column.name] = column.decode(raw[at:end])
+                at = end
+        except (ValueError, KeyError, IndexError, ArithmeticError) as error:
+            raise SourceError(
+                f"input {opened.file} has a sample that cannot be decoded: {type(error).__name__}: {error}",
+                file=opened.file,
+            ) from error
+        return value
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        return {"source": "MDS", "version": 1}

@@ -21,7 +21,9 @@ from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.cache.write_cache import write_cache
 from beam_pipes.errors import ExportError
 from beam_pipes.export import export
-from beam_pipes.sources import Tar
+from beam_pipes.sources import MDS, Tar
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "mds"
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +172,82 @@ def test_records_that_are_not_examples_are_samples_of_one_member(tmp_path: Path)
     assert [sample["record"] for sample in found] == [bytes(split.record_bytes(row)) for row in range(len(split))]
     with pytest.raises(ExportError, match=r"no token ids to export.*records. Export it as parquet or webdataset"):
         export(cache, tmp_path / "m", format="megatron")
+
+
+def of_mds(directory: str) -> list[dict[str, Any]]:
+    source = MDS(directory)
+    shards = source.plan(target_shard_bytes=1 << 20).shards
+    return [sample for shard in shards for batch in source.read(shard) for sample in batch.values]
+
+
+def test_mds_holds_every_feature_and_is_read_back(cache: Cache, tmp_path: Path) -> None:
+    out = export(cache, tmp_path / "out", format="mds")
+
+    for name in cache.splits:
+        expected = kept(cache, name)
+        found = of_mds(f"{out}/{name}")
+        index = json.loads(Path(out, name, "index.json").read_text())
+        assert len(found) == len(expected) == sum(shard["samples"] for shard in index["shards"])
+        assert dict(zip(index["shards"][0]["column_names"], index["shards"][0]["column_encodings"], strict=True)) == {
+            "brain": "ndarray:float32:2", "count": "int64", "flag": "uint8", "grid": "ndarray:float32",
+            "half": "ndarray:float16:2", "raw": "bytes", "text": "str", "tokens": "ndarray:int32", "words": "json",
+        }  # fmt: skip
+        for sample, example in zip(found, expected, strict=True):
+            assert (sample["text"], sample["raw"]) == (example["text"], example["raw"])
+            assert (sample["flag"], sample["count"]) == (int(example["flag"]), example["count"])
+            assert sample["words"] == example["words"].tolist()
+            for feature in ("tokens", "grid", "half", "brain"):
+                assert np.array_equal(sample[feature], np.asarray(example[feature]).astype(sample[feature].dtype))
+    again = export(cache, tmp_path / "again", format="mds")
+    for path in Path(out).rglob("*.*"):
+        assert path.read_bytes() == (Path(again) / path.relative_to(out)).read_bytes()
+
+
+def test_mds_is_cut_into_shards_and_gives_the_bytes_of_streaming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded samples of Streaming's own writer, of the columns that a cache has too, are exported again."""
+    recorded = of_mds(str(GOLDEN))
+    names = ("any", "n", "f", "text", "raw", "tokens", "u", "fixed")
+    examples = [{name: sample[name] for name in names} for sample in recorded]
+    features = {
+        "any": FeatureSpec("float16", shape=(1, None, 2)),
+        "n": FeatureSpec("int64"),
+        "f": FeatureSpec("float32"),
+        "text": FeatureSpec("str"),
+        "raw": FeatureSpec("bytes"),
+        "tokens": FeatureSpec("uint16", shape=(None,)),
+        "u": FeatureSpec("uint16"),
+        "fixed": FeatureSpec("int32", shape=(2, 3)),
+    }
+    cache = write_cache(tmp_path / "cache", {"train": examples}, features=features)
+    monkeypatch.setattr("beam_pipes.export.training_formats._MDS_SHARD_BYTES", 1000)
+
+    out = Path(export(cache, tmp_path / "out", format="mds")) / "train"
+
+    expected = GOLDEN.with_name("mds_export")
+    assert len(list(expected.iterdir())) > 3
+    for path in expected.iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes()
+
+
+def test_what_mds_cannot_hold_is_refused_in_words(tmp_path: Path) -> None:
+    empty = write_cache(
+        tmp_path / "empty",
+        {"train": [{"ids": np.ones(2, np.int32)}, {"ids": np.ones(0, np.int32)}]},
+        features={"ids": FeatureSpec("int32", shape=(None,))},
+    )
+    with pytest.raises(
+        ExportError, match=r"feature 'ids' of record 1 of split 'train' has no elements, and MDS holds no"
+    ):
+        export(empty, tmp_path / "a", format="mds")
+    blobs = write_cache(
+        tmp_path / "blobs",
+        {"train": [{"b": np.array([b"x"], object)}]},
+        features={"b": FeatureSpec("bytes", shape=(None,))},
+    )
+    with pytest.raises(
+        ExportError, match=r"feature 'b' of split 'train' is a list of bytes, and a column of MDS is one"
+    ):
+        export(blobs, tmp_path / "a", format="mds")
+    assert not (tmp_path / "a").exists()

@@ -21,9 +21,11 @@ from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.errors import SourceError
 from beam_pipes.sources import (
     CSV,
+    MDS,
     SOURCES,
     TSV,
     ArrayRecords,
+    ArrowRows,
     Files,
     JSONLines,
     MegatronTokens,
@@ -48,7 +50,7 @@ def write_input(root: Path) -> None:
     import pyarrow.parquet
 
     codec = ExampleCodec(SPEC)
-    for kind in ("text", "csv", "tsv", "json", "tfrecord", "parquet", "tar", "megatron", "array"):
+    for kind in ("text", "csv", "tsv", "json", "tfrecord", "parquet", "arrow", "tar", "megatron", "array", "mds"):
         (root / kind).mkdir(parents=True)
     for index, count in enumerate([*range(1, 40), 400]):
         name = f"{index:02d}"
@@ -61,6 +63,9 @@ def write_input(root: Path) -> None:
                 writer.write(codec.encode({"n": n}))
         table = pyarrow.table({"n": list(range(count)), "t": [[n, n] for n in range(count)]})
         pyarrow.parquet.write_table(table, root / "parquet" / f"{name}.parquet", row_group_size=20)
+        with pyarrow.ipc.new_stream(root / "arrow" / f"{name}.arrow", table.schema) as stream:
+            stream.write_table(table, max_chunksize=20)
+        write_mds(root / "mds" / f"{name}.mds", [(n, np.arange(n + 1, dtype=np.uint16)) for n in range(count)])
         with tarfile.open(root / "tar" / f"{name}.tar", "w") as archive:
             for n in range(count):
                 member = tarfile.TarInfo(f"{n}.cls")
@@ -85,6 +90,20 @@ def write_megatron(prefix: Path, documents: list[np.ndarray[Any, Any]]) -> None:
     prefix.with_suffix(".idx").write_bytes(header + b"".join(each.tobytes() for each in parts))
 
 
+def write_mds(path: Path, samples: list[tuple[int, np.ndarray[Any, Any]]]) -> None:
+    """By the layout of the reference's writer; recorded files of it are read in another test."""
+    config = {"column_encodings": ["int", "ndarray:uint16"], "column_names": ["n", "tokens"], "column_sizes": [8, None]}
+    header = json.dumps({"format": "mds", "version": 2, **config}, sort_keys=True).encode()
+    values = [bytes([1 << 2, len(tokens)]) if len(tokens) < 256 else bytes([1 << 2 | 1]) +
+              np.uint16(len(tokens)).tobytes() for _, tokens in samples]  # fmt: skip
+    bodies = [
+        np.uint32(len(shape) + tokens.nbytes).tobytes() + np.int64(n).tobytes() + shape + tokens.tobytes()
+        for shape, (n, tokens) in zip(values, samples, strict=True)
+    ]
+    ends = np.cumsum([4 + 4 * (len(samples) + 1) + len(header), *map(len, bodies)]).astype("<u4")
+    path.write_bytes(np.uint32(len(samples)).tobytes() + ends.tobytes() + header + b"".join(bodies))
+
+
 def sources(root: Path) -> dict[str, Source]:
     return {
         "files": Files(root / "text"),
@@ -99,6 +118,9 @@ def sources(root: Path) -> dict[str, Source]:
         "tfrecord of examples": TFRecords(root / "tfrecord", SPEC),
         "parquet": Parquet(root / "parquet"),
         "parquet columns": Parquet(root / "parquet", columns=["t"]),
+        "arrow": ArrowRows(root / "arrow"),
+        "arrow columns": ArrowRows(root / "arrow", columns=["t"]),
+        "mds": MDS(root / "mds"),
         "tar": Tar(root / "tar"),
         "megatron": MegatronTokens(root / "megatron"),
         "arrayrecord": ArrayRecords(root / "array"),
@@ -199,7 +221,8 @@ def test_a_file_that_changed_after_planning_is_named_when_its_slice_ends(tmp_pat
     file = shard.slices[0].file
     path = next(path for path in tmp_path.rglob(file))
     data = bytearray(path.read_bytes())
-    at = 20 if data[:4] == b"PAR1" else 65_600 if name == "arrayrecord" else -1  # the last bytes of these are padding
+    # The last bytes of some are padding, or the mark of an end.
+    at = 20 if data[:4] == b"PAR1" else {"arrayrecord": 65_600, "arrow": -9, "arrow columns": -9}.get(name, -1)
     data[at] ^= 1
     path.write_bytes(data)
 
@@ -239,10 +262,24 @@ def test_a_shards_fingerprint_is_of_names_ranges_and_digests():
 def test_an_unknown_name_lists_the_sources():
     assert source_class("text") is TextLines
     with pytest.raises(
-        SourceError, match="unknown source 'txt'; choose one of: arrayrecord, csv, files, json, megatron, memory"
+        SourceError,
+        match="unknown source 'txt'; choose one of: arrayrecord, arrow, csv, files, json, mds, megatron, memory",
     ):
         source_class("txt")
-    files = {"csv", "files", "json", "parquet", "tar", "text", "tfrecord", "tsv", "arrayrecord", "megatron"}
+    files = {
+        "csv",
+        "files",
+        "json",
+        "parquet",
+        "tar",
+        "text",
+        "tfrecord",
+        "tsv",
+        "arrayrecord",
+        "arrow",
+        "mds",
+        "megatron",
+    }
     assert set(SOURCES) == {*files, "memory"}
 
 

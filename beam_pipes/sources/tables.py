@@ -1,0 +1,449 @@
+"""Rows of tables as records: Parquet files, and streams of Arrow, which `save_to_disk` of Hugging Face datasets writes.
+
+Slices are ranges of rows: whole row groups of Parquet, whole record batches of a stream. `dataset_splits` finds the
+splits of a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
+
+from beam_pipes.cache.storage import directory_path, is_remote, storage_for
+from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
+from beam_pipes.extras import require
+from beam_pipes.sources.byte_stream import hash_range, open_input, read_error, read_range
+from beam_pipes.sources.file_source import FileSource, Range
+from beam_pipes.sources.record_batch import Batcher, Piece, RecordBatch, digests_of_values
+from beam_pipes.sources.selection import FoundFile, Paths, select
+from beam_pipes.sources.source import Slice, Source, SourceShard, check_batch_limits
+
+
+@dataclass(frozen=True)
+class _Tables(FileSource):
+    """A source of files of rows; `columns` selects some of them."""
+
+    paths: Paths
+    _: KW_ONLY
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns is not None:
+            if isinstance(self.columns, str) or not self.columns or not all(isinstance(c, str) for c in self.columns):
+                raise SourceError(f"columns should be a list of names, got {self.columns!r}")
+            object.__setattr__(self, "columns", tuple(self.columns))
+
+    def _inputs(self) -> Paths:
+        return self.paths
+
+    @property
+    def output_type(self) -> type:
+        return dict
+
+    def _digest(self, file: FoundFile, start: int, end: int) -> str:
+        return self._digest_of(file.path, file.name, start, end, content_digest=file.content_digest)
+
+    @abstractmethod
+    def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:
+        """The digest of rows `start … end`."""
+
+    @abstractmethod
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+        """The rows of a slice as Arrow batches of at most `batch_records`."""
+
+    def _names(self, schema: Any, file: str) -> list[str]:
+        found = list(schema.names)
+        if self.columns is None:
+            return found
+        missing = [name for name in self.columns if name not in found]
+        if missing:
+            raise SourceError(
+                f"{file} should have columns {list(self.columns)}, found {found}: {missing} missing", file=file
+            )
+        return list(self.columns)
+
+    # Reading.
+
+    def read(
+        self, shard: SourceShard, *, batch_records: int = 256, batch_bytes: int = 1 << 20
+    ) -> Iterator[RecordBatch]:
+        check_batch_limits(batch_records, batch_bytes)
+        selection = self.selection()
+        batcher = Batcher(batch_records=batch_records, batch_bytes=batch_bytes)
+        for part in shard.slices:
+            path = selection.path_of(part.file)
+            self._check_unchanged(path, part)
+            row = part.start
+            for batch in self._arrow_batches(path, part, batch_records):
+                piece = RowsPiece(file=part.file, first_ordinal=batcher.next_ordinal, row=row, batch=batch)
+                row += batch.num_rows
+                yield from batcher.add(piece, rows_of(batch), num_bytes=int(batch.nbytes))
+        yield from batcher.finish()
+
+    def _check_unchanged(self, path: str, part: Slice) -> None:
+        found = self._digest_of(path, part.file, part.start, part.end)
+        if found != part.digest:
+            raise SourceError(
+                f"input {part.file} changed after it was planned: rows {part.start} to {part.end} should have sha256 "
+                f"{part.digest[:12]}…, found {found[:12]}…; plan again",
+                file=part.file,
+                offset=part.start,
+            )
+
+    def parse(self, raw: bytes, *, file: str, position: int) -> dict[str, Any]:
+        pyarrow = require("pyarrow", purpose="Parquet")
+        try:
+            with pyarrow.ipc.open_stream(raw) as stream:
+                (row,) = [row for batch in stream for row in rows_of(batch)]
+        except (pyarrow.ArrowInvalid, OSError, ValueError) as error:
+            raise SourceError(f"expected one row as an Arrow stream: {error}", file=file, offset=position) from error
+        return row
+
+    def fingerprint_config(self) -> Mapping[str, Any]:
+        columns = None if self.columns is None else list(self.columns)
+        return {"source": type(self).__name__, "version": 1, "columns": columns}
+
+
+@dataclass(frozen=True)
+class Parquet(_Tables):
+    """Every row is one record, a `dict` of column name → value. Record ids are `name@row number`.
+
+    Values are Python's (`int`, `float`, `str`, `bytes`, `bool`, `datetime`, None for null, `dict` for a struct), lists
+    of numbers are NumPy arrays. `columns` selects top-level columns, in this order: the others are neither read nor do
+    they count in fingerprints. Files are split between row groups. Needs pyarrow.
+    """
+
+    # Digests cover the bytes of the selected columns.
+
+    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
+        columns = json.dumps(self.columns)
+        return f"parquet/{columns}/{target_shard_bytes if file.size > target_shard_bytes else 'whole'}"
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        ranges: list[Range] = []
+        start = end = num_bytes = 0
+        with _opened(file.path, file.name) as parquet:
+            metadata = parquet.metadata
+            for index in range(metadata.num_row_groups):
+                group = metadata.row_group(index)
+                end += group.num_rows
+                num_bytes += sum(size for _, size in self._chunks(parquet, index, file.name))
+                if num_bytes >= target_shard_bytes or index == metadata.num_row_groups - 1:
+                    if end > start:
+                        ranges.append((start, end, num_bytes))
+                    start, num_bytes = end, 0
+        return ranges
+
+    def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:
+        with _opened(path, name) as parquet:
+            metadata = parquet.metadata
+            names = self._names(parquet.schema_arrow, name)
+            schema = [[each, str(parquet.schema_arrow.field(each).type)] for each in names]
+            digest = hashlib.sha256(json.dumps(schema).encode())
+            groups = _groups(metadata, name, start, end)
+            chunks = [chunk for group in groups for chunk in self._chunks(parquet, group, name)]
+        if is_remote(path):
+            digest.update(hash_range(path, name, start, end, content_digest=content_digest).encode())
+            return digest.hexdigest()
+        for offset, size in chunks:
+            digest.update(f"{size}:".encode())
+            for part in read_range(path, name, offset, offset + size):
+                digest.update(part)
+        return digest.hexdigest()
+
+    def _chunks(self, parquet: Any, group: int, file: str) -> Iterator[tuple[int, int]]:
+        """Offset and size of each selected column's bytes in a row group."""
+        # Arrow ends the process where it is asked for the metadata of a damaged column; where it reads one, it raises.
+        next(
+            parquet.iter_batches(
+                1, row_groups=[group], columns=self._names(parquet.schema_arrow, file), use_threads=False
+            ),
+            None,
+        )
+        row_group = parquet.metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            if self.columns is None or parquet.schema.column(index).path.partition(".")[0] in self.columns:
+                column = row_group.column(index)
+                offset = column.data_page_offset
+                if column.has_dictionary_page and column.dictionary_page_offset:
+                    offset = min(offset, column.dictionary_page_offset)
+                yield offset, column.total_compressed_size
+
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+        with _opened(path, part.file) as parquet:
+            names = self._names(parquet.schema_arrow, part.file)
+            groups = _groups(parquet.metadata, part.file, part.start, part.end)
+            for batch in parquet.iter_batches(
+                batch_size=batch_records, row_groups=groups, columns=names, use_threads=False
+            ):
+                yield batch.select(names)
+
+
+@dataclass(frozen=True)
+class ArrowRows(_Tables):
+    """Every row of Arrow's IPC streams is one record, as `Parquet` gives it. Record ids are `name@row number`.
+
+    `save_to_disk` of Hugging Face datasets writes such files; `dataset_splits("wiki")` finds them by split. `columns`
+    selects columns of the records, in this order; digests cover the bytes of all. Large files are split between record
+    batches; on object stores a file is read as a whole. Needs pyarrow.
+    """
+
+    _: KW_ONLY
+    pattern: str | Sequence[str] = "**/*.arrow"
+
+    def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
+        return f"arrow/{target_shard_bytes if file.size > target_shard_bytes else 'whole'}"
+
+    def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
+        ranges: list[Range] = []
+        start = end = num_bytes = 0
+        for message in _messages(file.path, file.name):
+            end += message.batch.num_rows
+            num_bytes += message.end - message.begin
+            if num_bytes >= target_shard_bytes and not is_remote(file.path):
+                ranges.append((start, end, num_bytes))
+                start, num_bytes = end, 0
+        if end > start:
+            ranges.append((start, end, num_bytes))
+        return ranges
+
+    def _digest_of(self, path: str, name: str, start: int, end: int, *, content_digest: str | None = None) -> str:
+        if is_remote(path):
+            return hash_range(path, name, start, end, content_digest=content_digest)
+        messages = list(_messages_of(path, name, start, end))
+        digest = hashlib.sha256(str(messages[0].batch.schema.remove_metadata()).encode())
+        for message in messages:
+            for part in read_range(path, name, message.begin, message.end):
+                digest.update(part)
+        return digest.hexdigest()
+
+    def _arrow_batches(self, path: str, part: Slice, batch_records: int) -> Iterator[Any]:
+        for message in _messages_of(path, part.file, part.start, part.end):
+            names = self._names(message.batch.schema, part.file)
+            for at in range(0, message.batch.num_rows, batch_records):
+                yield message.batch.slice(at, batch_records).select(names)
+
+
+class _Message(NamedTuple):
+    """A record batch of a stream: its first row, the bytes of the file that it takes, its values."""
+
+    row: int
+    begin: int
+    end: int
+    batch: Any
+
+
+def _messages(path: str, file: str) -> Iterator[_Message]:
+    pyarrow = require("pyarrow", purpose="ArrowRows")
+    row = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            # Mapped, so that passing over a batch reads its header alone.
+            where = stack.enter_context(open_input(path) if is_remote(path) else pyarrow.memory_map(path))
+            stream = stack.enter_context(pyarrow.ipc.open_stream(where))
+            while True:
+                begin = where.tell()
+                try:
+                    batch = stream.read_next_batch()
+                except StopIteration:
+                    return
+                batch.validate()
+                yield _Message(row, begin, where.tell(), batch)
+                row += batch.num_rows
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow says by one without that a file ends early
+            raise read_error(file, error, offset=0) from error
+        raise SourceError(
+            f"input {file} cannot be read as a stream of Arrow, at or after row {row}: {error}", file=file, offset=row
+        ) from error
+
+
+def _messages_of(path: str, file: str, start: int, end: int) -> Iterator[_Message]:
+    """The record batches that make up rows `start … end`."""
+    row = 0
+    for message in _messages(path, file):
+        row = message.row + message.batch.num_rows
+        if start <= message.row and row <= end:
+            yield message
+        elif message.row < end and start < row:
+            raise SourceError(
+                f"input {file} changed after it was planned: rows {start} to {end} should be whole record batches, "
+                f"found one from {message.row} to {row}; plan again",
+                file=file,
+                offset=message.row,
+            )
+        if row >= end:
+            return
+    raise SourceError(f"input {file} has {row} rows, expected {end}; plan again", file=file, offset=row)
+
+
+class RowsPiece(Piece):
+    """Rows of an Arrow batch; raw bytes are an Arrow stream of one row, because a row has no bytes of its own."""
+
+    __slots__ = ("row", "batch")
+
+    def __init__(self, *, file: str, first_ordinal: int, row: int, batch: Any) -> None:
+        super().__init__(file=file, first_ordinal=first_ordinal)
+        self.row = row
+        self.batch = batch
+
+    def position(self, k: int) -> int:
+        return self.row + k
+
+    def raw(self, k: int) -> bytes:
+        pyarrow = require("pyarrow", purpose="Parquet")
+        sink = pyarrow.BufferOutputStream()
+        row = self.batch.slice(k, 1)
+        with pyarrow.ipc.new_stream(sink, row.schema) as stream:
+            stream.write_batch(row)
+        return bytes(sink.getvalue().to_pybytes())
+
+    def digests_of(self, start: int, stop: int) -> bytes:
+        # Of the values: the bytes of an Arrow stream are those of a version of pyarrow.
+        rows = rows_of(self.batch.slice(start, stop - start))
+        return digests_of_values(rows, file=self.file, first=self.row + start)
+
+
+def rows_of(batch: Any) -> list[dict[str, Any]]:
+    """The rows of an Arrow batch as dicts."""
+    names = batch.schema.names
+    if not names:
+        return [{} for _ in range(batch.num_rows)]
+    columns = [_column_values(column) for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _column_values(column: Any) -> list[Any]:
+    types = require("pyarrow", purpose="Parquet").types
+    kind = column.type
+    is_list = types.is_list(kind) or types.is_large_list(kind)
+    if is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+        flat = column.flatten()
+        if not flat.null_count:
+            # A slice of the batch's buffer each, copied so that a record does not keep the whole batch alive.
+            lengths = column.value_lengths().fill_null(0).to_pylist()
+            numbers = flat.to_numpy(zero_copy_only=False)
+            arrays, at = [], 0
+            for valid, length in zip(column.is_valid().to_pylist(), lengths, strict=True):
+                arrays.append(numbers[at : at + length].copy() if valid else None)
+                at += length
+            return arrays
+    return list(column.to_pylist())
+
+
+def _groups(metadata: Any, file: str, start: int, end: int) -> list[int]:
+    """The row groups that make up rows `start … end`."""
+    groups, row = [], 0
+    for index in range(metadata.num_row_groups):
+        following = row + metadata.row_group(index).num_rows
+        if start <= row and following <= end:
+            groups.append(index)
+        elif row < end and start < following:
+            raise SourceError(
+                f"input {file} changed after it was planned: rows {start} to {end} should be whole row groups, found "
+                f"one from {row} to {following}; plan again",
+                file=file,
+                offset=row,
+            )
+        row = following
+    if row < end:
+        raise SourceError(f"input {file} has {row} rows, expected {end}; plan again", file=file, offset=row)
+    return groups
+
+
+@contextlib.contextmanager
+def _opened(path: str, file: str) -> Iterator[Any]:
+    pyarrow = require("pyarrow", purpose="Parquet")
+    parquet = require("pyarrow.parquet", purpose="Parquet")
+    try:
+        # A path of this machine pyarrow opens itself, and does not need Python to read.
+        with contextlib.ExitStack() as stack:
+            where = stack.enter_context(open_input(path)) if is_remote(path) else path
+            yield stack.enter_context(parquet.ParquetFile(where))
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise SourceError(f"input {file} cannot be read as Parquet: {error}", file=file, offset=0) from error
+    except OSError as error:
+        raise read_error(file, error, offset=0) from error
+
+
+# `train-00000-of-00002`, also with a digest behind it.
+_SHARDED = re.compile(r"(.+?)-\d{5}-of-\d{5}(-[0-9a-f]+)?")
+
+
+def dataset_splits(directory: str | os.PathLike[str], *, columns: Sequence[str] | None = None) -> dict[str, Source]:
+    """The splits of a folder of Hugging Face datasets, each with its source: `build(name, dataset_splits("wiki"), …)`.
+
+    | folder | splits |
+    | --- | --- |
+    | `DatasetDict.save_to_disk` (`dataset_dict.json`) | those that it names: `ArrowRows` |
+    | `Dataset.save_to_disk` (`state.json`) | its own split, else `train`: `ArrowRows` |
+    | Parquet: `data/train-00000-of-00002.parquet`, `train/0000.parquet`, `train.parquet` | `train`: `Parquet` |
+
+    A Parquet file belongs to the split in front of `-00000-of-`, else to that of its directory (but `data`), else to
+    that of its own name. The folder may be on an object store. Raises `SourceError` for a folder with none of these,
+    for files of one split in several directories (configurations, of which one should be named), and for a dataset that
+    was saved with a mapping of indices.
+    """
+    top = directory_path(directory)
+    named = _json_in(top, "dataset_dict.json")
+    if named is not None:
+        return {split: _saved(f"{top}/{split}", columns)[1] for split in named["splits"]}
+    if _json_in(top, "state.json") is not None:
+        return dict([_saved(top, columns)])
+    places: dict[str, dict[str, list[str]]] = {}
+    for file in select(top, pattern="**/*.parquet").find():
+        parent, _, name = file.name.rpartition("/")
+        stem, last = name.removesuffix(".parquet"), parent.rpartition("/")[2]
+        sharded = _SHARDED.fullmatch(stem)
+        split = sharded[1] if sharded else stem if last in ("", "data") else last
+        places.setdefault(split, {}).setdefault(parent, []).append(file.path)
+    for split, parents in places.items():
+        if len(parents) > 1:
+            raise SourceError(
+                f"the folder {top!r} has files of the split {split!r} in {', '.join(map(repr, sorted(parents)))}: "
+                "these are several configurations or versions. Name the directory of one.",
+                file=top,
+            )
+    return {
+        split: Parquet(paths, relative_to=top, columns=columns)
+        for split, (paths,) in sorted((split, parents.values()) for split, parents in places.items())
+    }
+
+
+def _saved(directory: str, columns: Sequence[str] | None) -> tuple[str, Source]:
+    """The split that `save_to_disk` has written into a directory, and its source."""
+    state = _json_in(directory, "state.json")
+    files = [each.get("filename") for each in (state or {}).get("_data_files", ())]
+    if state is None or not files or not all(isinstance(each, str) for each in files):
+        raise SourceError(
+            f"expected a dataset that save_to_disk has written, with its files in state.json, in {directory!r}. Save "
+            "it again, or copy the whole folder.",
+            file=directory,
+        )
+    if state.get("_indices_data_files") or state.get("_indices_files"):
+        raise SourceError(
+            f"the dataset in {directory!r} was saved with a mapping of indices, which is not read. Write it again: "
+            "load_from_disk(…).flatten_indices().save_to_disk(…).",
+            file=directory,
+        )
+    paths = [f"{directory}/{name}" for name in files]
+    return state.get("_split") or "train", ArrowRows(paths, relative_to=directory, columns=columns)
+
+
+def _json_in(directory: str, name: str) -> dict[str, Any] | None:
+    path = f"{directory}/{name}"
+    try:
+        found = json.loads(storage_for(path).read_bytes(path))
+    except CacheNotFoundError:
+        return None
+    except (StorageError, ValueError) as error:
+        raise SourceError(f"input {path} cannot be read: {error}", file=path) from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,58 @@
+"""A cache as the data of torchtitan: packed rows of tokens, with a state that continues after the last batch.
+
+    config.dataloader = CacheDataLoader.Config(cache=".demo/python_source")
+
+Written against `components/dataloader.py` and `trainer.py` of torchtitan 0.3.0: the trainer builds the loader of its
+data-parallel rank, reads `({"input": …, "positions": …}, labels)`, and puts `state_dict()` into its checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from beam_pipes import Cache, Loader
+from beam_pipes.loader import pack
+
+try:
+    from torchtitan.components.dataloader import BaseDataLoader
+except ImportError:  # the class is a loader without torchtitan, too
+    from torch.distributed.checkpoint.stateful import Stateful as BaseDataLoader
+
+IGNORED = -100  # torchtitan's loss leaves these labels out
+
+
+class CacheDataLoader(BaseDataLoader):  # type: ignore[misc, unused-ignore]
+    """Batches of this rank: each global batch is the same for any number of ranks, so a run may resume on more."""
+
+    @dataclasses.dataclass(kw_only=True, slots=True)
+    class Config(getattr(BaseDataLoader, "Config", object)):  # type: ignore[misc]
+        cache: str = ""
+        split: str = "train"
+        seed: int = 0
+
+    def __init__(
+        self, config: Config, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
+    ) -> None:
+        plan = pack(Cache.open(config.cache)[config.split], sequence_length=seq_len + 1, feature="tokens")
+        batch_size = local_batch_size * dp_world_size  # of all ranks
+        share: dict[str, Any] = {"host_index": dp_rank, "host_count": dp_world_size}
+        self.loader = Loader(plan, batch_size=batch_size, seed=config.seed, epochs=None, workers=1, **share)
+
+    def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
+        for batch in self.loader:
+            tokens, segments = (torch.from_numpy(batch[name]).long() for name in ("tokens", "segment_ids"))
+            follows = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)  # within a document, no padding
+            positions = torch.from_numpy(batch["positions"][:, :-1]).long()
+            yield {"input": tokens[:, :-1], "positions": positions}, tokens[:, 1:].where(follows, IGNORED)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loader": json.dumps(self.loader.state_dict())}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict:  # the trainer gives an empty one where a checkpoint has no data
+            self.loader.load_state_dict(json.loads(state_dict["loader"]))
