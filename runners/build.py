@@ -26,6 +26,7 @@ from beam_pipes.building.leftovers import (
     mark_finished,
     remove_snapshot,
     remove_temporaries,
+    with_launches,
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:
     """What a build did. `up_to_date`: the snapshot was there already and nothing was run; `analysis` is None for a
-    declaration without analyzers. `job`: it was detached, runs on, and has published nothing yet (`manifest_id` is
-    empty, `account` is of the shards that are done)."""
+    declaration without analyzers. `job`: it was detached, runs on, and has published nothing yet (`manifest_id` and
+    `account` are empty)."""
 
     path: str
     snapshot: str
@@ -205,7 +206,7 @@ def _result(
         up_to_date=up_to_date,
         num_shards=plan.header.num_shards,
         reused_shards=plan.header.num_shards if reused is None else reused,
-        account=plan.read_account(),
+        account=plan.read_account() if job is None else Account(),
         secs=time.monotonic() - started,
         analysis=analysis,
         removed=removed,
@@ -248,7 +249,7 @@ def execute(
         if isinstance(options, LocalOptions):
             from beam_pipes.runners.local import run_local
 
-            if has_launches(plan.header.directory):
+            if with_launches(plan.path):
                 from beam_pipes.runners.beam_job import tell_of_other_builds
 
                 tell_of_other_builds(plan, "local")

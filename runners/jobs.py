@@ -27,7 +27,7 @@ from beam_pipes import errors
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
 from beam_pipes.building.commit import write_build_record
 from beam_pipes.building.completion import read_completion
-from beam_pipes.building.leftovers import LAUNCHES, build_lock, collect_while_locked, remove_snapshot
+from beam_pipes.building.leftovers import LAUNCHES, build_lock, collect_while_locked, remove_snapshot, with_launches
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.building.shard_task import BuildHeader
@@ -148,9 +148,8 @@ def records_in(directory: str) -> list[LaunchRecord]:
 
 def all_records(root: str) -> list[LaunchRecord]:
     """All records of a cache's directory, the oldest first."""
-    names = storage_for(root).list(f"{root}/{SNAPSHOTS}")
-    directories = [f"{root}/{ANALYSES}", *(f"{root}/{SNAPSHOTS}/{name}" for name in names)]
-    return sorted((each for place in directories for each in records_in(place)), key=lambda record: record.started_at)
+    records = [record for directory in with_launches(root) for record in records_in(directory)]
+    return sorted(records, key=lambda record: record.started_at)
 
 
 def forget(directory: str, *names: str) -> None:

@@ -216,18 +216,25 @@ def has_launches(directory: str) -> bool:
     return bool(storage_for(directory).list(f"{directory}/{LAUNCHES}"))
 
 
+def with_launches(root: str) -> list[str]:
+    """The directories below a cache's that a job on record may write to: of snapshots, and of analyses."""
+    snapshots = [snapshot_directory(root, name) for name in storage_for(root).list(f"{root}/{SNAPSHOTS}")]
+    return [each for each in (f"{root}/{DIRECTORY}", *snapshots) if has_launches(each)]
+
+
 def remove_temporaries(root: str | os.PathLike[str]) -> None:
     """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock.
 
     Directories that a job on record may be writing to keep theirs.
     """
     storage, path = storage_for(root), directory_path(root)
+    busy = with_launches(path)
     storage.sweep(path, depth=1)
     storage.sweep(f"{path}/{SNAPSHOTS}", depth=1)
     for directory in (snapshot_directory(path, name) for name in storage.list(f"{path}/{SNAPSHOTS}")):
-        if not has_launches(directory):
+        if directory not in busy:
             storage.sweep(directory, depth=2)  # its files, and those in its directories
-    if not has_launches(f"{path}/{DIRECTORY}"):
+    if f"{path}/{DIRECTORY}" not in busy:
         storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
 
 

@@ -66,6 +66,15 @@ def running_command(*arguments: str, **environment: str) -> Iterator[RunningComm
             process.wait()
 
 
+def beam_pipes(*arguments: str) -> str:
+    """What `beam-pipes …` prints, in a process of its own; it has to end with 0."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "beam_pipes.runners", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert done.returncode == 0, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
 def command_of(pid: int) -> list[str]:
     """The program of a process, and its arguments."""
     try:
