@@ -24,6 +24,7 @@ from beam_pipes.building.analysis.job import remove_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
 from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
@@ -75,6 +76,7 @@ def run_beam(
 
     figures = _attempted(options, _of_build(handle, plan, options, keep=keep), add, look)
     forget(directory, TASKS)
+    remove_temporaries(plan.path)  # of workers that were lost
     counts.set_to(plan.read_account())
     counts.done_shards = counts.num_shards
     progress.update(counts)

@@ -55,8 +55,8 @@ class FlinkOptions(PortableOptions):
         job_name: shown by Flink, with some letters behind it that no other job has.
         environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`. `localhost` in
             the address of a pool is the machine of each task manager, and no two task managers may share a pool.
-        attempts, detach: as for `BeamOptions`. A detached job has nobody to submit another one: it is Flink itself that
-            restarts it, `attempts - 1` times, also after errors of stages.
+        attempts, detach: as for `BeamOptions`. A detached job is restarted by Flink itself, where the cluster's
+            `restart-strategy` says so: Beam hands no other one to it.
         beam_args: further options for Beam (`--name=value`).
 
     Raises:
@@ -108,13 +108,6 @@ class FlinkOptions(PortableOptions):
                 f"{self.flink_job_server_jar} --flink-master=HOST:PORT --job-port=8099), and name it: --job-endpoint."
             )
         return super().needs_this_process()
-
-    def pipeline_args(self) -> tuple[str, ...]:
-        """All options for Beam; a detached job bears how often Flink restarts it."""
-        given = super().pipeline_args()
-        if self.detach and self.attempts > 1 and value_of(_RESTARTS, given) is None:
-            given = (*given, f"--{_RESTARTS}={self.attempts - 1}")
-        return given
 
     @classmethod
     def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
@@ -171,9 +164,6 @@ class FlinkOptions(PortableOptions):
             "--expansion-port=0",
         ]
 
-
-# What Beam calls Flink's fixed-delay restart strategy.
-_RESTARTS = "number_of_execution_retries"
 
 _ANSWER_SECS = 20.0
 _END_SECS = 60.0

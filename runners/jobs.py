@@ -27,7 +27,14 @@ from beam_pipes import errors
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
 from beam_pipes.building.commit import write_build_record
 from beam_pipes.building.completion import read_completion
-from beam_pipes.building.leftovers import LAUNCHES, build_lock, collect_while_locked, remove_snapshot, with_launches
+from beam_pipes.building.leftovers import (
+    LAUNCHES,
+    build_lock,
+    collect_while_locked,
+    remove_snapshot,
+    remove_temporaries,
+    with_launches,
+)
 from beam_pipes.building.reading import ShardFigures
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.building.shard_task import BuildHeader
@@ -393,6 +400,7 @@ def settle(record: LaunchRecord) -> tuple[str, ...]:
         },
     )
     forget(record.directory, TASKS)
+    remove_temporaries(record.root)
     if record.snapshot is not None and record.snapshot != header.snapshot:
         remove_snapshot(record.root, record.snapshot)
     return () if record.keep is None else collect_while_locked(record.root, keep=record.keep).removed

@@ -113,7 +113,7 @@ class BeamOptions:
         detach: return as soon as the job runs, instead of waiting for its end; the result has its record as `job`.
 
     Raises:
-        DeclarationError: `attempts` is less than one, or the job could not go on without this process.
+        DeclarationError: `attempts` is less than one, the job could not go on without this process, or both are given.
     """
 
     runner: str = "DirectRunner"
@@ -129,6 +129,11 @@ class BeamOptions:
             raise DeclarationError(f"{self.NAME}: attempts should be a number, at least 1, got {self.attempts!r}.")
         if self.detach and (needs_us := self.needs_this_process()) is not None:
             raise DeclarationError(f"{self.NAME}: a job cannot be detached here: {needs_us}")
+        if self.detach and self.attempts > 1:
+            raise DeclarationError(
+                f"{self.NAME}: attempts={self.attempts} needs somebody who submits the next job, and detach leaves "
+                "nobody. Leave one of them out; on Flink, the cluster's restart-strategy restarts detached jobs too."
+            )
 
     def needs_this_process(self) -> str | None:
         """Why a job of these options ends with this process, and what to do about it; None where it does not."""

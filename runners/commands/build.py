@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from beam_pipes.building.declaration import Declaration, load_declaration
+from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.account import Account
@@ -205,6 +206,7 @@ def attach_command(
     if attached.snapshot is None:
         _say(f"The analysis of {attached.path} has ended. Run the build again: it goes on from there.")
         return
+    _show_account(Account.from_json(Cache.open(attached.path).manifest.accounting))
     _say(f"The cache is in {attached.path} (snapshot {attached.snapshot}).")
     if attached.removed:
         _say(f"Old snapshots removed: {', '.join(attached.removed)}.")

@@ -76,10 +76,11 @@ class FlinkCluster:
     def _start_task_manager(self, number: int) -> subprocess.Popen[bytes]:
         return self._start(_TASK_MANAGER, f"-Dtaskmanager.resource-id={number}")
 
-    def supervise(self) -> None:
-        """Starts what has died again, as a supervisor does; what lives is left alone."""
+    def supervise(self, **settings: str) -> None:
+        """Starts what has died again, as a supervisor does; a job manager with these settings besides its own."""
         if self.job_manager.poll() is not None:
-            self.job_manager = self._start(_JOB_MANAGER)
+            given = (f"-D{name.replace('__', '.').replace('_', '-')}={value}" for name, value in settings.items())
+            self.job_manager = self._start(_JOB_MANAGER, *given)
         for number, process in enumerate(self.task_managers):
             if process.poll() is not None:
                 self.task_managers[number] = self._start_task_manager(number)
