@@ -102,10 +102,10 @@ class FlinkOptions(PortableOptions):
 
     def needs_this_process(self) -> str | None:
         """Why a job of these options ends with this process, and what to do about it; None where it does not."""
-        if self.flink_job_server_jar is not None:
+        if self.flink_job_server_jar is not None and self.flink_master is None:
             return (
-                "the job server is started for the build and ends with it. Run it apart (java -jar "
-                f"{self.flink_job_server_jar} --flink-master=HOST:PORT --job-port=8099), and name it: --job-endpoint."
+                "Flink runs within the job server, which is started for the build and ends with it. Name a cluster: "
+                "--flink-master HOST:PORT."
             )
         return super().needs_this_process()
 

@@ -21,7 +21,7 @@ from running_jobs import RunningCommand, beam_pipes, command_of, completions, ru
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, StageError
-from beam_pipes.runners import FlinkOptions, LocalOptions, build
+from beam_pipes.runners import FlinkOptions, LocalOptions, build, read_jobs
 from benchmarks.harness import process_tree
 
 pytestmark = [
@@ -191,8 +191,10 @@ def forty_files(paced_input: Path) -> Path:
     return paced_input
 
 
-def on_cluster(job_server: str, cluster: FlinkCluster, workers: BeamWorkers) -> list[str]:
-    given = ["--runner", "flink", "--job-endpoint", job_server, "--flink-master", cluster.rest, "--parallelism", "2"]
+def on_cluster(job_server: str | None, cluster: FlinkCluster, workers: BeamWorkers) -> list[str]:
+    """The options of a job; without a job server it starts one."""
+    server = ["--flink-job-server-jar", str(JARS)] if job_server is None else ["--job-endpoint", job_server]
+    given = ["--runner", "flink", *server, "--flink-master", cluster.rest, "--parallelism", "2"]
     return [*given, "--environment-type", "EXTERNAL", "--environment-config", workers.endpoint]
 
 
@@ -203,22 +205,24 @@ def same_as_local(cache: Path, tmp_path: Path) -> None:
     assert not [*snapshot.glob("launches"), *snapshot.glob("tasks")]
 
 
-def test_a_launcher_that_is_killed_costs_nothing(
-    job_server: str, cluster: FlinkCluster, forty_files: Path, tmp_path: Path
+def test_a_launcher_that_is_killed_with_its_job_server_costs_nothing(
+    cluster: FlinkCluster, forty_files: Path, tmp_path: Path
 ) -> None:
-    cache = tmp_path / "cache"
+    cache, before = tmp_path / "cache", job_servers()
     with beam_workers(**{PACE_VARIABLE: "0.05"}) as workers:
-        command = ["build", PACED, "--to", str(cache), *on_cluster(job_server, cluster, workers)]
-        command += ["--", "--job_name=orphaned"]
+        command = ["build", PACED, "--to", str(cache), *on_cluster(None, cluster, workers), "--", "--job_name=orphaned"]
         with running_command(*command) as launcher:
             launcher.wait_for(lambda: len(completions(cache)) >= 4, what="four shards")
             launcher.process.kill()
             launcher.end()
+        wait_for(lambda: job_servers() == before, what="the end of the job server")
+        [found] = read_jobs(cache)
         with running_command(*command) as again:
             told = again.end(timeout_secs=300)
 
+    assert (found.state.name, found.launcher_lives) == ("running", False)
     assert again.process.returncode == 0, told
-    assert "does this work already, launched by process" in told
+    assert f"{found.record} does this work already, launched by process" in told
     assert cluster.states("orphaned") == ["FINISHED"]
     same_as_local(cache, tmp_path)
 
@@ -258,7 +262,7 @@ def test_a_build_outlives_its_task_manager_its_pool_of_workers_and_its_job_manag
 
 
 def test_a_detached_job_is_restarted_by_flink_where_the_cluster_says_so(
-    job_server: str, cluster: FlinkCluster, forty_files: Path, tmp_path: Path
+    cluster: FlinkCluster, forty_files: Path, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
     cluster.job_manager.kill()
@@ -271,7 +275,7 @@ def test_a_detached_job_is_restarted_by_flink_where_the_cluster_says_so(
     wait_for(lambda: cluster.has(2), what="the cluster's return")
 
     with beam_workers(**{PACE_VARIABLE: "0.05"}) as workers:
-        given = [*on_cluster(job_server, cluster, workers), "--detach", "--", "--job_name=restarted"]
+        given = [*on_cluster(None, cluster, workers), "--detach", "--", "--job_name=restarted"]
         beam_pipes("build", PACED, "--to", str(cache), *given)
         wait_for(lambda: len(completions(cache)) >= 4, what="four shards")
         cluster.busy().kill()
