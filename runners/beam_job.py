@@ -42,6 +42,7 @@ from beam_pipes.runners.jobs import (
     error_of,
     follow,
     forget,
+    last_words,
     lost,
     records_in,
     unlike,
@@ -352,8 +353,8 @@ def _ours(error: BaseException) -> Exception:
     told = error_in_words(str(error))
     if told is not None:
         return told
-    words = str(error).strip().splitlines() or ["no message"]
-    return lost(f"the Beam job failed: {type(error).__name__}: {words[-1]}")
+    words = last_words(str(error)) or "no message"
+    return lost(f"the Beam job failed: {type(error).__name__}: {words.rstrip('.')}")
 
 
 @contextlib.contextmanager

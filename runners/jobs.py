@@ -216,7 +216,7 @@ def error_of(record: LaunchRecord, state: JobState) -> BeamPipesError:
         "gone": f"has ended, and nobody knows how ({state.words})",
         "unreachable": f"does not answer ({state.words}): it may still run",
     }.get(state.name, f"ended as {state.words}")
-    last = (told.strip().splitlines() or [state.words])[-1] if state.name == "failed" else ""
+    last = last_words(told) or state.words if state.name == "failed" else ""
     return lost(f"{record} {words}{f': {last}' if last else ''}")
 
 
@@ -460,6 +460,15 @@ def unlike(record: LaunchRecord, fingerprints: Mapping[str, str]) -> list[str]:
     """What keeps a build with these fingerprints from waiting for the job: the names of those that differ."""
     names = {*record.fingerprints, *fingerprints}
     return sorted(name for name in names if record.fingerprints.get(name) != fingerprints.get(name))
+
+
+# Lines of Java's tracebacks that tell where and not what.
+_FRAME = re.compile(r"\s*(at [\w$./]+\(.*|\.\.\. \d+ more|\W*)")
+
+
+def last_words(text: str) -> str:
+    """The last line of a text, or of a traceback of Java, that says what went wrong; empty where none does."""
+    return next((line.strip() for line in reversed(text.splitlines()) if not _FRAME.fullmatch(line)), "")
 
 
 # The last line of a traceback, as Python writes it. Beam adds the PTransform to the message.
