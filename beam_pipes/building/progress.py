@@ -153,8 +153,8 @@ class Status:
 
     `builder` names the process that holds the build lock, or is None where nobody builds. `progress` is of the
     unfinished snapshot that was written to last, None where there is none. `last_build`: how the published snapshot
-    was built, in words. `analysis` is (accumulators done, accumulators) of an analysis that is not finished. `jobs`: how
-    many jobs are on record that nobody has seen the end of; whether they run is not in the files.
+    was built, in words. `analysis` is (accumulators done, accumulators) of an analysis that is not finished. `jobs`
+    counts the jobs on record that nobody has seen the end of; whether they run is not in the files.
     """
 
     path: str
