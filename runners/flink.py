@@ -13,7 +13,6 @@ import shutil
 import tempfile
 import time
 import urllib.request
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -52,9 +51,9 @@ class FlinkOptions(PortableOptions):
             within it.
             Ctrl-C cancels the job there, which Beam's job server does not: name it where there is a cluster.
         parallelism: Flink's: how many slots the job takes; None: the cluster's default.
-        job_name: shown by Flink, with some letters behind it that no other job has.
-        environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`. `localhost` in
-            the address of a pool is the machine of each task manager, and no two task managers may share a pool.
+        job_name, environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`.
+            `localhost` in the address of a pool is the machine of each task manager, and no two task managers may share
+            a pool.
         attempts, detach: as for `BeamOptions`. A detached job is restarted by Flink itself, where the cluster's
             `restart-strategy` says so: Beam hands no other one to it.
         beam_args: further options for Beam (`--name=value`).
@@ -120,13 +119,6 @@ class FlinkOptions(PortableOptions):
         )
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[tuple[str, ...]]:
-        # By its name the job is found on the cluster again.
-        name = f"{self.job_name or 'beam-pipes'}-{uuid.uuid4().hex[:12]}"
-        with dataclasses.replace(self, job_name=name)._served() as beam_args:
-            yield beam_args
-
-    @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[str, ...]]:
         if self.flink_job_server_jar is None:
             with super().running() as beam_args:
@@ -180,10 +172,9 @@ class FlinkJob(PortableJob):
     The cluster has the last word: its jobs outlive a job server, which keeps what it knows of them in memory.
     """
 
-    def __init__(self, endpoint: str, job: str, *, rest: str | None, name: str) -> None:
-        super().__init__(endpoint, job)
+    def __init__(self, endpoint: str, job: str, *, name: str, rest: str | None) -> None:
+        super().__init__(endpoint, job, name=name)
         self._rest = rest
-        self._name = name
 
     def state(self) -> JobState:
         """What the cluster says of the job; what the job server says, where the cluster does not know it."""

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -61,7 +62,8 @@ class PortableOptions(BeamOptions):
         environment_config: `EXTERNAL`: HOST:PORT of the pool, as the server reaches it. `DOCKER`: the image, which has
             to hold this package and the declaration. `PROCESS`: JSON with the `command`, and `env` if wanted.
         artifact_endpoint: HOST:PORT where packages are staged; None: where the job server says.
-        job_name: shown by the server; None: one that Beam makes from user and time.
+        job_name: shown by the server, with some letters behind it that no other job has. Servers number their jobs anew
+            when they are restarted; by its name a job is told from another one with its number.
         parallelism: worker processes on each machine; None: one. Servers that do not know it ignore it.
         shared_files: the workers see the same files under the same paths (a volume that all mount), so that cache and
             input may be local paths although the workers are elsewhere.
@@ -182,7 +184,7 @@ class PortableOptions(BeamOptions):
     @classmethod
     def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
         """The job with this id on the server that `beam_args` name."""
-        return PortableJob(str(value_of("job_endpoint", beam_args)), job)
+        return PortableJob(str(value_of("job_endpoint", beam_args)), job, name=str(value_of("job_name", beam_args)))
 
     @property
     def server_is_here(self) -> bool:
@@ -233,6 +235,12 @@ class PortableOptions(BeamOptions):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[tuple[str, ...]]:
+        name = f"{self.job_name or 'beam-pipes'}-{uuid.uuid4().hex[:12]}"
+        with dataclasses.replace(self, job_name=name)._served() as beam_args:
+            yield beam_args
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[tuple[str, ...]]:
         self.require_server()
         yield self.pipeline_args()
 
@@ -305,16 +313,23 @@ _STATES: Mapping[str, JobState] = {
     }.items()
 }
 
+# What the Job API calls the option `job_name`.
+_JOB_NAME = "beam:option:job_name:v1"
+
 # How long the messages of a job that has ended are listened to: servers tell all of them, and some never close.
 _MESSAGES_SECS = 5.0
 
 
 class PortableJob:
-    """A job on a job server, asked through Beam's Job API."""
+    """A job on a job server, asked through Beam's Job API.
 
-    def __init__(self, endpoint: str, job: str) -> None:
+    `name` is its own: a server that was started anew may have given its id to another job.
+    """
+
+    def __init__(self, endpoint: str, job: str, *, name: str) -> None:
         self._endpoint = endpoint
         self._job = job
+        self._name = name
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[tuple[Any, Any, Any]]:
@@ -330,16 +345,13 @@ class PortableJob:
         """Of a job that its server does not know: `gone`."""
         with self._asked() as (service, api, grpc):
             try:
-                request = api.GetJobStateRequest(job_id=self._job)
-                name = api.JobState.Enum.Name(service.GetState(request, timeout=ANSWER_SECS).state)
+                jobs = service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECS).job_info
             except grpc.RpcError as error:
-                return self._without_state(error, grpc)
-        return _STATES.get(name, JobState(name="running", words=name))
-
-    def _without_state(self, error: Any, grpc: Any) -> JobState:
-        code = error.code()
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return JobState(name="unreachable", words=f"nobody answers at {self._endpoint}")
+                return JobState(name="unreachable", words=f"nobody answers at {self._endpoint} ({error.code().name})")
+            for job in jobs:
+                if job.job_id == self._job and job.pipeline_options.fields[_JOB_NAME].string_value == self._name:
+                    name = api.JobState.Enum.Name(job.state)
+                    return _STATES.get(name, JobState(name="running", words=name))
         return JobState(name="gone", words=f"the server at {self._endpoint} does not know it")
 
     def told(self) -> str:

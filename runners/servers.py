@@ -190,6 +190,6 @@ class PrismOptions(PortableOptions):
         find_prism(self.prism_location)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[tuple[str, ...]]:
+    def _served(self) -> Iterator[tuple[str, ...]]:
         with running_prism(find_prism(self.prism_location)) as endpoint:
             yield (f"--job_endpoint={endpoint}", *self.pipeline_args())

@@ -43,7 +43,7 @@ def record(cache: Path, endpoint: str, **changes: Any) -> LaunchRecord:
         "directory": f"{cache}/snapshots/0123456789abcdef",
         "runner": "portable",
         "job": "job-001",
-        "beam_args": (f"--job_endpoint={endpoint}",),
+        "beam_args": (f"--job_endpoint={endpoint}", "--job_name=a-name-of-its-own"),
         "launcher": this_process(),
         "needs_launcher": False,
         "fingerprints": {"declaration": "d", "source": "s"},
@@ -114,7 +114,9 @@ def test_tasks_are_not_detached() -> None:
     assert isinstance(done.exception, DeclarationError)
 
 
-def test_a_server_that_does_not_know_a_job_says_that_it_has_ended(prism: str, tmp_path: Path) -> None:
+def test_a_server_that_does_not_know_a_job_says_that_it_has_ended(prism: str, tmp_path: Path, text_input: Path) -> None:
+    """Prism numbers its jobs from one whenever it is started: there is another job of this number."""
+    build(REFERENCE, tmp_path / "other", options=PortableOptions(job_endpoint=prism))
     record(tmp_path, prism)
 
     [job] = read_jobs(tmp_path)
@@ -131,14 +133,19 @@ def test_nothing_is_concluded_from_silence(tmp_path: Path, monkeypatch: pytest.M
     found = record(tmp_path, silent)
     monkeypatch.setattr("beam_pipes.runners.jobs.SILENT_SECS", 0.1)
 
-    with pytest.raises(JobLostError, match=f"does not answer .nobody answers at {silent}.: it may still run. Nothing"):
+    with pytest.raises(
+        JobLostError, match=f"does not answer .nobody answers at {silent} .UNAVAILABLE..: it may still run. Nothing"
+    ):
         attach(tmp_path)
     [ended] = cancel(tmp_path)
     told = CliRunner().invoke(app, ["cancel", str(tmp_path)])
 
-    assert ended.error == f"nobody answers at {silent}"
+    assert ended.error == f"nobody answers at {silent} (UNAVAILABLE)"
     assert told.exit_code == 1
-    assert f"could not be cancelled (nobody answers at {silent}): it may go on where it runs. Cancel" in told.output
+    assert (
+        f"could not be cancelled (nobody answers at {silent} (UNAVAILABLE)): it may go on where it runs. Cancel"
+        in told.output
+    )
     assert living_job(found) is None
     assert [each.record for each in read_jobs(tmp_path)] == [found]
 

@@ -91,8 +91,9 @@ def jobs_of(endpoint: str) -> list[Any]:
 
 
 def named(jobs: list[Any], name: str) -> list[Any]:
-    """Those of them that a `job_name` was given."""
-    return [job for job in jobs if job.pipeline_options.fields["beam:option:job_name:v1"].string_value == name]
+    """Those of them that a `job_name` was given; behind it each has letters of its own."""
+    names = [job.pipeline_options.fields["beam:option:job_name:v1"].string_value for job in jobs]
+    return [job for job, found in zip(jobs, names, strict=True) if found.rpartition("-")[0] == name]
 
 
 def live_counter(endpoint: str, job_id: str, name: str) -> int:
