@@ -121,7 +121,7 @@ class FlinkOptions(PortableOptions):
     @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[str, ...]]:
         if self.flink_job_server_jar is None:
-            with super().running() as beam_args:
+            with super()._served() as beam_args:
                 yield beam_args
             return
         with tempfile.TemporaryDirectory(prefix="beam-pipes-flink-", ignore_cleanup_errors=True) as directory:
