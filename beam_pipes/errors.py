@@ -35,6 +35,7 @@
     │   ├── ExpectationError                       the new snapshot is not as the declaration expects
     │   ├── AnalysisError                          an analysis cannot run, or its result is not there yet
     │   ├── WorkerDiedError
+    │   ├── JobLostError                           a job of a runner has ended for no fault of the declaration
     │   ├── WorkerEnvironmentError                 workers would not get what the declaration imports
     │   ├── CodeChangedError                       a stage's code changed and its version did not
     │   ├── PlanError                              a build would fail, known before its input is read
@@ -320,6 +321,10 @@ class AnalysisError(BuildError):
 
 class WorkerDiedError(BuildError):
     """A worker process ended without reporting a result."""
+
+
+class JobLostError(BuildError):
+    """A job of a runner has ended before its build: what it ran on is gone. Submitting another one may help."""
 
 
 class WorkerEnvironmentError(BuildError):

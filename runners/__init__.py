@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from beam_pipes.runners.cache_tasks import task_declaration as task_declaration
     from beam_pipes.runners.dataflow import DataflowOptions as DataflowOptions
     from beam_pipes.runners.flink import FlinkOptions as FlinkOptions
+    from beam_pipes.runners.jobs import attach as attach
+    from beam_pipes.runners.jobs import cancel as cancel
+    from beam_pipes.runners.jobs import read_jobs as read_jobs
     from beam_pipes.runners.options import BeamOptions as BeamOptions
     from beam_pipes.runners.options import LocalOptions as LocalOptions
     from beam_pipes.runners.portable import PortableOptions as PortableOptions
@@ -36,9 +39,12 @@ _FILE_OF_NAME = {
     "PrismOptions": "servers",
     "ReplayResult": "replay",
     "TaskCache": "cache_tasks",
+    "attach": "jobs",
     "build": "build",
     "cache_tasks": "cache_tasks",
+    "cancel": "jobs",
     "progress_for": "progress",
+    "read_jobs": "jobs",
     "replay_dead": "replay",
     "task_declaration": "cache_tasks",
 }

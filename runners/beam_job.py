@@ -2,198 +2,308 @@
 
 The pipeline runs on the runner that the options name, in surroundings that suit Beam. A job server reports a failed job
 as a text with a worker's traceback in it; the error of ours that it holds is found and raised.
+
+Before a job is submitted, the jobs on record are looked at: one that still does this very work is waited for instead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import dataclasses
 import os
-import re
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from beam_pipes import errors
 from beam_pipes.building.analysis.job import TASKS as ANALYSIS_TASKS
 from beam_pipes.building.analysis.job import remove_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.analysis.stored import DIRECTORY as ANALYSES
-from beam_pipes.building.completion import read_completion
 from beam_pipes.building.declaration import DeclarationHandle
+from beam_pipes.building.leftovers import remove_temporaries
 from beam_pipes.building.plan import BuildPlan
-from beam_pipes.building.reading import ShardFigures
+from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
-from beam_pipes.building.shard_task import ShardTask
 from beam_pipes.building.workers.process import python_path
-from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.locks import in_words, this_process
-from beam_pipes.cache.storage import storage_for
-from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, visible
+from beam_pipes.errors import BeamPipesError, BuildError, JobLostError, visible
 from beam_pipes.extras import require
-from beam_pipes.runners.options import BeamOptions
+from beam_pipes.runners.jobs import (
+    AGAIN,
+    LOOK_EVERY_SECS,
+    Follower,
+    LaunchRecord,
+    all_records,
+    error_in_words,
+    error_of,
+    follow,
+    forget,
+    last_words,
+    lost,
+    records_in,
+    unlike,
+)
+from beam_pipes.runners.options import BeamOptions, JobState
 from beam_pipes.runners.progress import Counts, Progress
-
-# How often a job that runs elsewhere is looked at: a listing of its completions, and its state.
-LOOK_EVERY_SECS = 2.0
 
 
 def run_beam(
     handle: DeclarationHandle,
     plan: BuildPlan,
-    tasks: Sequence[ShardTask],
     *,
     options: BeamOptions,
+    keep: int | None,
     counts: Counts,
     progress: Progress,
 ) -> dict[str, Any]:
     """Runs the build as a Beam pipeline; returns the live metrics of the run, for the build record.
 
-    Progress comes from the completions of source shards, which are the same on every runner. Ctrl-C cancels the job.
+    A job that lives and builds this very snapshot is waited for; else one is submitted, and up to `options.attempts`
+    where jobs are lost. Progress comes from the completions of source shards, which are the same on every runner.
+    Ctrl-C cancels the job.
     """
-    with beam_pipeline(options) as (pipeline, beam_args):
+    directory = plan.header.directory
+    look = Follower(directory, counts, progress).look
+    tell_of_other_builds(plan, options.NAME)
+
+    def add(pipeline: Any) -> None:
         from beam_pipes.beam import build_graph
 
-        build_graph(pipeline, handle, plan.header, tasks)
-        follower = _Follower(plan, counts, progress)
-        tell_of_other_jobs(plan.header.directory, work="this snapshot")
-        with follower.on_a_thread():  # a runner in this process returns when everything is done
-            result = pipeline.run()
-        with on_record(plan.header.directory, options, result):
-            state = _followed(result, follower, cancel=lambda: options.cancel(result, beam_args))
-        query = result.metrics().query()  # while its server is there
-    if state is not None and str(state) not in ("DONE", "UPDATED"):
-        raise BuildError(f"the Beam job ended as {state}: nothing was published. Run the build again to continue.")
-    _forget(plan.header.directory, _LAUNCHES, TASKS)
+        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+
+    figures = _attempted(options, _of_build(handle, plan, options, keep=keep), add, look)
+    forget(directory, TASKS)
+    remove_temporaries(plan.path)  # of workers that were lost
     counts.set_to(plan.read_account())
     counts.done_shards = counts.num_shards
     progress.update(counts)
+    return figures
+
+
+def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:
+    """Submits the build and returns when its job runs; the record of the job, or of the one that runs already."""
+    tell_of_other_builds(plan, options.NAME)
+    draft = _of_build(handle, plan, options, keep=keep)
+    if (living := living_job(draft)) is not None:
+        return living
+    with beam_pipeline(options) as (pipeline, beam_args):
+        from beam_pipes.beam import build_graph
+
+        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+        record = _put_on_record(draft, pipeline.run(), beam_args)
+        assert record is not None  # what runs in this process is refused by the options
+        deadline = time.monotonic() + _START_SECS
+        while (state := record.state()).name == "starting" and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if state.ended and state.name != "done":
+            record.remove()
+            raise error_of(record, state)
+    return record
+
+
+# How long a job may take to begin before its launcher leaves it alone.
+_START_SECS = 120.0
+
+
+def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, *, keep: int | None) -> LaunchRecord:
+    """The record of a build's job, but for what is known when it is submitted."""
+    from beam_pipes.building.shard_output import WRITE
+
+    return LaunchRecord(
+        directory=plan.header.directory,
+        runner=options.NAME,
+        launcher=this_process(),
+        needs_launcher=options.needs_this_process() is not None,
+        fingerprints=dict(plan.header.fingerprints),
+        num_shards=plan.header.num_shards,
+        stages=(SOURCE, *(unit.name for unit in plan.declaration.graph.units), WRITE),
+        started_at=time.time(),
+        declaration=handle.reference,
+        keep=keep,
+    )
+
+
+def _put_on_record(draft: LaunchRecord, result: Any, beam_args: Sequence[str]) -> LaunchRecord | None:
+    """Keeps a record of a job that runs elsewhere; None for one that has run in this process."""
+    job = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
+    if job is None:
+        return None
+    name = str(job() if callable(job) else job)
+    record = dataclasses.replace(draft, job=name, beam_args=tuple(beam_args), started_at=time.time())
+    record.write()
+    return record
+
+
+def _attempted(
+    options: BeamOptions, draft: LaunchRecord, add: Callable[[Any], None], look: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Runs the pipeline that `add` makes as a job, or waits for the one that does this work already; its metrics.
+
+    Where a job is lost, another one is submitted while there are attempts left.
+    """
+    submitted = 0
+    while True:
+        try:
+            living = living_job(draft)
+            if living is not None:
+                return _attached(living, look)
+            submitted += 1
+            return _run(options, draft, add, look)
+        except JobLostError as error:
+            attempt = max(submitted, 1)
+            if any(record.state().lives for record in records_in(draft.directory)):
+                _say(f"{_what_happened(error)}, and its job goes on: waiting for that.")
+                continue  # what was lost is a server that told of it
+            if attempt >= options.attempts:
+                raise
+            _say(f"{_what_happened(error)}. That was attempt {attempt} of {options.attempts}; the next one begins.")
+            _pause(options, attempt)
+
+
+def _what_happened(error: BeamPipesError) -> str:
+    return error.message.partition(". Nothing was")[0]
+
+
+# Between attempts: what a supervisor restarts (a pool, a task manager, a server) needs some time to be there again.
+_PAUSE_SECS = 2.0
+_LONGEST_PAUSE_SECS = 60.0
+_SERVER_SECS = 300.0
+
+
+def _pause(options: BeamOptions, attempt: int) -> None:
+    """Waits before the next attempt, until the server that is to take it answers."""
+    time.sleep(min(_PAUSE_SECS * 2 ** (attempt - 1), _LONGEST_PAUSE_SECS))
+    deadline = time.monotonic() + _SERVER_SECS
+    while True:
+        try:
+            return options.require_server()
+        except BuildError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECS)
+
+
+def _run(
+    options: BeamOptions, draft: LaunchRecord, add: Callable[[Any], None], look: Callable[[], None]
+) -> dict[str, Any]:
+    """Submits the pipeline that `add` makes, and waits for its end; its metrics."""
+    record: LaunchRecord | None = None
+    end: JobState | None = None
+    try:
+        with beam_pipeline(options) as (pipeline, beam_args):
+            add(pipeline)
+            with _on_a_thread(look):  # a runner in this process returns when everything is done
+                result = pipeline.run()
+            record = _put_on_record(draft, result, beam_args)
+            try:
+                state = _followed(result, look, cancel=_cancelling(record, result))
+                query = result.metrics().query()
+            finally:
+                if record is not None:  # while its server is there; one that does not answer says nothing of the job
+                    end = record.state()
+                    if end.ended:
+                        record.remove()
+    except JobLostError:
+        if record is not None and end is not None and end.name == "cancelled":
+            raise error_of(record, end) from None
+        raise
+    if state is not None and str(state) not in ("DONE", "UPDATED"):
+        raise BuildError(f"the Beam job ended as {state}: nothing was published. {AGAIN}")
     return {"beam_metrics": {metric.key.metric.name: metric.result for metric in query["counters"]}}
 
 
-# Below the directory of a snapshot, or of analyses: the jobs that were launched for it and that nobody has seen the end
-# of.
-_LAUNCHES = "launches"
+def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, Any]:
+    """Waits for a job that somebody else has launched, and gives what is known of it instead of its metrics."""
+    _say(f"{record} does this work already, launched by {in_words(record.launcher)}: waiting for it.")
+    try:
+        state = follow(record, look)
+    except KeyboardInterrupt:
+        _cancel(_cancelling(record, None))
+        raise
+    if state.ended:
+        record.remove()
+    if state.name != "done":
+        raise error_of(record, state)
+    return {"job": record.job, "launcher": dict(record.launcher)}
+
+
+def living_job(draft: LaunchRecord) -> LaunchRecord | None:
+    """The job on record that does the work of `draft` on its runner; records of jobs that have ended are removed.
+
+    Of other jobs that may still write to the same directory a line on the terminal tells.
+    """
+    found = None
+    for record in records_in(draft.directory):
+        state = record.state()
+        if state.ended:
+            record.remove()
+            continue
+        differs = ["runner"] if record.runner != draft.runner else unlike(record, draft.fingerprints)
+        if state.lives and found is None and not differs:
+            found = record
+            continue
+        why = f"its {' and '.join(differs)} differs" if differs else f"{state.words}: it may still run"
+        _say(
+            f"{record} was launched for {record.work} by {in_words(record.launcher)}, and nobody has seen its end "
+            f"({why}). Shards that it finishes are used, and neither job disturbs the other. `beam-pipes cancel "
+            f"{record.root}` ends it, to spare the work being done twice."
+        )
+    return found
+
+
+def tell_of_other_builds(plan: BuildPlan, runner: str) -> None:
+    """Says on the terminal why this build does not wait for jobs that are on record for the same cache."""
+    for record in all_records(plan.path):
+        is_same = record.snapshot == plan.snapshot
+        if record.snapshot is None or is_same and record.runner == runner or record.state().ended:
+            continue
+        differs = [f"runner ({record.runner})"] if is_same else unlike(record, plan.header.fingerprints)
+        _say(
+            f"{record} builds {record.work}, and this build does not wait for it: another {', '.join(differs)}. "
+            f"`beam-pipes attach {plan.path}` waits for it, `beam-pipes cancel {plan.path}` ends it."
+        )
+
+
+def _say(words: str) -> None:
+    print(visible(f"beam-pipes: {words}"), file=sys.stderr, flush=True)
+
+
+def _cancelling(record: LaunchRecord | None, result: Any) -> Callable[[], None]:
+    remote = None if record is None else record.remote()
+    return result.cancel if remote is None else remote.cancel
 
 
 @contextlib.contextmanager
-def on_record(directory: str, options: BeamOptions, result: Any) -> Iterator[None]:
-    """Keeps a record of a job that runs elsewhere while its launcher follows it; it stays where that one is killed."""
-    job = _job_id(result)
-    if job is None:
-        yield
-        return
-    directory = f"{directory}/{_LAUNCHES}"
-    path = f"{directory}/{hashlib.sha256(job.encode()).hexdigest()[:16]}.json"
-    place = {name: value for name in _PLACES if (value := getattr(options, name, None))}
-    storage = storage_for(directory)
-    storage.makedirs(directory)
-    record = {"runner": options.runner, "job": job, **place, "launcher": this_process()}
-    storage.replace(path, strict_json(record, sort_keys=True).encode())
+def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
+    """Looks from a thread meanwhile; that nothing can be seen is no reason for a job to fail."""
+    ended = threading.Event()
+
+    def follow_job() -> None:
+        while not ended.wait(LOOK_EVERY_SECS):
+            with contextlib.suppress(BeamPipesError, OSError):
+                look()
+
+    thread = threading.Thread(target=follow_job, name="follow the Beam job", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        if _has_ended(result):  # a connection that was lost says nothing of the job
-            with contextlib.suppress(BeamPipesError, OSError):
-                storage.delete(path)
+        ended.set()
+        thread.join()
 
 
-def _has_ended(result: Any) -> bool:
-    """Whether a job is known to have ended, as far as its server answers."""
-    states = require("apache_beam.runners.runner", purpose="the state of a job").PipelineState
-    try:
-        return bool(states.is_terminal(result.state))
-    except Exception:  # whatever a client raises that has lost its server
-        return False
-
-
-_PLACES = ("job_endpoint", "flink_master", "project", "region")
-
-
-def _job_id(result: Any) -> str | None:
-    """The id of a job on its server; None where it runs in this process."""
-    job = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
-    return str(job() if callable(job) else job) if job is not None else None
-
-
-def tell_of_other_jobs(directory: str, *, work: str) -> None:
-    """Says on the terminal which jobs may still do the `work` of a directory, because their launchers were killed."""
-    directory = f"{directory}/{_LAUNCHES}"
-    storage = storage_for(directory)
-    for name in storage.list(directory):
-        with contextlib.suppress(BeamPipesError, OSError, ValueError, KeyError, TypeError):
-            record = json.loads(storage.read_bytes(f"{directory}/{name}"))
-            places = ", ".join(f"{key}={record[key]}" for key in _PLACES if key in record)
-            where = f"{record['runner']}{', ' if places else ''}{places}"
-            told = (
-                f"beam-pipes: job {record['job']} ({where}) was launched for {work} by "
-                f"{in_words(record['launcher'])}, and nobody has seen its end: it may still run. Shards that it "
-                "finishes are used, and neither job disturbs the other. Cancel it where it runs to spare the "
-                "work being done twice."
-            )
-            print(visible(told), file=sys.stderr)
-
-
-def _forget(directory: str, *names: str) -> None:
-    """All is done: what is left of jobs whose launchers were killed is not needed any more."""
-    storage = storage_for(directory)
-    for name in names:
-        with contextlib.suppress(BeamPipesError, OSError):
-            if storage.is_directory(f"{directory}/{name}"):
-                storage.delete_tree(f"{directory}/{name}")
-
-
-class _Follower:
-    """Counts the source shards whose completions appear, and shows it."""
-
-    def __init__(self, plan: BuildPlan, counts: Counts, progress: Progress) -> None:
-        self._directory = f"{plan.header.directory}/completions"
-        self._storage = storage_for(self._directory)
-        self._counts = counts
-        self._progress = progress
-        self._seen: set[str] = set(self._storage.list(self._directory))
-
-    def look(self) -> None:
-        """Adds what has appeared since the last look."""
-        for name in sorted(set(self._storage.list(self._directory)) - self._seen):
-            completion = read_completion(f"{self._directory}/{name}")
-            if completion is not None:
-                self._seen.add(name)
-                self._counts.done_shards += 1
-                self._counts.add(ShardFigures.of(completion.account, {}))
-        self._progress.update(self._counts)
-
-    @contextlib.contextmanager
-    def on_a_thread(self) -> Iterator[None]:
-        """Looks from a thread meanwhile; that nothing can be seen is no reason for a job to fail."""
-        ended = threading.Event()
-
-        def follow() -> None:
-            while not ended.wait(LOOK_EVERY_SECS):
-                with contextlib.suppress(BeamPipesError, OSError):
-                    self.look()
-
-        thread = threading.Thread(target=follow, name="follow the Beam job", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-
-def _followed(result: Any, follower: _Follower, *, cancel: Callable[[], None]) -> Any:
+def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> Any:
     """Shows progress until the job has ended; how it ended."""
     # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.
     with ThreadPoolExecutor(1, thread_name_prefix="wait for the Beam job") as pool:
         ended: Future[Any] = pool.submit(result.wait_until_finish)
         try:
             while not wait([ended], timeout=LOOK_EVERY_SECS).done:
-                follower.look()
+                look()
         except KeyboardInterrupt:
             _cancel(cancel)
             raise
@@ -205,11 +315,10 @@ def _cancel(cancel: Callable[[], None]) -> None:
     try:
         cancel()
     except Exception as error:
-        told = visible(str(error).strip()).splitlines() or ["no message"]
-        print(
-            f"beam-pipes: the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may go on where it "
-            "runs. Cancel it there, or let it end: what it writes is what the next build would write.",
-            file=sys.stderr,
+        told = str(error).strip().splitlines() or ["no message"]
+        _say(
+            f"the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may go on where it runs. Cancel "
+            "it there, or let it end: what it writes is what the next build would write."
         )
 
 
@@ -244,11 +353,8 @@ def _ours(error: BaseException) -> Exception:
     told = error_in_words(str(error))
     if told is not None:
         return told
-    words = str(error).strip().splitlines() or ["no message"]
-    return BuildError(
-        f"the Beam job failed: {type(error).__name__}: {words[-1]}. "
-        "Nothing was published. Run the build again to continue from the finished shards.",
-    )
+    words = last_words(str(error)) or "no message"
+    return lost(f"the Beam job failed: {type(error).__name__}: {words.rstrip('.')}")
 
 
 @contextlib.contextmanager
@@ -272,55 +378,31 @@ def run_analysis_on_beam(
 ) -> None:
     """Stores the accumulators of all tasks; raises the error of ours inside what Beam raised.
 
-    Ctrl-C cancels the job.
+    A job that lives and runs the same analyzers is waited for. Ctrl-C cancels the job.
     """
-    with beam_pipeline(options) as (pipeline, beam_args):
+    directory = f"{root}/{ANALYSES}"
+    launches: list[str] = []
+
+    def add(pipeline: Any) -> None:
         from beam_pipes.beam.shards import analysis_graph
 
-        launch = secrets.token_hex(8)
-        analysis_graph(pipeline, handle, root, tasks, launch=launch)
-        directory = f"{root}/{ANALYSES}"
-        tell_of_other_jobs(directory, work="an analysis of this cache")
-        result: Any = None
-        try:
-            result = pipeline.run()
-            with on_record(directory, options, result):
-                try:
-                    state = result.wait_until_finish()
-                except KeyboardInterrupt:
-                    _cancel(lambda: options.cancel(result, beam_args))
-                    raise
-        finally:
-            if _job_id(result) is None or _has_ended(result):  # one that goes on reads its tasks
-                remove_analysis_tasks(root, launch)
-    if state is not None and str(state) not in ("DONE", "UPDATED"):
-        raise AnalysisError(
-            f"the Beam job of the analysis ended as {state}: finished accumulators are kept. Run the build "
-            "again to continue."
-        )
-    _forget(directory, _LAUNCHES, ANALYSIS_TASKS)
+        launches.append(secrets.token_hex(8))
+        analysis_graph(pipeline, handle, root, tasks, launch=launches[-1])
 
-
-# The last line of a traceback, as Python writes it. Beam adds the PTransform to the message.
-_RAISED = re.compile(r"^(?:[\w]+\.)*beam_pipes\.errors\.(?P<name>\w+): (?P<message>.*)$", re.MULTILINE)
-_WHERE = re.compile(r"\s*\[while running '(?P<label>[^']*)'\]")
-_END = re.compile(r"\n\s*\n|\nTraceback \(most recent call last\)|\n\s*\[while running|\nDuring handling|\nThe above")
-
-
-def error_in_words(text: str) -> BeamPipesError | None:
-    """The last error of ours that `text` tells of, with its class and its message; None where there is none.
-
-        'bundle failed: Traceback …\\nbeam_pipes.errors.StageError: stage 'Split' failed … [while running 'Split']'
-            → StageError("stage 'Split' failed …")
-
-    Attributes (`error.stage`) do not travel in a text: they are None.
-    """
-    found: BeamPipesError | None = None
-    for raised in _RAISED.finditer(text):
-        kind = getattr(errors, raised["name"], None)
-        if isinstance(kind, type) and issubclass(kind, BeamPipesError):
-            rest = text[raised.start("message") :]
-            end = _END.search(rest)
-            message = _WHERE.sub("", rest if end is None else rest[: end.start()])
-            found = kind(message.strip())
-    return found
+    draft = LaunchRecord(
+        directory=directory,
+        runner=options.NAME,
+        launcher=this_process(),
+        needs_launcher=options.needs_this_process() is not None,
+        fingerprints={name: place.rpartition("/")[0] for task in tasks for name, place in task.places.items()},
+        num_shards=len(tasks),
+        started_at=time.time(),
+        declaration=handle.reference,
+    )
+    try:
+        _attempted(options, draft, add)
+    finally:
+        if not records_in(directory):  # a job that goes on reads its tasks
+            for each in launches:
+                remove_analysis_tasks(root, each)
+    forget(directory, ANALYSIS_TASKS)

@@ -22,9 +22,11 @@ from beam_pipes.building.leftovers import (
     DEFAULT_KEEP,
     build_lock,
     collect_while_locked,
+    has_launches,
     mark_finished,
     remove_snapshot,
     remove_temporaries,
+    with_launches,
 )
 from beam_pipes.building.plan import BuildPlan, make_plan, plan_input, prepare
 from beam_pipes.building.reading import SOURCE
@@ -43,12 +45,14 @@ from beam_pipes.runners.progress import Counts, Progress, Silent
 if TYPE_CHECKING:
     from beam_pipes.building.analysis.analyse import Analysed
     from beam_pipes.building.forecast import SavedPlan
+    from beam_pipes.runners.jobs import LaunchRecord
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:
     """What a build did. `up_to_date`: the snapshot was there already and nothing was run; `analysis` is None for a
-    declaration without analyzers."""
+    declaration without analyzers. `job`: it was detached, runs on, and has published nothing yet (`manifest_id` and
+    `account` are empty)."""
 
     path: str
     snapshot: str
@@ -60,6 +64,7 @@ class BuildResult:
     secs: float
     analysis: Analysed | None = None
     removed: tuple[str, ...] = ()
+    job: LaunchRecord | None = None
 
 
 def build(
@@ -76,7 +81,8 @@ def build(
     """Builds the cache of `declaration` (or of its reference, `package.module:name`) in the directory `to`.
 
     Source shards that are built already, by this or an earlier build of the same input and declaration, are reused.
-    After any interruption, call it again: it goes on from there. The published snapshot does not depend on `options`.
+    After any interruption, call it again: it goes on from there. A job on a runner elsewhere that has outlived its
+    launcher, and builds this very snapshot, is waited for. The published snapshot does not depend on `options`.
 
     Where the code of a stage is not what the published snapshot was built with, and the stage declares no other
     `version`, the build stops with `CodeChangedError` unless `accept_code_change` is set.
@@ -125,6 +131,11 @@ def build(
                 link_assets(plan.header)  # what was damaged is made anew
             if analysis is not None:
                 mark_finished(plan.path)
+            if has_launches(plan.header.directory):
+                from beam_pipes.runners.jobs import records_in, settle
+
+                for record in records_in(plan.header.directory):
+                    settle(record)  # a job that nobody followed has published
             remove_temporaries(root)
             look_up_published(root)
             return _result(plan, plan.published_manifest_id, started, up_to_date=True, analysis=analysis)
@@ -135,7 +146,12 @@ def build(
             options.require_server()
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
-        done = execute(handle, plan, tasks, lock=lock, options=options, progress=progress, more=more)
+        if isinstance(options, BeamOptions) and options.detach:
+            from beam_pipes.runners.beam_job import launch
+
+            job = launch(handle, plan, options=options, keep=keep)
+            return _result(plan, "", started, up_to_date=False, analysis=analysis, job=job)
+        done = execute(handle, plan, tasks, lock=lock, options=options, keep=keep, progress=progress, more=more)
         removed = () if keep is None else _without_old(root, keep)
     return _result(
         done.plan,
@@ -181,6 +197,7 @@ def _result(
     reused: int | None = None,
     analysis: Analysed | None = None,
     removed: tuple[str, ...] = (),
+    job: LaunchRecord | None = None,
 ) -> BuildResult:
     return BuildResult(
         path=plan.path,
@@ -189,10 +206,11 @@ def _result(
         up_to_date=up_to_date,
         num_shards=plan.header.num_shards,
         reused_shards=plan.header.num_shards if reused is None else reused,
-        account=plan.read_account(),
+        account=plan.read_account() if job is None else Account(),
         secs=time.monotonic() - started,
         analysis=analysis,
         removed=removed,
+        job=job,
     )
 
 
@@ -214,6 +232,7 @@ def execute(
     lock: HeldLock,
     options: LocalOptions | BeamOptions,
     progress: Progress,
+    keep: int | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Execution:
     """Runs `tasks`, what is left of a prepared plan, while `lock` is held. `more` goes into the build record."""
@@ -230,6 +249,10 @@ def execute(
         if isinstance(options, LocalOptions):
             from beam_pipes.runners.local import run_local
 
+            if with_launches(plan.path):
+                from beam_pipes.runners.beam_job import tell_of_other_builds
+
+                tell_of_other_builds(plan, "local")
             reports = run_local(
                 handle,
                 plan.header,
@@ -245,7 +268,7 @@ def execute(
         else:
             from beam_pipes.runners.beam_job import run_beam
 
-            figures = run_beam(handle, plan, tasks, options=options, counts=counts, progress=progress)
+            figures = run_beam(handle, plan, options=options, keep=keep, counts=counts, progress=progress)
             manifest_id = Cache.open(plan.path).manifest.id
     finally:
         progress.close(counts)

@@ -1,16 +1,21 @@
-"""`DataflowOptions`: what Google Cloud Dataflow is told, checked before anything is sent."""
+"""`DataflowOptions`: what Google Cloud Dataflow is told, checked before anything is sent.
+
+A job on Dataflow by its id.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners.options import BeamOptions, Planned, local_cache, local_input
+from beam_pipes.extras import require
+from beam_pipes.runners.options import BeamOptions, JobState, Planned, RemoteJob, local_cache, local_input
 
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
@@ -39,6 +44,7 @@ class DataflowOptions(BeamOptions):
         disk_size_gb: of a worker; None: Dataflow chooses. A worker holds one shard for each of its cores.
         service_account_email: who the workers act as; None: the project's default.
         network, subnetwork, use_public_ips: as Beam takes them.
+        attempts, detach: as for `BeamOptions`.
         beam_args: further options for Beam (`--name=value`).
 
     Raises:
@@ -63,6 +69,8 @@ class DataflowOptions(BeamOptions):
     use_public_ips: bool | None = None
     runner: str = dataclasses.field(default="DataflowRunner", init=False)
 
+    NAME: ClassVar[str] = "dataflow"
+
     _PLAIN: ClassVar[tuple[str, ...]] = (
         "project",
         "region",
@@ -83,6 +91,7 @@ class DataflowOptions(BeamOptions):
     _NUMBERS: ClassVar[tuple[str, ...]] = ("num_workers", "max_num_workers", "disk_size_gb")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _matches("project", self.project, _PROJECT, "my-project")
         _matches("region", self.region, _REGION, "europe-west1")
         if self.job_name is not None:
@@ -115,6 +124,15 @@ class DataflowOptions(BeamOptions):
             raise DeclarationError(
                 f"dataflow: Beam wants the setup_file to be called setup.py, got {self.setup_file!r}."
             )
+
+    def needs_this_process(self) -> str | None:
+        """Never: Dataflow runs it."""
+        return None
+
+    @classmethod
+    def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
+        """The job with this id, in the project and the region that `beam_args` name."""
+        return DataflowJob(job, beam_args)
 
     @classmethod
     def from_args(cls, args: Sequence[str]) -> DataflowOptions:
@@ -168,3 +186,56 @@ class DataflowOptions(BeamOptions):
 def _matches(name: str, value: str, pattern: re.Pattern[str], example: str) -> None:
     if not pattern.fullmatch(value):
         raise DeclarationError(f"dataflow: {name} should look like {example!r}, got {value!r}.")
+
+
+_STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {
+    "QUEUED": "starting",
+    "PENDING": "starting",
+    "STOPPED": "starting",
+    "DONE": "done",
+    "DRAINED": "done",
+    "UPDATED": "done",
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+}
+
+
+class DataflowJob:
+    """A job on Dataflow, asked through the client that Beam has for it."""
+
+    def __init__(self, job: str, beam_args: Sequence[str]) -> None:
+        self._job = job
+        self._beam_args = list(beam_args)
+
+    def _client(self) -> Any:
+        options = require("apache_beam.options.pipeline_options", purpose="the runner").PipelineOptions
+        client = require("apache_beam.runners.dataflow.internal.apiclient", purpose="the runner dataflow")
+        return client.DataflowApplicationClient(options(self._beam_args))
+
+    def state(self) -> JobState:
+        """As the service tells it."""
+        try:
+            words = str(self._client().get_job(self._job).current_state.name).removeprefix("JOB_STATE_")
+        except Exception as error:  # credentials, network, service: whatever Google's clients raise
+            if getattr(error, "code", None) == 404:
+                return JobState(name="gone", words="Dataflow does not know it")
+            told = str(error).splitlines()[:1] or ["no message"]
+            return JobState(name="unreachable", words=f"Dataflow does not answer: {type(error).__name__}: {told[0]}")
+        return JobState(name=_STATES.get(words, "running"), words=words)
+
+    def told(self) -> str:
+        """The error messages of the job."""
+        texts: list[str] = []
+        token = None
+        with contextlib.suppress(Exception):
+            client = self._client()
+            while True:
+                messages, token = client.list_messages(self._job, page_token=token)
+                texts += [each.message_text for each in messages if each.message_importance.name == "JOB_MESSAGE_ERROR"]
+                if not token:
+                    break
+        return "\n".join(texts)
+
+    def cancel(self) -> None:
+        """Asks for its cancellation, which takes Dataflow some minutes."""
+        self._client().modify_job_state(self._job, "JOB_STATE_CANCELLED")

@@ -13,14 +13,13 @@ import shutil
 import tempfile
 import time
 import urllib.request
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from beam_pipes.errors import BuildError, DeclarationError
-from beam_pipes.runners.options import is_this_machine, require_endpoint
-from beam_pipes.runners.portable import PortableOptions
+from beam_pipes.runners.options import JobState, RemoteJob, is_this_machine, require_endpoint
+from beam_pipes.runners.portable import PortableJob, PortableOptions, value_of
 from beam_pipes.runners.servers import running_server
 
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
@@ -52,9 +51,11 @@ class FlinkOptions(PortableOptions):
             within it.
             Ctrl-C cancels the job there, which Beam's job server does not: name it where there is a cluster.
         parallelism: Flink's: how many slots the job takes; None: the cluster's default.
-        job_name: shown by Flink, with some letters behind it that no other job has.
-        environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`. `localhost` in
-            the address of a pool is the machine of each task manager, and no two task managers may share a pool.
+        job_name, environment_type, environment_config, artifact_endpoint, shared_files: as for `PortableOptions`.
+            `localhost` in the address of a pool is the machine of each task manager, and no two task managers may share
+            a pool.
+        attempts, detach: as for `BeamOptions`. A detached job is restarted by Flink itself, where the cluster's
+            `restart-strategy` says so: Beam hands no other one to it.
         beam_args: further options for Beam (`--name=value`).
 
     Raises:
@@ -98,28 +99,29 @@ class FlinkOptions(PortableOptions):
         else:
             self._command(Path("."))
 
-    def cancel(self, result: Any, beam_args: Sequence[str]) -> None:
-        """Cancels the job on the job server, and on the cluster, which Beam's job server does not tell."""
-        super().cancel(result, beam_args)
-        if self.flink_master is not None:
-            [name] = [arg.removeprefix("--job_name=") for arg in beam_args if arg.startswith("--job_name=")]
-            cancel_jobs(self.flink_master, name)
-        elif self.flink_job_server_jar is None:
-            raise BuildError(
-                "Beam's job server does not tell its cluster; give --flink-master HOST:PORT, and it will be told."
+    def needs_this_process(self) -> str | None:
+        """Why a job of these options ends with this process, and what to do about it; None where it does not."""
+        if self.flink_job_server_jar is not None and self.flink_master is None:
+            return (
+                "Flink runs within the job server, which is started for the build and ends with it. Name a cluster: "
+                "--flink-master HOST:PORT."
             )
+        return super().needs_this_process()
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[tuple[str, ...]]:
-        # By its name the job is found on the cluster again.
-        name = f"{self.job_name or 'beam-pipes'}-{uuid.uuid4().hex[:12]}"
-        with dataclasses.replace(self, job_name=name)._served() as beam_args:
-            yield beam_args
+    @classmethod
+    def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
+        """The job with this id on its job server, which bears its name on the cluster."""
+        return FlinkJob(
+            str(value_of("job_endpoint", beam_args)),
+            job,
+            rest=value_of("flink_master", beam_args),
+            name=str(value_of("job_name", beam_args)),
+        )
 
     @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[str, ...]]:
         if self.flink_job_server_jar is None:
-            with super().running() as beam_args:
+            with super()._served() as beam_args:
                 yield beam_args
             return
         with tempfile.TemporaryDirectory(prefix="beam-pipes-flink-", ignore_cleanup_errors=True) as directory:
@@ -157,7 +159,64 @@ class FlinkOptions(PortableOptions):
 
 _ANSWER_SECS = 20.0
 _END_SECS = 60.0
-_ENDED = ("CANCELED", "FAILED", "FINISHED")
+_ENDED: Mapping[str, Literal["done", "failed", "cancelled"]] = {
+    "FINISHED": "done",
+    "FAILED": "failed",
+    "CANCELED": "cancelled",
+}
+
+
+class FlinkJob(PortableJob):
+    """A job of Beam's job server for Flink, and on the cluster whose REST interface is at `rest`, where that is known.
+
+    The cluster has the last word: its jobs outlive a job server, which keeps what it knows of them in memory.
+    """
+
+    def __init__(self, endpoint: str, job: str, *, name: str, rest: str | None) -> None:
+        super().__init__(endpoint, job, name=name)
+        self._rest = rest
+
+    def state(self) -> JobState:
+        """What the cluster says of the job; what the job server says, where the cluster does not know it."""
+        found: list[Any] | None = None
+        if self._rest is not None:
+            with contextlib.suppress(OSError):
+                found = _jobs(self._rest, self._name)
+        if found:
+            words = str(found[-1]["state"])
+            return JobState(name=_ENDED.get(words, "running"), words=words)
+        state = super().state()
+        if self._rest is None:
+            return state
+        if state.name == "unreachable" and found is not None:
+            return JobState(name="gone", words=f"the cluster at {self._rest} does not know it")
+        if state.name == "gone" and found is None:
+            return JobState(name="unreachable", words=f"nobody answers at {self._rest}")
+        if state.name == "running" and found is not None:
+            return JobState(name="starting", words=f"{state.words} on the job server, not on the cluster yet")
+        return state
+
+    def told(self) -> str:
+        """The exception that the cluster keeps, else what the job server does."""
+        if self._rest is not None:
+            with contextlib.suppress(OSError):
+                for job in _jobs(self._rest, self._name)[-1:]:
+                    return str(_ask(self._rest, f"/jobs/{job['jid']}/exceptions").get("root-exception") or "")
+        return super().told()
+
+    def cancel(self) -> None:
+        """Cancels the job on the job server, and on the cluster, which Beam's job server does not tell."""
+        try:
+            super().cancel()
+        except Exception:  # a job server that is gone, or has forgotten the job: the cluster's word counts
+            if self._rest is None:
+                raise
+        if self._rest is not None:
+            cancel_jobs(self._rest, self._name)
+        elif super().state().lives:
+            raise BuildError(
+                "Beam's job server does not tell its cluster; give --flink-master HOST:PORT, and it will be told."
+            )
 
 
 def cancel_jobs(rest: str, name: str) -> None:
@@ -176,8 +235,13 @@ def cancel_jobs(rest: str, name: str) -> None:
 
 def _running(rest: str, name: str) -> list[str]:
     """The ids of the jobs of this name that have not ended."""
-    jobs = _ask(rest, "/jobs/overview")["jobs"]
-    return [str(job["jid"]) for job in jobs if job["name"] == name and job["state"] not in _ENDED]
+    return [str(job["jid"]) for job in _jobs(rest, name) if job["state"] not in _ENDED]
+
+
+def _jobs(rest: str, name: str) -> list[Any]:
+    """The jobs of this name, in the order of their start."""
+    jobs = [job for job in _ask(rest, "/jobs/overview")["jobs"] if job["name"] == name]
+    return sorted(jobs, key=lambda job: int(job["start-time"]))
 
 
 def _ask(rest: str, path: str, *, method: str = "GET") -> Any:

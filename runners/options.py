@@ -1,5 +1,7 @@
 """One options object for each runner; what a user chose is printed, and stored beside the snapshot.
 
+A job on a runner elsewhere, as anyone can ask for it who knows its id: whether it runs, what it says, its end.
+
 What a build needs of this machine alone is found here too: local files that workers elsewhere do not see, and whether a
 HOST:PORT is this machine.
 """
@@ -13,7 +15,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.cache.storage import is_remote
@@ -61,14 +63,86 @@ class LocalOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class JobState:
+    """What is known of a job. `words` are the server's own name of the state, or why nothing is known.
+
+    | name | the job |
+    | --- | --- |
+    | `starting` | was taken by its server and does no work yet |
+    | `running` | is at work |
+    | `done`, `failed`, `cancelled` | has ended |
+    | `gone` | has ended: who ran it answers, and knows nothing of it |
+    | `unreachable` | may run: nobody answers |
+    """
+
+    name: Literal["starting", "running", "done", "failed", "cancelled", "gone", "unreachable"]
+    words: str
+
+    @property
+    def lives(self) -> bool:
+        """Whether the job is known to run."""
+        return self.name in ("starting", "running")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is known to have ended."""
+        return not self.lives and self.name != "unreachable"
+
+
+class RemoteJob(Protocol):
+    """A job on a runner elsewhere, by its id."""
+
+    def state(self) -> JobState: ...
+
+    def told(self) -> str:
+        """What its server says of its failure, a worker's traceback included; empty where it says nothing."""
+
+    def cancel(self) -> None:
+        """Cancels it. Raises what its server's client raises, or a `BuildError` where that is not enough."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions:
     """A Beam runner, by name, and the options that go to Beam as they are (`--name=value`).
 
     Runners with options of their own have a subclass (`DataflowOptions`, `PortableOptions`).
+
+    Args:
+        attempts: how many jobs are submitted at most. With more than one, a job that a lost worker or task manager has
+            ended is followed by another one for the shards that are not finished. Errors of stages are never retried.
+        detach: return as soon as the job runs, instead of waiting for its end; the result has its record as `job`.
+
+    Raises:
+        DeclarationError: `attempts` is less than one, the job could not go on without this process, or both are given.
     """
 
     runner: str = "DirectRunner"
     beam_args: tuple[str, ...] = ()
+    attempts: int = 1
+    detach: bool = False
+
+    # The runner's name on the command line.
+    NAME: ClassVar[str] = "direct"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attempts, int) or self.attempts < 1:
+            raise DeclarationError(f"{self.NAME}: attempts should be a number, at least 1, got {self.attempts!r}.")
+        if self.detach and (needs_us := self.needs_this_process()) is not None:
+            raise DeclarationError(f"{self.NAME}: a job cannot be detached here: {needs_us}")
+        if self.detach and self.attempts > 1:
+            raise DeclarationError(
+                f"{self.NAME}: attempts={self.attempts} needs somebody who submits the next job, and detach leaves "
+                "nobody. Leave one of them out; on Flink, the cluster's restart-strategy restarts detached jobs too."
+            )
+
+    def needs_this_process(self) -> str | None:
+        """Why a job of these options ends with this process, and what to do about it; None where it does not."""
+        return "it runs in this process. Choose --runner portable, flink or dataflow."
+
+    @classmethod
+    def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
+        """The job with this id, which was submitted with `beam_args`; None where jobs run in this process."""
+        return None
 
     def pipeline_args(self) -> tuple[str, ...]:
         """All options for Beam."""
@@ -84,10 +158,6 @@ class BeamOptions:
     def running(self) -> Iterator[tuple[str, ...]]:
         """Held while a job runs: what the runner needs is there. Gives all options for Beam."""
         yield self.pipeline_args()
-
-    def cancel(self, result: Any, beam_args: Sequence[str]) -> None:
-        """Cancels the job of Beam's `result`, which was submitted with `beam_args`."""
-        result.cancel()
 
     def to_json(self) -> dict[str, Any]:
         return {"runner": self.runner, "beam_args": list(self.pipeline_args())}

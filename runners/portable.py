@@ -6,6 +6,8 @@
 | environment | how it gets workers that run Python: it is told a type, and where they are |
 
 Whether a job server of Beam's answers at an endpoint, asked before a job is prepared for it.
+
+A job by its id: what its server says of it.
 """
 
 from __future__ import annotations
@@ -14,13 +16,23 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import BuildError, DeclarationError
 from beam_pipes.extras import require
-from beam_pipes.runners.options import BeamOptions, Planned, is_this_machine, local_cache, local_input, require_endpoint
+from beam_pipes.runners.options import (
+    BeamOptions,
+    JobState,
+    Planned,
+    RemoteJob,
+    is_this_machine,
+    local_cache,
+    local_input,
+    require_endpoint,
+)
 
 # Type → what environment_config is for it.
 ENVIRONMENT_TYPES = {
@@ -50,10 +62,12 @@ class PortableOptions(BeamOptions):
         environment_config: `EXTERNAL`: HOST:PORT of the pool, as the server reaches it. `DOCKER`: the image, which has
             to hold this package and the declaration. `PROCESS`: JSON with the `command`, and `env` if wanted.
         artifact_endpoint: HOST:PORT where packages are staged; None: where the job server says.
-        job_name: shown by the server; None: one that Beam makes from user and time.
+        job_name: shown by the server, with some letters behind it that no other job has. Servers number their jobs anew
+            when they are restarted; by its name a job is told from another one with its number.
         parallelism: worker processes on each machine; None: one. Servers that do not know it ignore it.
         shared_files: the workers see the same files under the same paths (a volume that all mount), so that cache and
             input may be local paths although the workers are elsewhere.
+        attempts, detach: as for `BeamOptions`. With `LOOPBACK` nothing can be detached: this process does the work.
         beam_args: further options for Beam (`--name=value`).
 
     Raises:
@@ -69,8 +83,8 @@ class PortableOptions(BeamOptions):
     shared_files: bool = False
     runner: str = dataclasses.field(default="PortableRunner", init=False)
 
-    # The runner's name on the command line, and the command that starts its server.
     NAME: ClassVar[str] = "portable"
+    # The command that starts its server.
     START: ClassVar[str] = "for example prism --job_port=8073"
 
     _FOR_BEAM: ClassVar[tuple[str, ...]] = (
@@ -94,6 +108,7 @@ class PortableOptions(BeamOptions):
                 "DOCKER or PROCESS."
             )
         self._check_environment()
+        super().__post_init__()
 
     def _check_environment(self) -> None:
         kind, config = self.environment_type, self.environment_config
@@ -131,7 +146,8 @@ class PortableOptions(BeamOptions):
         Those named like arguments of this class are checked, the others go to Beam as they are. Raises
         `DeclarationError` where one is given twice or the endpoint is missing.
         """
-        known = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name != "beam_args"}
+        ours = {field.name for field in dataclasses.fields(BeamOptions)}
+        known = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name not in ours}
         names = {cls.BEAM_NAMES.get(name, name): name for name in known} | {name: name for name in known}
         fixed = {field.name for field in dataclasses.fields(cls) if not field.init}
         given: dict[str, Any] = {}
@@ -158,6 +174,17 @@ class PortableOptions(BeamOptions):
                 f"my_package.job:declaration --to gs://bucket/cache --runner {cls.NAME} --job-endpoint localhost:8073"
             )
         return cls(**given, beam_args=tuple(others))
+
+    def needs_this_process(self) -> str | None:
+        """Why a job of these options ends with this process, and what to do about it; None where it does not."""
+        if self.environment_type == "LOOPBACK":
+            return "this process does its work (environment_type LOOPBACK). Choose EXTERNAL, DOCKER or PROCESS."
+        return None
+
+    @classmethod
+    def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
+        """The job with this id on the server that `beam_args` name."""
+        return PortableJob(str(value_of("job_endpoint", beam_args)), job, name=str(value_of("job_name", beam_args)))
 
     @property
     def server_is_here(self) -> bool:
@@ -208,8 +235,20 @@ class PortableOptions(BeamOptions):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[tuple[str, ...]]:
+        name = f"{self.job_name or 'beam-pipes'}-{uuid.uuid4().hex[:12]}"
+        with dataclasses.replace(self, job_name=name)._served() as beam_args:
+            yield beam_args
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[tuple[str, ...]]:
         self.require_server()
         yield self.pipeline_args()
+
+
+def value_of(name: str, beam_args: Sequence[str]) -> str | None:
+    """The value of `--name=value` among the options of a job."""
+    found = [arg.partition("=")[2] for arg in beam_args if arg.startswith(f"--{name}=")]
+    return found[-1] if found else None
 
 
 def _is_true(runner: str, value: str) -> bool:
@@ -255,3 +294,78 @@ def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: f
                 "the one that runs (--job-endpoint HOST:PORT).",
                 endpoint=endpoint,
             ) from error
+
+
+_STATES: Mapping[str, JobState] = {
+    beam: JobState(name=name, words=beam)  # type: ignore[arg-type]
+    for beam, name in {
+        "STOPPED": "starting",
+        "STARTING": "starting",
+        "RUNNING": "running",
+        "DRAINING": "running",
+        "CANCELLING": "running",
+        "UPDATING": "running",
+        "DONE": "done",
+        "DRAINED": "done",
+        "UPDATED": "done",
+        "FAILED": "failed",
+        "CANCELLED": "cancelled",
+    }.items()
+}
+
+# What the Job API calls the option `job_name`.
+_JOB_NAME = "beam:option:job_name:v1"
+
+# How long the messages of a job that has ended are listened to: servers tell all of them, and some never close.
+_MESSAGES_SECS = 5.0
+
+
+class PortableJob:
+    """A job on a job server, asked through Beam's Job API.
+
+    `name` is its own: a server that was started anew may have given its id to another job.
+    """
+
+    def __init__(self, endpoint: str, job: str, *, name: str) -> None:
+        self._endpoint = endpoint
+        self._job = job
+        self._name = name
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[tuple[Any, Any, Any]]:
+        """The job service, its messages, and gRPC."""
+        require("apache_beam", purpose="a job on a job server")
+        grpc: Any = importlib.import_module("grpc")
+        from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+        with grpc.insecure_channel(self._endpoint) as channel:
+            yield beam_job_api_pb2_grpc.JobServiceStub(channel), beam_job_api_pb2, grpc
+
+    def state(self) -> JobState:
+        """Of a job that its server does not know: `gone`."""
+        with self._asked() as (service, api, grpc):
+            try:
+                jobs = service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECS).job_info
+            except grpc.RpcError as error:
+                return JobState(name="unreachable", words=f"nobody answers at {self._endpoint} ({error.code().name})")
+            for job in jobs:
+                if job.job_id == self._job and job.pipeline_options.fields[_JOB_NAME].string_value == self._name:
+                    name = api.JobState.Enum.Name(job.state)
+                    return _STATES.get(name, JobState(name="running", words=name))
+        return JobState(name="gone", words=f"the server at {self._endpoint} does not know it")
+
+    def told(self) -> str:
+        """The error messages of the job, which its server keeps."""
+        texts = []
+        with self._asked() as (service, api, grpc), contextlib.suppress(grpc.RpcError):
+            request = api.JobMessagesRequest(job_id=self._job)
+            for message in service.GetMessageStream(request, timeout=_MESSAGES_SECS):
+                told = message.message_response
+                if told.importance == api.JobMessage.JOB_MESSAGE_ERROR:
+                    texts.append(told.message_text)
+        return "\n".join(texts)
+
+    def cancel(self) -> None:
+        """Cancels it on its server."""
+        with self._asked() as (service, api, _):
+            service.Cancel(api.CancelJobRequest(job_id=self._job), timeout=ANSWER_SECS)

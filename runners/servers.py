@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from beam_pipes.errors import BuildError
+from beam_pipes.runners.options import BeamOptions
 from beam_pipes.runners.portable import PortableOptions
 
 # A process of Java on a busy machine takes its time.
@@ -155,7 +156,7 @@ class PrismOptions(PortableOptions):
 
     Args:
         prism_location: the program; None: beside this Python, where Beam keeps its downloads, or on PATH.
-        environment_type, environment_config, parallelism, job_name, beam_args: as for `PortableOptions`.
+        environment_type, environment_config, parallelism, job_name, attempts, beam_args: as for `PortableOptions`.
 
     Raises:
         DeclarationError: an option is malformed, or two contradict each other.
@@ -170,6 +171,14 @@ class PrismOptions(PortableOptions):
 
     def __post_init__(self) -> None:
         self._check_environment()
+        BeamOptions.__post_init__(self)
+
+    def needs_this_process(self) -> str | None:
+        """Always: Prism ends with the build."""
+        return (
+            "Prism is started for the build and ends with it. Run one apart (prism --job_port=8073), and choose "
+            "--runner portable --job-endpoint localhost:8073 with a pool of workers (--environment-type EXTERNAL)."
+        )
 
     @property
     def server_is_here(self) -> bool:
@@ -181,6 +190,6 @@ class PrismOptions(PortableOptions):
         find_prism(self.prism_location)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[tuple[str, ...]]:
+    def _served(self) -> Iterator[tuple[str, ...]]:
         with running_prism(find_prism(self.prism_location)) as endpoint:
             yield (f"--job_endpoint={endpoint}", *self.pipeline_args())

@@ -11,7 +11,8 @@ Which accumulators and results a snapshot, or an analysis that is not finished, 
 
 Leftovers: what builds that died have left half written, and snapshots that nobody wants any more.
 
-Only the holder of the build lock removes anything, so nothing is taken from a build that is alive.
+Only the holder of the build lock removes anything, so nothing is taken from a build that is alive. A job on a runner
+elsewhere holds no lock: what it may still write to has a record of it (`LAUNCHES`), and is left as it is.
 """
 
 from __future__ import annotations
@@ -205,12 +206,36 @@ def _read(path: str) -> Uses | None:
 _DEEPEST_CONTENT = 8
 
 
+# Below the directory of a snapshot, or of analyses: a record for each job that was launched for it and that nobody has
+# seen the end of.
+LAUNCHES = "launches"
+
+
+def has_launches(directory: str) -> bool:
+    """Whether a job may still write below a directory: one is on record, whether it lives or not."""
+    return bool(storage_for(directory).list(f"{directory}/{LAUNCHES}"))
+
+
+def with_launches(root: str) -> list[str]:
+    """The directories below a cache's that a job on record may write to: of snapshots, and of analyses."""
+    snapshots = [snapshot_directory(root, name) for name in storage_for(root).list(f"{root}/{SNAPSHOTS}")]
+    return [each for each in (f"{root}/{DIRECTORY}", *snapshots) if has_launches(each)]
+
+
 def remove_temporaries(root: str | os.PathLike[str]) -> None:
-    """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock."""
+    """Removes every temporary file, and half-removed snapshot, of a cache directory; for the holder of its lock.
+
+    Directories that a job on record may be writing to keep theirs.
+    """
     storage, path = storage_for(root), directory_path(root)
+    busy = with_launches(path)
     storage.sweep(path, depth=1)
-    storage.sweep(f"{path}/{SNAPSHOTS}", depth=3)  # snapshots, their files, and those in their directories
-    storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
+    storage.sweep(f"{path}/{SNAPSHOTS}", depth=1)
+    for directory in (snapshot_directory(path, name) for name in storage.list(f"{path}/{SNAPSHOTS}")):
+        if directory not in busy:
+            storage.sweep(directory, depth=2)  # its files, and those in its directories
+    if f"{path}/{DIRECTORY}" not in busy:
+        storage.sweep(f"{path}/{DIRECTORY}", depth=_DEEPEST_CONTENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,9 +257,9 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
     """Removes the snapshots of a cache directory except the published one and the `keep` most recent others.
 
     Unfinished snapshots count as others: what an interrupted build has done is kept while it is among the recent ones.
-    What analyzers have left behind is kept for the snapshots that are kept, and for an analysis that is unfinished,
-    unless `keep` is 0. A reader that has a removed snapshot open keeps the files it has mapped, and finds the others
-    gone.
+    What a job on record may still write to is kept as well, whatever `keep` says (`beam-pipes jobs`). What analyzers
+    have left behind is kept for the snapshots that are kept, and for an analysis that is unfinished, unless `keep` is
+    0. A reader that has a removed snapshot open keeps the files it has mapped, and finds the others gone.
 
     Raises `CacheNotFoundError` where there is no directory, `CacheBusyError` while a build is writing there.
     """
@@ -258,6 +283,9 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
     names = [name for name in storage.list(f"{root}/{SNAPSHOTS}") if name != published]
     written = {name: storage.modified_ns(snapshot_directory(root, name)) for name in names}
     names.sort(key=lambda name: (written[name], name), reverse=True)
+    written_to = [name for name in names[keep:] if has_launches(snapshot_directory(root, name))]
+    names = [*names[:keep], *written_to, *(name for name in names[keep:] if name not in written_to)]
+    keep += len(written_to)
     removed = names[keep:]
     freed = sum(_freed_bytes(storage, snapshot_directory(root, name)) for name in removed)
     kept = [name for name in (published, *names[:keep]) if name is not None]

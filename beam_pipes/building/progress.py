@@ -14,7 +14,7 @@ from typing import Any
 
 from beam_pipes.building.completion import Completion, merged_account, read_completion, split_directory
 from beam_pipes.building.declaration_fingerprint import FILE_NAME as FINGERPRINT
-from beam_pipes.building.leftovers import lock_holder, unfinished_uses
+from beam_pipes.building.leftovers import LAUNCHES, lock_holder, unfinished_uses, with_launches
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.cache.storage_protocol import FileStatus, in_parallel
@@ -153,7 +153,8 @@ class Status:
 
     `builder` names the process that holds the build lock, or is None where nobody builds. `progress` is of the
     unfinished snapshot that was written to last, None where there is none. `last_build`: how the published snapshot
-    was built, in words. `analysis` is (accumulators done, accumulators) of an analysis that is not finished.
+    was built, in words. `analysis` is (accumulators done, accumulators) of an analysis that is not finished. `jobs`
+    counts the jobs on record that nobody has seen the end of; whether they run is not in the files.
     """
 
     path: str
@@ -164,6 +165,7 @@ class Status:
     progress: BuildProgress | None = None
     last_build: tuple[str, ...] = ()
     analysis: tuple[int, int] | None = None
+    jobs: int = 0
 
     def to_json(self) -> dict[str, Any]:
         value = dataclasses.asdict(dataclasses.replace(self, progress=None))
@@ -193,6 +195,8 @@ class Status:
             lines.append(f"analysis: {done} of {wanted} accumulators are done.")
         if self.builder is not None:
             lines.append(f"being built by {self.builder}.")
+        elif self.jobs:
+            lines.append(f"jobs on record: {self.jobs}; `beam-pipes jobs {self.path}` tells whether they run.")
         elif self.unfinished or self.analysis is not None:
             lines.append("nobody is building: run the build again to continue from the finished shards.")
         return "\n".join(lines)
@@ -237,4 +241,5 @@ def read_status(path: str | os.PathLike[str]) -> Status:
         progress=progress,
         last_build=last_build,
         analysis=None if uses is None else uses.count_accumulators(root),
+        jobs=sum(len(storage.list(f"{directory}/{LAUNCHES}")) for directory in with_launches(root)),
     )

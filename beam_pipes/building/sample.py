@@ -33,8 +33,8 @@ from beam_pipes.building.plan import BuildPlan
 from beam_pipes.building.reading import graph_runner, shard_records, source_batch
 from beam_pipes.building.shard_output import ShardOutput
 from beam_pipes.building.shard_task import BuildHeader, ShardTask
+from beam_pipes.building.workers.fork_server import run_tasks
 from beam_pipes.building.workers.process import ended_by
-from beam_pipes.building.workers.tasks import run_tasks
 from beam_pipes.cache.codec import codec_for
 from beam_pipes.cache.framing import FRAME_BYTES
 from beam_pipes.cache.index import column_dtype, column_names

@@ -26,6 +26,9 @@ SUMMARIES = {
     "diff": "Compare two snapshots: declaration, schema, splits, stage counts and data drift.",
     "export": "Export a cache to another system's format.",
     "status": "Show, from the files alone, what is published and the progress of running or unfinished builds.",
+    "jobs": "Show the jobs that build a cache on other runners, and whether each is still running.",
+    "attach": "Wait for the jobs of a cache, with progress, and finish the build as the command that started it would.",
+    "cancel": "Cancel the jobs of a cache that are still running; finished shards are kept.",
     "gc": "Remove old and unfinished snapshots and leftovers of dead builds; never while a build is writing.",
     "dead": "Count dead letters by stage and error, and show the first few with record, location and traceback.",
     "replay-dead": "Rerun a cache's dead letters and publish the result that a build of the repaired declaration "
@@ -48,6 +51,8 @@ TOKENS_HELP = "show ids as tokens of this tokenizer (tokenizer.json, .model, tik
 
 # Command → the chapter that holds it, where that has another name.
 _CHAPTERS = {
+    "attach": "build",
+    "cancel": "build",
     "chaos": "build",
     "dead": "dead",
     "diff": "stats",
@@ -57,6 +62,7 @@ _CHAPTERS = {
     "export": "care",
     "export-dali-index": "care",
     "gc": "care",
+    "jobs": "build",
     "replay-dead": "dead",
     "report": "care",
     "status": "stats",

@@ -1,14 +1,20 @@
-"""`beam-pipes build` and `beam-pipes chaos`, and the reports that builds write."""
+"""`beam-pipes build` and `beam-pipes chaos`, and the reports that builds write.
+
+`jobs`, `attach` and `cancel`: what becomes of the job of a build that nobody follows.
+"""
 
 from __future__ import annotations
 
 import functools
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from beam_pipes.building.declaration import Declaration, load_declaration
+from beam_pipes.cache import Cache
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.account import Account
@@ -16,10 +22,11 @@ from beam_pipes.errors import BeamPipesError, DeclarationError, visible
 from beam_pipes.runners.build import BuildResult, build
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.options import Building, require_one_of, show_outcome, with_building
-from beam_pipes.runners.progress import progress_for
+from beam_pipes.runners.progress import KINDS, progress_for
 
 if TYPE_CHECKING:
     from beam_pipes.runners.cache_tasks import TaskCache
+    from beam_pipes.runners.jobs import LaunchRecord
 
 
 @with_building
@@ -60,8 +67,8 @@ def build_command(
     if declaration is not None:
         build_and_show(declaration, to, building=building, beam_args=beam_args)
         return
-    if building.plan is not None:
-        raise DeclarationError("--plan belongs to the build of one declaration, and tasks are named here.")
+    for option in [name for name in ("plan", "detach") if getattr(building, name)]:
+        raise DeclarationError(f"--{option} belongs to the build of one declaration, and tasks are named here.")
     from beam_pipes.runners.cache_tasks import cache_tasks
 
     reports = TaskReports(to, report=building.report)
@@ -111,6 +118,9 @@ def build_and_show(
     if result.up_to_date:
         _say(f"{result.path} is up to date (snapshot {result.snapshot}): nothing to do.")
         return result
+    if result.job is not None:
+        _show_detached(result, result.job)
+        return result
     account = result.account
     for row in () if result.analysis is None else result.analysis.rows:
         _say(
@@ -143,6 +153,85 @@ def _show_account(account: Account) -> None:
     from beam_pipes.runners.commands.stats import account_table, console
 
     console.print(account_table(account))
+
+
+def _show_detached(result: BuildResult, job: LaunchRecord) -> None:
+    path = shlex.quote(result.path)
+    again = shlex.join(["beam-pipes", *(word for word in sys.argv[1:] if word != "--detach")])
+    _say(f"{job} builds snapshot {result.snapshot}, of {result.num_shards} source shards, and publishes it.")
+    _say(f"Is it alive?           beam-pipes jobs {path}")
+    _say(f"Wait and finish:       beam-pipes attach {path}")
+    _say(f"End it:                beam-pipes cancel {path}")
+    _say(f"If it fails, go on:    {again}")
+
+
+def jobs_command(
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show the jobs that build a cache on other runners, and whether each is still running.
+
+    Example: beam-pipes jobs gs://bucket/caches/books
+    """
+    from beam_pipes.runners.jobs import read_jobs
+
+    jobs = read_jobs(path)
+    if as_json:
+        print(strict_json([job.to_json() for job in jobs]))
+        return
+    for job in jobs:
+        _say(str(job))
+    if not jobs:
+        _say(f"no job is on record in {path}: `beam-pipes status {path}` tells what is published.")
+
+
+def attach_command(
+    path: Annotated[str, typer.Argument(help="cache directory")],
+    progress: Annotated[
+        str | None, typer.Option(help=f"progress display: {', '.join(KINDS)} [stages on a terminal, log elsewhere]")
+    ] = None,
+    report: Annotated[bool | None, typer.Option(help="write report.html next to the manifest [for local caches]")] = (
+        None
+    ),
+) -> None:
+    """Wait for the jobs of a cache, with progress, and finish the build as the command that started it would.
+
+    Ctrl-C leaves the jobs running.
+
+    Example: beam-pipes attach gs://bucket/caches/books
+    """
+    from beam_pipes.runners.jobs import attach
+
+    attached = attach(path, progress_of=functools.partial(progress_for, kind=progress))
+    if attached.snapshot is None:
+        _say(f"The analysis of {attached.path} has ended. Run the build again: it goes on from there.")
+        return
+    _show_account(Account.from_json(Cache.open(attached.path).manifest.accounting))
+    _say(f"The cache is in {attached.path} (snapshot {attached.snapshot}).")
+    if attached.removed:
+        _say(f"Old snapshots removed: {', '.join(attached.removed)}.")
+    if wants_report(report, attached.path):
+        show_report(attached.path)
+
+
+def cancel_command(path: Annotated[str, typer.Argument(help="cache directory")]) -> None:
+    """Cancel the jobs of a cache that are still running; finished shards are kept.
+
+    Example: beam-pipes cancel gs://bucket/caches/books
+    """
+    from beam_pipes.runners.jobs import cancel
+
+    left = 0
+    for each in cancel(path):
+        if each.error is not None:
+            left += 1
+            _say(f"{each.record} could not be cancelled ({each.error}): it may go on where it runs. Cancel it there.")
+        elif each.state.name == "done":
+            _say(f"{each.record} is done. `beam-pipes attach {path}` finishes its build.")
+        else:
+            _say(f"{each.record} has ended ({each.state.words}). Run the build again to continue.")
+    if left:
+        raise typer.Exit(1)
 
 
 def chaos_command(

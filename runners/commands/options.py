@@ -75,6 +75,14 @@ class Building:
         str | None,
         typer.Option(help=f"progress display: {', '.join(KINDS)} [stages on a terminal, log elsewhere]"),
     ] = None
+    attempts: Annotated[
+        int,
+        typer.Option(min=1, help="maximum number of jobs to submit if workers or servers are lost; not local"),
+    ] = 1
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="return once the job runs; see `beam-pipes jobs` [portable, flink, dataflow]"),
+    ] = False
     plan: Annotated[
         str | None, typer.Option(help="plan saved by `beam-pipes plan --save`; refuse to build anything else")
     ] = None
@@ -84,7 +92,7 @@ class Building:
 
     def options(self, beam_args: Sequence[str]) -> LocalOptions | BeamOptions:
         """The options object of the runner. Raises `DeclarationError`."""
-        return options_for(
+        options = options_for(
             self.runner,
             workers=self.workers,
             beam_args=beam_args,
@@ -97,6 +105,14 @@ class Building:
             flink_master=self.flink_master,
             flink_job_server_jar=self.flink_job_server_jar,
         )
+        if self.attempts == 1 and not self.detach:
+            return options
+        if isinstance(options, LocalOptions):
+            raise DeclarationError(
+                f"{'--detach' if self.detach else '--attempts'} belongs to jobs of Beam's runners; 'local' runs in "
+                "this process, and goes on from the finished shards when it is run again."
+            )
+        return dataclasses.replace(options, attempts=self.attempts, detach=self.detach)
 
 
 def with_building(command: Callable[..., None]) -> Callable[..., None]:

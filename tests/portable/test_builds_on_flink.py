@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import threading
@@ -10,16 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beam_workers import beam_workers, wait_for
+from beam_workers import BeamWorkers, beam_workers, wait_for
 from built_files import built_files
 from flink_cluster import JARS, FlinkCluster, flink_cluster
 from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
-from running_jobs import command_of, completions, running_command
+from running_jobs import RunningCommand, beam_pipes, command_of, completions, running_command
 
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, StageError
-from beam_pipes.runners import FlinkOptions, LocalOptions, build
+from beam_pipes.runners import FlinkOptions, LocalOptions, build, read_jobs
+from benchmarks.harness import process_tree
 
 pytestmark = [
     pytest.mark.flink,
@@ -179,3 +182,106 @@ def test_a_task_manager_that_is_killed_costs_the_shards_in_flight_and_nothing_el
     assert Cache.open(cache).manifest.id == Cache.open(tmp_path / "local").manifest.id
     snapshot, local = (Path(Cache.open(path).directory) for path in (cache, tmp_path / "local"))
     assert built_files(snapshot) == built_files(local)
+
+
+@pytest.fixture
+def forty_files(paced_input: Path) -> Path:
+    """As many source shards."""
+    write_files(paced_input, range(20, 40))
+    return paced_input
+
+
+def on_cluster(job_server: str | None, cluster: FlinkCluster, workers: BeamWorkers) -> list[str]:
+    """The options of a job; without a job server it starts one."""
+    server = ["--flink-job-server-jar", str(JARS)] if job_server is None else ["--job-endpoint", job_server]
+    given = ["--runner", "flink", *server, "--flink-master", cluster.rest, "--parallelism", "2"]
+    return [*given, "--environment-type", "EXTERNAL", "--environment-config", workers.endpoint]
+
+
+def same_as_local(cache: Path, tmp_path: Path) -> None:
+    build(PACED, tmp_path / "local", options=LocalOptions(workers=1))
+    snapshot, local = (Path(Cache.open(path, verify=True).directory) for path in (cache, tmp_path / "local"))
+    assert built_files(snapshot) == built_files(local)
+    assert not [*snapshot.glob("launches"), *snapshot.glob("tasks")]
+
+
+def test_a_launcher_that_is_killed_with_its_job_server_costs_nothing(
+    cluster: FlinkCluster, forty_files: Path, tmp_path: Path
+) -> None:
+    cache, before = tmp_path / "cache", job_servers()
+    with beam_workers(**{PACE_VARIABLE: "0.05"}) as workers:
+        command = ["build", PACED, "--to", str(cache), *on_cluster(None, cluster, workers), "--", "--job_name=orphaned"]
+        with running_command(*command) as launcher:
+            launcher.wait_for(lambda: len(completions(cache)) >= 4, what="four shards")
+            launcher.process.kill()
+            launcher.end()
+        wait_for(lambda: job_servers() == before, what="the end of the job server")
+        [found] = read_jobs(cache)
+        with running_command(*command) as again:
+            told = again.end(timeout_secs=300)
+
+    assert (found.state.name, found.launcher_lives) == ("running", False)
+    assert again.process.returncode == 0, told
+    assert f"{found.record} does this work already, launched by process" in told
+    assert cluster.states("orphaned") == ["FINISHED"]
+    same_as_local(cache, tmp_path)
+
+
+def test_a_build_outlives_its_task_manager_its_pool_of_workers_and_its_job_manager(
+    job_server: str, cluster: FlinkCluster, forty_files: Path, tmp_path: Path
+) -> None:
+    """A supervisor starts again what was killed; nobody else does anything."""
+    cache = tmp_path / "cache"
+
+    def progress(command: RunningCommand, shards: int) -> None:
+        command.wait_for(lambda: len(completions(cache)) >= shards, what=f"{shards} shards")
+
+    with contextlib.ExitStack() as pools:
+        workers = pools.enter_context(beam_workers(**{PACE_VARIABLE: "0.1"}))
+        given = on_cluster(job_server, cluster, workers)
+        with running_command("build", PACED, "--to", str(cache), *given, "--attempts", "5") as command:
+            progress(command, 4)
+            cluster.busy().kill()
+            cluster.supervise()
+
+            progress(command, 10)
+            for pid in process_tree(workers.pid):
+                os.kill(pid, signal.SIGKILL)
+            port = int(workers.endpoint.rpartition(":")[2])
+            pools.enter_context(beam_workers(port=port, **{PACE_VARIABLE: "0.05"}))
+
+            progress(command, 16)
+            cluster.job_manager.kill()
+            cluster.job_manager.wait()
+            cluster.supervise()
+            told = command.end(timeout_secs=300)
+
+    assert command.process.returncode == 0, told
+    assert [f"That was attempt {number} of 5; the next one begins." in told for number in (1, 2, 3)] == [True] * 3
+    same_as_local(cache, tmp_path)
+
+
+def test_a_detached_job_is_restarted_by_flink_where_the_cluster_says_so(
+    cluster: FlinkCluster, forty_files: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cluster.job_manager.kill()
+    cluster.job_manager.wait()
+    cluster.supervise(
+        restart_strategy__type="fixed-delay",
+        restart_strategy__fixed_delay__attempts="2",
+        restart_strategy__fixed_delay__delay="1s",
+    )
+    wait_for(lambda: cluster.has(2), what="the cluster's return")
+
+    with beam_workers(**{PACE_VARIABLE: "0.05"}) as workers:
+        given = [*on_cluster(None, cluster, workers), "--detach", "--", "--job_name=restarted"]
+        beam_pipes("build", PACED, "--to", str(cache), *given)
+        wait_for(lambda: len(completions(cache)) >= 4, what="four shards")
+        cluster.busy().kill()
+        cluster.supervise()
+        told = beam_pipes("attach", str(cache))
+
+    assert f"The cache is in {cache} (snapshot " in told
+    assert cluster.states("restarted") == ["FINISHED"]
+    same_as_local(cache, tmp_path)

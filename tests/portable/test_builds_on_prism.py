@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,16 +19,17 @@ from apache_beam.portability.api import beam_job_api_pb2
 from beam_workers import BeamWorkers, beam_workers, wait_for, watched_memory
 from built_files import built_files
 from portable_declarations import INPUT_VARIABLE, PACE_VARIABLE, RECORDS_PER_FILE, write_files
-from running_jobs import command_of, completions, jobs_of, live_counter, named, running_command
+from running_jobs import beam_pipes, command_of, completions, jobs_of, live_counter, named, running_command
 
 from beam_pipes.beam import ReadFromCache, WriteToCache
 from beam_pipes.beam.build_graph import shard_batches, write_snapshot
 from beam_pipes.building.declaration import DeclarationHandle, load_declaration
+from beam_pipes.building.leftovers import collect
 from beam_pipes.building.plan import make_plan, prepare
 from beam_pipes.building.progress import read_status
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.errors import BuildError, DeclarationError, StageError
-from beam_pipes.runners import LocalOptions, PortableOptions, PrismOptions, build
+from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError, JobLostError, StageError
+from beam_pipes.runners import LocalOptions, PortableOptions, PrismOptions, attach, build, read_jobs
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
 from benchmarks.harness import process_tree
 
@@ -236,30 +238,161 @@ def test_ctrl_c_cancels_the_job_and_publishes_nothing(prism: str, paced_input: P
     assert build(PACED, cache, options=PortableOptions(job_endpoint=prism)).reused_shards == len(done)
 
 
-def test_a_job_that_outlives_its_launcher_and_the_next_one_do_not_disturb_each_other(
-    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    cache, name = tmp_path / "cache", f"orphan-{os.getpid()}"
-    pool = ["--environment-type", "EXTERNAL", "--environment-config", slow_workers.endpoint]
-    arguments = ["--runner", "portable", "--job-endpoint", prism, *pool, "--", f"--job_name={name}"]
-    with running_command("build", PACED, "--to", str(cache), *arguments) as command:
+def pool_of(workers: BeamWorkers) -> list[str]:
+    return ["--environment-type", "EXTERNAL", "--environment-config", workers.endpoint]
+
+
+@contextlib.contextmanager
+def orphan(prism: str, workers: BeamWorkers, cache: Path, name: str, reference: str = PACED) -> Iterator[str]:
+    """The id of a job whose launcher was killed after two of its source shards."""
+    arguments = ["--runner", "portable", "--job-endpoint", prism, *pool_of(workers), "--", f"--job_name={name}"]
+    with running_command("build", reference, "--to", str(cache), *arguments) as command:
         command.wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
         [job] = named(jobs_of(prism), name)
         command.process.kill()
         command.end()
-    [record] = cache.glob("snapshots/*/launches/*.json")
-    assert json.loads(record.read_text())["job"] == job.job_id
+    yield job.job_id
 
-    build(PACED, cache, options=PortableOptions(job_endpoint=prism))
 
-    told = capfd.readouterr().err
-    assert f"job {job.job_id} (PortableRunner, job_endpoint={prism}) was launched for this snapshot by process " in told
-    assert "nobody has seen its end: it may still run. Shards that it finishes are used" in told
-    build(PACED, tmp_path / "local", options=LocalOptions(workers=1))
-    wait_for(lambda: states_of(prism, name) != ["RUNNING"], what="the end of the first job")
+def same_as_local(cache: Path, tmp_path: Path, reference: str = PACED) -> None:
+    build(reference, tmp_path / "local", options=LocalOptions(workers=1))
     snapshot, local = (Path(Cache.open(path, verify=True).directory) for path in (cache, tmp_path / "local"))
     assert built_files(snapshot) == built_files(local)
-    assert not [*snapshot.glob("launches"), *snapshot.glob("tasks")]
+    left = [place / name for place in (snapshot, cache / "analysis") for name in ("launches", "tasks")]
+    assert not [path for path in left if path.exists()]
+
+
+def test_the_same_build_waits_for_the_job_of_a_launcher_that_was_killed(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache, name = tmp_path / "cache", f"orphan-{os.getpid()}"
+    with orphan(prism, slow_workers, cache, name) as job:
+        [found] = read_jobs(cache)
+        assert (found.record.job, found.state.name, found.launcher_lives) == (job, "running", False)
+
+        result = build(PACED, cache, options=PortableOptions(job_endpoint=prism))
+
+    told = capfd.readouterr().err
+    assert f"job {job} (portable, job_endpoint={prism}) does this work already, launched by process " in told
+    assert states_of(prism, name) == ["DONE"]
+    assert len(jobs_of(prism)) == len({each.job_id for each in jobs_of(prism)})
+    assert Cache.open(cache).build_info["job"] == job
+    assert result.account.read == 20 * RECORDS_PER_FILE
+    same_as_local(cache, tmp_path)
+
+
+def test_a_build_that_does_not_wait_says_why_and_neither_disturbs_the_other(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cache, name = tmp_path / "cache", f"twice-{os.getpid()}"
+    with orphan(prism, slow_workers, cache, name) as job:
+        write_files(paced_input, range(20, 21))
+        build(PACED, cache, options=LocalOptions(workers=1))
+        [record] = [each.record for each in read_jobs(cache)]
+        told = capfd.readouterr().err
+
+        # What the other job is writing is left alone by every build, and its snapshot by `gc`.
+        assert collect(cache, keep=0).kept == (record.snapshot,)
+        wait_for(lambda: states_of(prism, name) != ["RUNNING"], what="the end of the first job")
+
+    assert f"job {job} (portable, job_endpoint={prism}) builds snapshot {record.snapshot}, and this build" in told
+    assert "does not wait for it: another source. `beam-pipes attach" in told
+    assert states_of(prism, name) == ["FAILED"]
+    with pytest.raises(BeamPipesError, match="another process has replaced it meanwhile"):
+        attach(cache)
+    assert not read_jobs(cache)
+    same_as_local(cache, tmp_path)
+
+
+def test_a_detached_job_is_seen_waited_for_and_finished_from_another_process(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path
+) -> None:
+    cache, name = tmp_path / "cache", f"detached-{os.getpid()}"
+    given = ["--runner", "portable", "--job-endpoint", prism, *pool_of(slow_workers), "--detach"]
+    build_command = ["build", PACED, "--to", str(cache), *given, "--", f"--job_name={name}"]
+
+    begun = beam_pipes(*build_command)
+    shown = beam_pipes("jobs", str(cache))
+    [as_json] = json.loads(beam_pipes("jobs", str(cache), "--json"))
+    attached = beam_pipes("attach", str(cache), "--progress", "json")
+
+    [job] = named(jobs_of(prism), name)
+    assert f"job {job.job_id} (portable, job_endpoint={prism}) builds snapshot " in begun
+    assert f"beam-pipes jobs {cache}\n" in begun
+    assert f"beam-pipes attach {cache}\n" in begun
+    assert f"beam-pipes cancel {cache}\n" in begun
+    assert f"beam-pipes build {PACED} --to {cache} --runner portable" in begun
+    assert f"job {job.job_id} (portable, job_endpoint={prism}): running; snapshot " in shown
+    assert re.search(r"\d+ of 20 source shards are done; launched by process \d+ on .*, which is gone\.", shown)
+    assert as_json["lives"] and as_json["declaration"] == PACED
+    assert f"The cache is in {cache} (snapshot {as_json['snapshot']})." in attached
+    assert f"no job is on record in {cache}" in beam_pipes("jobs", str(cache))
+    assert Cache.open(cache).build_info["job"] == job.job_id
+    same_as_local(cache, tmp_path)
+
+
+def test_a_detached_job_is_cancelled_and_its_shards_are_kept(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    options = PortableOptions(
+        job_endpoint=prism, environment_type="EXTERNAL", environment_config=slow_workers.endpoint, detach=True
+    )
+    begun = build(PACED, cache, options=options)
+    wait_for(lambda: len(completions(cache)) >= 2, what="two shards")
+
+    told = beam_pipes("cancel", str(cache))
+
+    assert begun.job is not None and not begun.manifest_id
+    assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in told
+    assert not read_jobs(cache)
+    done = len(completions(cache))
+    assert build(PACED, cache, options=LocalOptions(workers=1)).reused_shards == done < 20
+    with pytest.raises(BuildError, match="no job is on record in .*: nothing was detached there, or somebody has seen"):
+        attach(cache)
+
+
+def test_a_job_that_lost_its_worker_is_followed_by_another_one(
+    prism: str, paced_input: Path, slow_workers: BeamWorkers, tmp_path: Path
+) -> None:
+    cache, name = tmp_path / "cache", f"attempts-{os.getpid()}"
+    given = ["--runner", "portable", "--job-endpoint", prism, *pool_of(slow_workers), "--attempts", "2"]
+    with running_command("build", PACED, "--to", str(cache), *given, "--", f"--job_name={name}") as command:
+        command.wait_for(lambda: len(completions(cache)) >= 3, what="three shards")
+        for pid in slow_workers.processes():
+            os.kill(pid, signal.SIGKILL)
+        told = command.end()
+
+    assert command.process.returncode == 0, told
+    assert "SDK worker disconnected" in told
+    assert "That was attempt 1 of 2; the next one begins." in told
+    assert sorted(states_of(prism, name)) == ["DONE", "FAILED"]
+    same_as_local(cache, tmp_path)
+
+
+def test_an_error_of_a_stage_is_not_tried_again(prism: str, text_input: Path, tmp_path: Path) -> None:
+    (text_input / "zzz.txt").write_text("boom now\n")
+    before = len(jobs_of(prism))
+
+    with pytest.raises(StageError, match="stage 'SplitWords' failed on record 'zzz.txt@0'"):
+        build(REFERENCE, tmp_path / "cache", options=PortableOptions(job_endpoint=prism, attempts=3))
+
+    assert len(jobs_of(prism)) == before + 1
+
+
+def test_a_detached_job_that_fails_tells_attach_the_error_of_its_stage(
+    prism: str, text_input: Path, tmp_path: Path
+) -> None:
+    (text_input / "zzz.txt").write_text("boom now\n")
+    with beam_workers() as workers:
+        pool = PortableOptions(
+            job_endpoint=prism, environment_type="EXTERNAL", environment_config=workers.endpoint, detach=True
+        )
+        with pytest.raises(StageError, match="stage 'SplitWords' failed on record 'zzz.txt@0': ValueError"):
+            build(REFERENCE, tmp_path / "cache", options=pool)
+            attach(tmp_path / "cache")
+
+    assert not read_jobs(tmp_path / "cache")
 
 
 def test_progress_and_live_statistics_show_while_the_job_runs(prism: str, paced_input: Path, tmp_path: Path) -> None:
@@ -320,6 +453,7 @@ def test_prism_ends_however_the_build_ends(signal_number: int, paced_input: Path
         [prism] = prisms_of(command.process.pid)
         command.process.send_signal(signal_number)
         told = command.end()
+    jobs = read_jobs(cache)
 
     expected = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[signal_number]
     assert command.process.returncode == expected, told
@@ -327,6 +461,11 @@ def test_prism_ends_however_the_build_ends(signal_number: int, paced_input: Path
     assert "could not be cancelled" not in told
     assert not (cache / "manifest.json").exists()
     done = len(completions(cache))
+    if signal_number == signal.SIGKILL:  # nobody was there to remove the record
+        assert "gone (its launcher did its work or ran its server, and is gone)" in str(jobs[0])
+        with pytest.raises(JobLostError, match="has ended, and nobody knows how .its launcher did its work"):
+            attach(cache)
+    assert not read_jobs(cache)
     assert build(PACED, cache, options=LocalOptions(workers=1)).reused_shards == done < 20
 
 
@@ -349,7 +488,7 @@ def prisms_of(pid: int) -> set[int]:
     return {one for one in process_tree(pid) if command_of(one)[0].endswith("/prism")}
 
 
-def test_an_analysis_that_outlives_its_launcher_does_not_disturb_the_next_one(
+def test_the_same_build_waits_for_an_analysis_whose_launcher_was_killed(
     prism: str, paced_input: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cache, name = tmp_path / "cache", f"orphaned-analysis-{os.getpid()}"
@@ -361,15 +500,13 @@ def test_an_analysis_that_outlives_its_launcher_does_not_disturb_the_next_one(
             [job] = named(jobs_of(prism), name)
             command.process.kill()
             command.end()
-        [record] = cache.glob("analysis/launches/*.json")
-        assert json.loads(record.read_text())["job"] == job.job_id
+        [found] = read_jobs(cache)
+        assert (found.record.job, found.record.snapshot) == (job.job_id, None)
+        assert "; an analysis of this cache; launched by process" in str(found)
 
         build(ANALYSED, cache, options=PortableOptions(job_endpoint=prism))
 
         told = capfd.readouterr().err
-        assert f"job {job.job_id} (PortableRunner, job_endpoint={prism}) was launched for an analysis of this" in told
-        wait_for(lambda: states_of(prism, name) != ["RUNNING"], what="the end of the first job")
-    build(ANALYSED, tmp_path / "local", options=LocalOptions(workers=1))
-    found, local = (Path(Cache.open(path, verify=True).directory) for path in (cache, tmp_path / "local"))
-    assert built_files(found) == built_files(local)
-    assert not [*cache.glob("analysis/launches"), *cache.glob("analysis/tasks")]
+        assert f"job {job.job_id} (portable, job_endpoint={prism}) does this work already" in told
+        assert states_of(prism, name) == ["DONE"]
+    same_as_local(cache, tmp_path, ANALYSED)

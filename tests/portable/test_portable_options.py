@@ -14,7 +14,6 @@ from gcs_emulator import free_port
 
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError
 from beam_pipes.runners import FlinkOptions, LocalOptions, PortableOptions, PrismOptions, build
-from beam_pipes.runners.beam_job import _has_ended
 from beam_pipes.runners.commands.options import options_for
 from beam_pipes.runners.options import is_this_machine
 from beam_pipes.runners.portable import require_job_server
@@ -351,21 +350,3 @@ def test_a_build_that_has_nothing_to_do_asks_for_no_server(tmp_path: Path, text_
     with pytest.raises(BuildError, match="prism"):
         build(REFERENCE, tmp_path / "cache", options=absent)
     assert sorted((tmp_path / "cache" / "snapshots").iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("state", "ended"), [("DONE", True), ("CANCELLED", True), ("FAILED", True), ("RUNNING", False)]
-)
-def test_a_job_has_ended_where_its_server_says_so(state: str, ended: bool) -> None:
-    class Result:
-        @property
-        def state(self) -> str:
-            return state
-
-    class Lost:
-        @property
-        def state(self) -> str:
-            raise ConnectionError("no server")
-
-    assert _has_ended(Result()) is ended
-    assert _has_ended(Lost()) is False

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,12 @@ from typing import Any
 import gcs_emulator
 import pytest
 from built_files import built_files
-from dataflow_stand_in import DataflowStandIn
+from dataflow_stand_in import JOB_ID, DataflowStandIn
+from running_jobs import beam_pipes, running_command
 
+from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, WorkerEnvironmentError
-from beam_pipes.runners import DataflowOptions, LocalOptions, build
+from beam_pipes.runners import DataflowOptions, LocalOptions, build, read_jobs
 from beam_pipes.runners.worker_environment import WorkerEnvironment, make_worker_environment, source_distribution
 
 pytestmark = [pytest.mark.gcs, pytest.mark.timeout(600)]
@@ -141,6 +144,21 @@ def options_for(stand_in: DataflowStandIn, bucket: Any, package: Path, **more: A
     )
 
 
+def run_staged(bucket: Any, worker: WorkerEnvironment, staged: Path, told: list[str]) -> bool:
+    """Runs the job as a worker would; its files, and what it says where it fails, are added to `told`."""
+    staged.mkdir()
+    for blob in bucket.client.list_blobs(bucket, prefix="temp/words."):
+        blob.download_to_filename(staged / Path(blob.name).name)
+    told.extend(sorted(path.name for path in staged.iterdir()))
+    worker.install([str(staged / "workflow.tar.gz")], where="the staged package")
+    done = worker.run(
+        RUN_STAGED, str(staged / "pipeline.pb"), env={"STORAGE_EMULATOR_HOST": os.environ["STORAGE_EMULATOR_HOST"]}
+    )
+    if done.returncode:
+        told.append(done.stderr)
+    return done.returncode == 0
+
+
 def test_the_staged_job_builds_the_same_bytes_from_what_was_staged_alone(
     bucket: Any, package: Path, worker: WorkerEnvironment, beam_pipes_sdist: str, tmp_path: Path
 ) -> None:
@@ -152,21 +170,7 @@ def test_the_staged_job_builds_the_same_bytes_from_what_was_staged_alone(
         bucket.blob(f"input/{number}.txt").upload_from_string(text)
     told: list[str] = []
 
-    def run(request: dict[str, Any]) -> bool:
-        staged = tmp_path / "staged"
-        staged.mkdir()
-        for blob in bucket.client.list_blobs(bucket, prefix="temp/words."):
-            blob.download_to_filename(staged / Path(blob.name).name)
-        told.extend(sorted(path.name for path in staged.iterdir()))
-        worker.install([str(staged / "workflow.tar.gz")], where="the staged package")
-        done = worker.run(
-            RUN_STAGED, str(staged / "pipeline.pb"), env={"STORAGE_EMULATOR_HOST": os.environ["STORAGE_EMULATOR_HOST"]}
-        )
-        if done.returncode:
-            told.append(done.stderr)
-        return done.returncode == 0
-
-    with DataflowStandIn(run).serving() as stand_in:
+    with DataflowStandIn(lambda request: run_staged(bucket, worker, tmp_path / "staged", told)).serving() as stand_in:
         options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,))
         result = build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
 
@@ -229,6 +233,56 @@ def test_a_job_that_fails_far_away_publishes_nothing_and_says_so(
             build("cloud_words:declaration", f"gs://{bucket.name}/cache", options=options)
 
     assert not bucket.blob("cache/manifest.json").exists()
+
+
+def test_a_launcher_that_is_killed_leaves_a_job_that_the_same_build_waits_for(
+    bucket: Any, package: Path, worker: WorkerEnvironment, beam_pipes_sdist: str, tmp_path: Path
+) -> None:
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    cache, released, told = f"gs://{bucket.name}/cache", threading.Event(), list[str]()
+
+    def run(request: dict[str, Any]) -> bool:
+        return released.wait(300) and run_staged(bucket, worker, tmp_path / "staged", told)
+
+    with DataflowStandIn(run).serving() as stand_in:
+        options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,))
+        given = ["build", "cloud_words:declaration", "--to", cache, "--runner", "dataflow"]
+        with running_command(*given, "--", *options.pipeline_args()) as launcher:
+            launcher.wait_for(lambda: bool(blobs(bucket, "launches")), what="the record of its job")
+            launcher.process.kill()
+            launcher.end()
+        [found] = read_jobs(cache)
+        shown = beam_pipes("jobs", cache)
+        threading.Timer(3.0, released.set).start()
+        result = build("cloud_words:declaration", cache, options=options)
+
+    place = "project=my-project, region=europe-west1"
+    assert (found.state.name, found.launcher_lives) == ("running", False)
+    assert f"job {JOB_ID} (dataflow, {place}): running; snapshot {result.snapshot}, 0 of 1 source shards" in shown
+    assert result.account.read == 1, told
+    assert stand_in.num_jobs == 1
+    assert Cache.open(cache).build_info["job"] == JOB_ID
+    assert not blobs(bucket, "launches")
+
+
+def test_a_detached_job_is_cancelled_from_anywhere(bucket: Any, package: Path, beam_pipes_sdist: str) -> None:
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    cache, ended = f"gs://{bucket.name}/cache", threading.Event()
+    with DataflowStandIn(lambda request: ended.wait(300)).serving() as stand_in:
+        options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,), detach=True)
+        begun = build("cloud_words:declaration", cache, options=options)
+
+        told = beam_pipes("cancel", cache)
+        ended.set()
+
+    assert begun.job is not None
+    assert f"{begun.job} has ended (CANCELLED). Run the build again to continue." in told
+    assert not blobs(bucket, "launches")
+
+
+def blobs(bucket: Any, directory: str) -> list[str]:
+    names = [blob.name for blob in bucket.client.list_blobs(bucket, prefix="cache/snapshots/")]
+    return [name for name in names if f"/{directory}/" in name]
 
 
 def test_the_doctor_finds_what_workers_would_miss(worker: WorkerEnvironment, package: Path, bucket: Any) -> None:

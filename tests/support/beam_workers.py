@@ -32,9 +32,9 @@ class BeamWorkers:
 
 
 @contextlib.contextmanager
-def beam_workers(**environment: str) -> Iterator[BeamWorkers]:
+def beam_workers(port: int | None = None, **environment: str) -> Iterator[BeamWorkers]:
     """Runs `python -m apache_beam.runners.worker.worker_pool_main`, with what is importable here."""
-    port = free_port()
+    port = free_port() if port is None else port
     pool = subprocess.Popen(
         [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"],
         env={

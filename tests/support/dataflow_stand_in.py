@@ -19,10 +19,12 @@ _JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs")
 
 
 class DataflowStandIn:
-    """`url` is its endpoint, `request` the body of the job that was sent; `run` is called with it, on a thread."""
+    """`url` is its endpoint, `request` the body of the last job that was sent, of `num_jobs`; `run` is called with it,
+    on a thread."""
 
     def __init__(self, run: Callable[[dict[str, Any]], bool]) -> None:
         self.request: dict[str, Any] | None = None
+        self.num_jobs = 0
         self._run = run
         self._state = "JOB_STATE_RUNNING"
         stand_in = self
@@ -38,7 +40,9 @@ class DataflowStandIn:
                 self._answer()
 
             def do_PUT(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if "CANCELLED" in str(body.get("requestedState", "")) or body.get("requestedState") == 5:
+                    stand_in._state = "JOB_STATE_CANCELLED"
                 self._answer()
 
             def _answer(self) -> None:
@@ -70,9 +74,12 @@ class DataflowStandIn:
 
     def _start(self, request: dict[str, Any]) -> None:
         self.request = request
+        self.num_jobs += 1
 
         def run() -> None:
-            self._state = "JOB_STATE_DONE" if self._run(request) else "JOB_STATE_FAILED"
+            ended = "JOB_STATE_DONE" if self._run(request) else "JOB_STATE_FAILED"
+            if self._state == "JOB_STATE_RUNNING":
+                self._state = ended
 
         threading.Thread(target=run, daemon=True).start()
 

@@ -51,12 +51,45 @@ io.tmp.dirs: {directory}
 """
 
 
+_JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+_TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+
+
 class FlinkCluster:
     """`rest` is HOST:PORT of its REST interface, what `flink_master` names."""
 
-    def __init__(self, rest: str, task_managers: list[subprocess.Popen[bytes]]) -> None:
+    def __init__(self, rest: str, directory: Path, *, task_managers: int) -> None:
         self.rest = rest
-        self.task_managers = task_managers
+        self._directory = directory
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.job_manager = self._start(_JOB_MANAGER)
+        self.task_managers = [self._start_task_manager(number) for number in range(task_managers)]
+
+    def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        opened = [*_OPENED, f"-Djava.io.tmpdir={self._directory}"]
+        command = ["java", "-Xmx256m", *opened, "-cp", str(JARS / "*"), main, "--configDir", str(self._directory)]
+        with open(self._directory / f"{len(self._started)}.log", "wb") as log:
+            process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
+        self._started.append(process)
+        return process
+
+    def _start_task_manager(self, number: int) -> subprocess.Popen[bytes]:
+        return self._start(_TASK_MANAGER, f"-Dtaskmanager.resource-id={number}")
+
+    def supervise(self, **settings: str) -> None:
+        """Starts what has died again, as a supervisor does; a job manager with these settings besides its own."""
+        if self.job_manager.poll() is not None:
+            given = (f"-D{name.replace('__', '.').replace('_', '-')}={value}" for name, value in settings.items())
+            self.job_manager = self._start(_JOB_MANAGER, *given)
+        for number, process in enumerate(self.task_managers):
+            if process.poll() is not None:
+                self.task_managers[number] = self._start_task_manager(number)
+
+    def stop(self) -> None:
+        for process in self._started:
+            process.kill()
+        for process in self._started:
+            process.wait()
 
     def get(self, path: str) -> Any:
         """What the REST interface answers."""
@@ -75,8 +108,9 @@ class FlinkCluster:
         return self.task_managers[number]
 
     def jobs(self, name: str) -> list[Any]:
-        """The jobs that a `job_name` was given."""
-        return [job for job in self.get("/jobs/overview")["jobs"] if job["name"].startswith(f"{name}-")]
+        """The jobs that a `job_name` was given, in the order of their start."""
+        jobs = [job for job in self.get("/jobs/overview")["jobs"] if job["name"].startswith(f"{name}-")]
+        return sorted(jobs, key=lambda job: int(job["start-time"]))
 
     def states(self, name: str) -> list[str]:
         """How they ended, or that they run."""
@@ -91,26 +125,9 @@ def flink_cluster(directory: Path, *, task_managers: int = 2) -> Iterator[FlinkC
     (directory / "flink-conf.yaml").write_text(
         CONFIGURATION.format(rpc_port=free_port(), rest_port=rest_port, directory=directory)
     )
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(main: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = ["java", "-Xmx256m", *_OPENED, f"-Djava.io.tmpdir={directory}", "-cp", str(JARS / "*"), main]
-        with open(directory / f"{len(processes)}.log", "wb") as log:
-            process = subprocess.Popen([*command, "--configDir", str(directory), *arguments], stdout=log, stderr=log)
-        processes.append(process)
-        return process
-
+    cluster = FlinkCluster(f"localhost:{rest_port}", directory, task_managers=task_managers)
     try:
-        start("org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint")
-        workers = [
-            start("org.apache.flink.runtime.taskexecutor.TaskManagerRunner", f"-Dtaskmanager.resource-id={number}")
-            for number in range(task_managers)
-        ]
-        cluster = FlinkCluster(f"localhost:{rest_port}", workers)
         wait_for(lambda: cluster.has(task_managers), secs=120, what="the cluster's start")
         yield cluster
     finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
+        cluster.stop()

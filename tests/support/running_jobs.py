@@ -66,6 +66,15 @@ def running_command(*arguments: str, **environment: str) -> Iterator[RunningComm
             process.wait()
 
 
+def beam_pipes(*arguments: str) -> str:
+    """What `beam-pipes …` prints, in a process of its own; it has to end with 0."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "beam_pipes.runners", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert done.returncode == 0, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
 def command_of(pid: int) -> list[str]:
     """The program of a process, and its arguments."""
     try:
@@ -82,8 +91,9 @@ def jobs_of(endpoint: str) -> list[Any]:
 
 
 def named(jobs: list[Any], name: str) -> list[Any]:
-    """Those of them that a `job_name` was given."""
-    return [job for job in jobs if job.pipeline_options.fields["beam:option:job_name:v1"].string_value == name]
+    """Those of them that a `job_name` was given; behind it each has letters of its own."""
+    names = [job.pipeline_options.fields["beam:option:job_name:v1"].string_value for job in jobs]
+    return [job for job, found in zip(jobs, names, strict=True) if found.rpartition("-")[0] == name]
 
 
 def live_counter(endpoint: str, job_id: str, name: str) -> int:

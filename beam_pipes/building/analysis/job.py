@@ -22,9 +22,9 @@ from beam_pipes.building.declaration import Declaration, DeclarationHandle
 from beam_pipes.building.leftovers import writing
 from beam_pipes.building.reading import shard_records, source_batch
 from beam_pipes.building.shard_task import NumberedRows
+from beam_pipes.building.workers.fork_server import TELL_EVERY_SECS, run_tasks
 from beam_pipes.building.workers.pool import files_of
 from beam_pipes.building.workers.process import ended_by
-from beam_pipes.building.workers.tasks import TELL_EVERY_SECS, run_tasks
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.graph import Graph
