@@ -33,31 +33,36 @@ class Recipe:
 
     Args:
         python: the text of the module.
-        loads: the lines of Python that load what it builds; `SPLIT` stands for the path of a split.
+        loads: the lines of Python that load what it builds; `SPLIT` stands for the path of a split, `ROWS` for the
+            number of rows of a batch.
+        rows: that number, where there are as many.
     """
 
     python: str
     loads: str = ""
+    rows: int = 32
 
     def declaration(self) -> Declaration:
         """What the module declares. Raises `DeclarationError`, or what its parts raise."""
-        declared = self._names["declaration"]
+        declared = self.names["declaration"]
         assert isinstance(declared, Declaration)
         return declared
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the module."""
-        vocabulary = self._names["vocabulary"]
+        vocabulary = self.names["vocabulary"]
         assert isinstance(vocabulary, Vocabulary)
         return vocabulary
 
-    def loading(self, split: str) -> list[str]:
-        """The lines of Python that load a split: `loading("cache/train")`."""
-        return self.loads.replace("SPLIT", json.dumps(split, ensure_ascii=False)).splitlines()
+    def loading(self, split: str, *, num_records: int) -> list[str]:
+        """The lines of Python that load a split: `loading("cache/train", num_records=900)`."""
+        rows = str(max(1, min(self.rows, num_records)))
+        return self.loads.replace("ROWS", rows).replace("SPLIT", json.dumps(split, ensure_ascii=False)).splitlines()
 
     @functools.cached_property
-    def _names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, Any]:
+        """What the module gives names to. Raises `DeclarationError`, or what its parts raise."""
         names: dict[str, Any] = {"__name__": "recipe"}
         try:
             exec(compile(self.python, "<recipe>", "exec"), names)

@@ -15,6 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 SUMMARIES = {
     "build": "Build a cache, or resume an interrupted build. Options after -- go to Beam.",
     "tokens": "Build a cache of token ids from text or chat messages, ready for packing. Options after -- go to Beam.",
+    "images": "Build a cache of images and labels from folders of image files. Options after -- go to Beam.",
+    "audio": "Build a cache of sound and transcripts from WAV, FLAC, OGG and MP3 files. Options after -- go to Beam.",
+    "table": "Build a cache of typed columns from CSV, TSV, JSON Lines or Parquet. Options after -- go to Beam.",
     "plan": "Check a declaration or tasks and print what a build would do and cost, without building.",
     "chaos": "Check that shards, retries and workers do not change a declaration's output; exit with 1 if they do.",
     "doctor": "Check, in a fresh virtual environment, that workers can import everything a declaration needs.",
@@ -48,6 +51,7 @@ TOKENS_HELP = "show ids as tokens of this tokenizer (tokenizer.json, .model, tik
 
 # Command → the chapter that holds it, where that has another name.
 _CHAPTERS = {
+    "audio": "recipes",
     "chaos": "build",
     "dead": "records",
     "diff": "caches",
@@ -57,11 +61,13 @@ _CHAPTERS = {
     "export": "caches",
     "export-dali-index": "caches",
     "gc": "caches",
+    "images": "recipes",
     "replay-dead": "records",
     "report": "caches",
     "stats": "caches",
     "status": "caches",
     "takedown": "records",
+    "table": "recipes",
     "tokens": "recipes",
     "trace": "records",
     "verify": "caches",

@@ -240,7 +240,7 @@ def doctor_command(
     load_declaration(declaration)  # what cannot be imported here is said at once
     with tempfile.TemporaryDirectory(prefix="beam-pipes-doctor-") as directory:
         console.print("Installing what a worker would have…")
-        from beam_pipes.runners.worker_environment import make_worker_environment
+        from beam_pipes.runners.preflight import make_worker_environment
 
         environment = make_worker_environment(
             Path(directory), setup_file=setup_file, extra_packages=tuple(extra_package or ())

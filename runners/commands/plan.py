@@ -21,7 +21,6 @@ from beam_pipes.building.plan import BuildPlan, PlannedInput, make_plan, plan_in
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import AnalysisError, DeclarationError
-from beam_pipes.runners.build import preflight
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
 from beam_pipes.runners.commands.caches import console
 from beam_pipes.runners.commands.options import (
@@ -39,6 +38,7 @@ from beam_pipes.runners.commands.options import (
     require_one_of,
 )
 from beam_pipes.runners.options import BeamOptions, LocalOptions
+from beam_pipes.runners.preflight import preflight
 
 
 def plan_command(

@@ -10,7 +10,9 @@ import typer
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache
 from beam_pipes.errors import DeclarationError
-from beam_pipes.recipes import DEDUP, FORMATS, Recipe, chat, tokens
+from beam_pipes.recipes import DEDUP, FORMATS, Recipe, audio, chat, images, table, tokens
+from beam_pipes.recipes.media import ENCODINGS, FITS, SOUND_DTYPES
+from beam_pipes.recipes.tables import class_numbers
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
@@ -120,6 +122,132 @@ def tokens_command(
     )
 
 
+@with_building
+def images_command(
+    context: typer.Context,
+    data: Annotated[str, typer.Argument(help="directory of images; its folders are classes, or train, val and test")],
+    declaring: Declaring,
+    building: Building,
+    resize: Annotated[
+        str | None, typer.Option(help="SIZE of a square, or HEIGHTxWIDTH, in pixels [as they are]")
+    ] = None,
+    fit: Annotated[str, typer.Option(help=f"how images fit into that size: {', '.join(FITS)}")] = "crop",
+    encode: Annotated[
+        str | None,
+        typer.Option(help=f"how images are stored: {', '.join(ENCODINGS)} [pixels with --resize, files without]"),
+    ] = None,
+    quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100")] = 90,
+    label: Annotated[bool, typer.Option(help="store the number of an image's folder as label")] = True,
+) -> None:
+    """Build a cache of images and labels from folders of image files. Options after -- go to Beam.
+
+    --by is a regular expression: images in whose paths it finds the same stay in one split.
+
+    Example: beam-pipes images pets --resize 224 --split train=0.9,eval=0.1 --to cache
+
+    Example: beam-pipes images scans --resize 512 --fit pad --by 'patient[0-9]+' --split train=0.8,eval=0.2 --to cache
+    """
+    recipe = images(
+        data,
+        resize=None if resize is None else _size(resize),
+        fit=fit,
+        encode=encode,
+        quality=quality,
+        label=label,
+        **declaring.of_recipe("images"),
+    )
+
+    def told(cache: Cache, declaration: Declaration) -> list[str]:
+        return [*_counts(cache, declaration), *_classes(recipe.names.get("classes"))]
+
+    _build(recipe, declaring, building, context.obj or [], told=told)
+
+
+@with_building
+def audio_command(
+    context: typer.Context,
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="manifest (.jsonl, .csv, .tsv), or a directory of sound files with transcripts beside them"
+        ),
+    ],
+    declaring: Declaring,
+    building: Building,
+    sample_rate: Annotated[int, typer.Option(help="sample rate in Hz; others are resampled")] = 16_000,
+    audio_root: Annotated[str | None, typer.Option(help="directory of the sound files [that of the manifest]")] = None,
+    audio_field: Annotated[str | None, typer.Option(help="manifest field that names the sound file [by name]")] = None,
+    text_field: Annotated[str | None, typer.Option(help="manifest field that is the transcript [by name]")] = None,
+    keep_field: Annotated[
+        list[str] | None, typer.Option(help="NAME or NAME:DTYPE: also store this field [as text] (repeatable)")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help=f"dtype of samples: {', '.join(SOUND_DTYPES)}")] = "float32",
+    min_secs: Annotated[float | None, typer.Option(help="drop shorter files")] = None,
+    max_secs: Annotated[float | None, typer.Option(help="drop longer files")] = None,
+) -> None:
+    """Build a cache of sound and transcripts from WAV, FLAC, OGG and MP3 files. Options after -- go to Beam.
+
+    A directory's transcripts are its *.trans.txt files (LibriSpeech) or its metadata.csv (LJSpeech).
+
+    Example: beam-pipes audio manifest.jsonl --sample-rate 16000 --split train=0.95,eval=0.05 --by speaker --to cache
+
+    Example: beam-pipes audio LibriSpeech/dev-clean --max-secs 20 --to cache
+    """
+    recipe = audio(
+        data,
+        sample_rate=sample_rate,
+        audio_root=audio_root,
+        audio_field=audio_field,
+        text_field=text_field,
+        keep_fields=dict(_field(each) for each in keep_field or ()),
+        dtype=dtype,
+        min_secs=min_secs,
+        max_secs=max_secs,
+        **declaring.of_recipe("audio"),
+    )
+
+    def told(cache: Cache, declaration: Declaration) -> list[str]:
+        return _counts(cache, declaration, sample_rate=sample_rate)
+
+    _build(recipe, declaring, building, context.obj or [], told=told)
+
+
+@with_building
+def table_command(
+    context: typer.Context,
+    data: Annotated[list[str], typer.Argument(help="files, directories or globs of CSV, TSV, JSON Lines or Parquet")],
+    declaring: Declaring,
+    building: Building,
+    label: Annotated[str | None, typer.Option(help="column to store as label; text becomes numbers")] = None,
+    column_type: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="COLUMN=DTYPE, or COLUMN=skip to leave it out [inferred] (repeatable)"),
+    ] = None,
+    data_format: Annotated[
+        str | None, typer.Option("--format", help="data format: csv, json, parquet, tsv [by suffix]")
+    ] = None,
+) -> None:
+    """Build a cache of typed columns from CSV, TSV, JSON Lines or Parquet. Options after -- go to Beam.
+
+    Example: beam-pipes table insects.csv --label species --split train=0.9,eval=0.1 --to cache
+
+    Example: beam-pipes table visits/*.parquet --type day=skip --by user --split train=0.9,eval=0.1 --to cache
+    """
+    types = dict(_type(each) for each in column_type or ())
+    recipe = table(data, label=label, types=types, format=data_format, **declaring.of_recipe("table"))
+
+    def told(cache: Cache, declaration: Declaration) -> list[str]:
+        named = []
+        if "classes" in recipe.names:
+            result = recipe.names["classes"].result
+            result.bind(cache.asset_path("classes"))
+            named = [*class_numbers(result)]
+        columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())
+        return [f"columns: {columns}", *_counts(cache, declaration), *_classes(named)]
+
+    _build(recipe, declaring, building, context.obj or [], told=told)
+
+
 def _refuse(options: Mapping[str, object], reason: str) -> None:
     """Raises `DeclarationError` for options that are given and do not go with the others."""
     for option, value in options.items():
@@ -146,13 +274,53 @@ def _build(
     if about is not None:
         console.print(about(), markup=False)
     result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args)
-    for line in told(Cache.open(result.path), declaration):
+    cache = Cache.open(result.path)
+    split = declaration.splits[0]
+    loading = recipe.loading(f"{cache.path}/{split}", num_records=len(cache[split]))
+    for line in [*told(cache, declaration), *([""] if loading else []), *loading]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _field(told: str) -> tuple[str, str]:
     name, _, dtype = told.partition(":")
     return name, dtype or "str"
+
+
+def _type(told: str) -> tuple[str, str]:
+    column, equals, dtype = told.rpartition("=")
+    if not equals:
+        raise DeclarationError(f"--type should be a column and its dtype, such as price=float32; got {told!r}.")
+    return column, dtype
+
+
+def _size(told: str) -> tuple[int, int]:
+    """`224` → `(224, 224)`, `224x320` → `(224, 320)`."""
+    height, _, width = told.lower().partition("x")
+    try:
+        return int(height), int(width or height)
+    except ValueError:
+        raise DeclarationError(
+            f"--resize should be pixels, such as 224, or 224x320 (height first); got {told!r}."
+        ) from None
+
+
+def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None = None) -> list[str]:
+    """`train: 900 examples, 1.52 hours`."""
+    lines = []
+    for split in declaration.splits:
+        line = f"{split}: {len(cache[split]):,} examples"
+        if sample_rate is not None:
+            line += f", {cache[split].lengths('audio').sum() / sample_rate / 3600:.2f} hours"
+        lines.append(line)
+    return lines
+
+
+def _classes(names: Sequence[str] | None) -> list[str]:
+    """`classes: 0 bee, 1 wasp`, the first 20 of them."""
+    if not names:
+        return []
+    more = f", … ({len(names):,} in all)" if len(names) > 20 else ""
+    return [f"classes: {', '.join(f'{number} {name}' for number, name in enumerate(names[:20]))}{more}"]
 
 
 def _about(recipe: Recipe, tokenizer: str) -> str:
@@ -170,10 +338,11 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
     """What packing rows of `length` tokens would give, split by split, and the Python that loads them."""
     from beam_pipes.loader.packing import pack
 
-    lines, keys = list[str](), [FEATURE]
+    lines, keys = list[str](), f"{FEATURE}, segment_ids, positions"
     options: dict[str, Any] = {"sequence_length": length, "feature": FEATURE, "overlong": "split"}
     if LOSS_WEIGHTS in cache[declaration.splits[0]].spec:  # they share rows, and conversations are not split
-        options, keys = {"sequence_length": {FEATURE: length, LOSS_WEIGHTS: length}}, [FEATURE, LOSS_WEIGHTS]
+        options = {"sequence_length": {FEATURE: length, LOSS_WEIGHTS: length}}
+        keys = f"{FEATURE}, {LOSS_WEIGHTS}, {FEATURE}_segment_ids, {FEATURE}_positions"
     for split in declaration.splits:
         if not len(cache[split]):
             lines.append(f"{split}: no texts")
@@ -191,7 +360,7 @@ def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> 
         "",
         "from beam_pipes.loader import Loader, pack",
         f"rows = pack({where}, {', '.join(f'{name}={spelled(value)}' for name, value in options.items())})",
-        f"for batch in Loader(rows, batch_size=8): ...  # {', '.join([*keys, 'segment_ids', 'positions'])}",
+        f"for batch in Loader(rows, batch_size=8): ...  # {keys}",
     ]
 
 

@@ -10,7 +10,7 @@ from beam_pipes.building import Declaration
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.building.plan import make_plan
 from beam_pipes.cache import FeatureSpec
-from beam_pipes.runners.build import MAX_JOB_GRAPH_BYTES
+from beam_pipes.runners.preflight import MAX_JOB_GRAPH_BYTES
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition
 

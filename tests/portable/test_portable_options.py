@@ -15,10 +15,10 @@ from gcs_emulator import free_port
 from beam_pipes.errors import BeamPipesError, BuildError, DeclarationError
 from beam_pipes.runners import FlinkOptions, LocalOptions, PortableOptions, PrismOptions, build
 from beam_pipes.runners.beam_job import _has_ended
-from beam_pipes.runners.build import preflight
 from beam_pipes.runners.commands.options import options_for
 from beam_pipes.runners.options import is_this_machine
 from beam_pipes.runners.portable import require_job_server
+from beam_pipes.runners.preflight import preflight
 from beam_pipes.runners.servers import find_prism, running_prism
 
 REFERENCE = "sample_declarations:words"

@@ -23,7 +23,7 @@ from dataflow_stand_in import DataflowStandIn
 
 from beam_pipes.errors import BuildError, WorkerEnvironmentError
 from beam_pipes.runners import DataflowOptions, LocalOptions, build
-from beam_pipes.runners.worker_environment import WorkerEnvironment, make_worker_environment, source_distribution
+from beam_pipes.runners.preflight import WorkerEnvironment, make_worker_environment, source_distribution
 
 pytestmark = [pytest.mark.gcs, pytest.mark.timeout(600)]
 

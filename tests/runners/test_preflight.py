@@ -35,8 +35,8 @@ from beam_pipes.errors import (
     UnsupportedFormatError,
 )
 from beam_pipes.runners import BeamOptions, LocalOptions, build
-from beam_pipes.runners.build import preflight
 from beam_pipes.runners.commands.options import options_for
+from beam_pipes.runners.preflight import preflight
 from beam_pipes.sources import Memory
 
 RIGHT = """
