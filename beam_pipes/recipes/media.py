@@ -9,6 +9,7 @@ that are stored as files.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import os
@@ -186,6 +187,9 @@ def images(
     encode = encode or ("files" if resize is None else "pixels")
     size = (resize, resize) if isinstance(resize, int) else resize
     _check_images(size, fit=fit, encode=encode, quality=quality, by=by)
+    common = Common(name=name, splits=splits, by=by, seed=seed, on_error=on_error)
+    if by is not None:
+        common = dataclasses.replace(common, by="group")
     root = os.fspath(data)
     files, patterns = _files_of(root, IMAGE_SUFFIXES, "images")
     tops = sorted({file.name.partition("/")[0] for file in files if "/" in file.name})
@@ -227,7 +231,6 @@ def images(
     if label:
         features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=Code("len(classes) - 1"))
     features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
-    common = Common(name=name, splits=splits, by="group" if by else None, seed=seed, on_error=on_error)
     module.declare(common, [making], features=features)
     text = module.text("Images and their classes, as `beam-pipes images` declares them.")
     return Recipe(text, _loading_images(encode, size, list(features)))

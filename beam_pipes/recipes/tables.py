@@ -123,7 +123,9 @@ def table(
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
     inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind))
     chosen = _chosen(inferred, types or {}, label=label, by=by)
-    common = Common(name=name, splits=splits, by=LABEL if by == label else by, seed=seed, on_error=on_error)
+    common = Common(
+        name=name, splits=splits, by=LABEL if by is not None and by == label else by, seed=seed, on_error=on_error
+    )
     module = Module()
     schema = None if kind == "parquet" else {column: _schema(dtype) for column, dtype in chosen.items()}
     columns = [*chosen] if kind == "parquet" else None
@@ -200,10 +202,11 @@ def _feature(dtype: str) -> Code:
 def infer_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Column → dtype: `[{"a": "1", "b": ""}, {"a": "2", "b": "x"}]` → `{"a": "int64", "b": "str"}`."""
     values: dict[str, list[Any]] = {}
+    num_rows = 0
     for row in rows:
+        num_rows += 1
         for name, value in row.items():
             values.setdefault(name, []).append(value)
-    num_rows = max(map(len, values.values()), default=0)
     if not num_rows:
         raise DeclarationError("there are no rows to tell the types of columns from. Give other files.")
     return {name: _type_of(column, is_whole=len(column) == num_rows) for name, column in values.items()}
