@@ -127,7 +127,8 @@ def table(
         name=name, splits=splits, by=LABEL if by is not None and by == label else by, seed=seed, on_error=on_error
     )
     module = Module()
-    schema = None if kind == "parquet" else {column: _schema(dtype) for column, dtype in chosen.items()}
+    is_text = kind in ("csv", "tsv")
+    schema = {column: _schema(dtype) for column, dtype in chosen.items()} if is_text else None
     columns = [*chosen] if kind == "parquet" else None
     module.assign("source", source_of(data, kind, columns=columns, schema=schema), "beam_pipes.sources")
     module.assign("types", chosen)
