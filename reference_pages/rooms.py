@@ -59,7 +59,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         "whole declarations for usual jobs, written as modules of Python",
-        ENGINE | SOURCES | {"building", "typed", "tasks", "transforms", "graph"},
+        ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
     "testing": Room(
         "chaos for declarations: trials of stages and builds, verdicts",
