@@ -131,6 +131,7 @@ class Module:
         *,
         features: Mapping[str, Code],
         analyzers: list[Code] | None = None,
+        target_shard_bytes: Code | None = None,
     ) -> None:
         """`declaration = declare(…)`, of the source that is assigned already."""
         self.use("beam_pipes", "FeatureSpec", "declare", "stage")
@@ -148,6 +149,7 @@ class Module:
             features=features,
             seed=common.seed or None,
             on_error=None if common.on_error == "fail" else common.on_error,
+            target_shard_bytes=target_shard_bytes,
         )
         self.assign("declaration", declaration)
 
