@@ -197,8 +197,8 @@ def tokens(
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
 
-    A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; when it has grown beyond, it
-    is tokenized anew once.
+    A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; when it has grown beyond,
+    it is tokenized anew once.
 
     Raises `DeclarationError` where formats are mixed or not known, the tokenizer is none, or it has no such token.
     """
