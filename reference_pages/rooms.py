@@ -59,7 +59,7 @@ ROOMS: dict[str, Room] = {
     ),
     "recipes": Room(
         "whole declarations for usual jobs, written as modules of Python",
-        ENGINE | SOURCES | {"building", "typed", "tasks"},
+        ENGINE | SOURCES | {"analysis", "building", "typed", "tasks", "transforms", "graph"},
     ),
     "testing": Room(
         "chaos for declarations: trials of stages and builds, verdicts",
@@ -100,7 +100,7 @@ def table() -> str:
     lines = ["| room | holds | may import |", "| --- | --- | --- |"]
     order = list(ROOMS)
     for name, room in ROOMS.items():
-        folder = _FOLDERS.get(name) or (f"beam_pipes/{name}" + (".py" if name in (*BASE, "recipes", "face") else "/"))
+        folder = _FOLDERS.get(name) or (f"beam_pipes/{name}" + (".py" if name in (*BASE, "face") else "/"))
         others = sorted(room.may_import - BASE - {name}, key=order.index)
         lines.append(f"| `{folder}` | {room.holds} | {', '.join(others) or 'nothing of ours'} |")
     return "\n".join(lines)

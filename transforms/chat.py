@@ -79,6 +79,11 @@ class ChatTemplate:
         return {"tokenizer": tokenizer, "template": self.template, "special": self._special, "date": self.date}
 
     @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return int(self._library.get_vocab_size())
+
+    @property
     def marks_generation(self) -> bool:
         """Whether the template says itself what the assistant generates."""
         return "endgeneration" in self.template
@@ -261,6 +266,7 @@ def chat_tokens(
     tools_field: str | None = None,
     only_last: bool = False,
     max_tokens: int | None = None,
+    keep: Mapping[str, str] | None = None,
 ) -> list[dict[str, object] | None]:
     """Records with messages to ids and weights of the loss.
 
@@ -274,6 +280,7 @@ def chat_tokens(
         only_last: train on the last turn of the assistant only.
         max_tokens: longer conversations are dropped as `too_long`. Those in which the assistant says nothing are
             dropped as `no_answer`.
+        keep: further fields to store, each with its dtype, see `kept_fields`.
 
     Raises `TaskError` for a record without the field, with other values in it, or that the template refuses.
     """
@@ -287,7 +294,7 @@ def chat_tokens(
         elif max_tokens is not None and len(ids) > max_tokens:
             examples.append(drop("too_long"))
         else:
-            examples.append({"tokens": ids, "loss_weights": mask})
+            examples.append({"tokens": ids, "loss_weights": mask, **kept_fields(record, keep)})
             num_tokens += len(ids)
             num_trained += int(mask.sum())
     count("tokens", num_tokens)
@@ -295,12 +302,47 @@ def chat_tokens(
     return examples
 
 
+def field_of(record: object, field: str, *, what: str = "its messages", option: str | None = None) -> object:
+    """The value of a field: `field_of({"json": {"text": "to be"}}, "json.text")` → `"to be"`.
+
+    Raises `TaskError` where there is none; `what` the field is, and by which `option` another one is named, it says.
+    """
+    if isinstance(record, Mapping):
+        if field in record:
+            return record[field]
+        outer, dot, inner = field.partition(".")
+        if dot and isinstance(record.get(outer), Mapping) and inner in record[outer]:
+            return record[outer][inner]
+    there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
+    told = "" if option is None else f" ({option})"
+    raise TaskError(
+        f"a record should have the field {field!r}, which is {what}, and has {there}. Name another one as "
+        f"field=…{told}.",
+        field=field,
+    )
+
+
+def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any]:
+    """Fields of a record as they are stored, by their dtypes: `{"n": 7}` with `{"n": "int64", "url": "str"}` →
+    `{"n": 7, "url": ""}`.
+
+    "str" takes texts as they are, nothing as `""`, and all else as JSON. Of files there is `path`.
+    """
+    kept: dict[str, Any] = {}
+    for name, dtype in (keep or {}).items():
+        try:
+            value = field_of(record, name) if isinstance(record, Mapping) else getattr(record, name, None)
+        except TaskError:
+            value = None
+        if dtype == "str" and not isinstance(value, str):
+            value = "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+        kept[name] = value
+    return kept
+
+
 def _listed(record: object, field: str) -> list[Any]:
     """The list of dicts in a field; empty where it is null."""
-    if not isinstance(record, Mapping) or field not in record:
-        there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
-        raise TaskError(f"a record should have the field {field!r}, and has {there}. Name another one as field=…")
-    value = record[field]
+    value = field_of(record, field)
     try:
         value = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:

@@ -150,7 +150,7 @@ def _say(line: str) -> None:
 
 
 def _show_account(account: Account) -> None:
-    from beam_pipes.runners.commands.stats import account_table, console
+    from beam_pipes.runners.commands.caches import account_table, console
 
     console.print(account_table(account))
 
@@ -245,7 +245,7 @@ def chaos_command(
 
     Example: beam-pipes chaos examples.python_source:declaration
     """
-    from beam_pipes.runners.commands.stats import console
+    from beam_pipes.runners.commands.caches import console
     from beam_pipes.testing import check_declaration
 
     verdict = check_declaration(declaration, max_records=max_records, beam=beam, timeout_secs=timeout_secs)

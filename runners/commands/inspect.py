@@ -22,7 +22,7 @@ from beam_pipes.cache import Cache
 from beam_pipes.cache.storage import writing_to
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.commands import MODULES_HELP, TOKENS_HELP
-from beam_pipes.runners.commands.stats import console
+from beam_pipes.runners.commands.caches import console
 
 if TYPE_CHECKING:
     from beam_pipes.runners.inspect_task import Inspection

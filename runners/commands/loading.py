@@ -28,7 +28,7 @@ from beam_pipes.loader.from_state import loader_from_state, shuffle_of_label
 from beam_pipes.loader.loader import first_known_step
 from beam_pipes.loader.mixture import RowSource
 from beam_pipes.loader.steps import Last as LastRows
-from beam_pipes.runners.commands.stats import console
+from beam_pipes.runners.commands.caches import console
 from beam_pipes.telemetry import diagnose_loader
 
 Paths = Annotated[list[str], typer.Argument(help="cache directory; for a mixture, several in the mixture's order")]

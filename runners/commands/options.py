@@ -1,6 +1,7 @@
 """The options of `build`, `plan` and recipes that say who runs a build and how, and the options object of a runner.
 
-`Building` declares what every command that builds takes, once; `with_building` gives it to a command.
+`Building` declares what every command that builds takes, once, and `Declaring` what every recipe does; `with_building`
+gives them to a command.
 
 What the commands that take tasks have in common: how tasks are named, and what is said of them.
 """
@@ -18,6 +19,7 @@ import typer
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.building.leftovers import DEFAULT_KEEP
+from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import DeclarationError
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.portable import ENVIRONMENT_TYPES, PortableOptions
@@ -115,24 +117,75 @@ class Building:
         return dataclasses.replace(options, attempts=self.attempts, detach=self.detach)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Declaring:
+    """What every recipe takes. A field is an option: its name, its help and its default."""
+
+    to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None
+    name: Annotated[
+        str | None, typer.Option(help="name of the declaration and of the cache's files [the recipe's]")
+    ] = None
+    split: Annotated[str | None, typer.Option(help="split fractions, such as train=0.99,eval=0.01 [all in train]")] = (
+        None
+    )
+    by: Annotated[
+        str | None, typer.Option(help="keep examples with equal values of this field in one split; also store it")
+    ] = None
+    seed: Annotated[int, typer.Option(help="seed for assigning splits")] = 0
+    on_error: Annotated[str, typer.Option(help=f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")] = "fail"
+    print_python: Annotated[
+        bool, typer.Option("--print-python", help="print the equivalent Python module without building")
+    ] = False
+
+    def of_recipe(self, recipe: str) -> dict[str, Any]:
+        """The arguments that all recipes take. Raises `DeclarationError`."""
+        splits = None if self.split is None else _shares(self.split)
+        named = {"name": self.name or recipe, "splits": splits, "by": self.by}
+        return {**named, "seed": self.seed, "on_error": self.on_error}
+
+
+def _shares(told: str) -> dict[str, float]:
+    """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
+    shares: dict[str, float] = {}
+    for each in told.split(","):
+        name, _, share = each.partition("=")
+        try:
+            if name.strip() in shares:
+                raise ValueError
+            shares[name.strip()] = float(share)
+        except ValueError:
+            raise DeclarationError(
+                f"--split should be names and shares, such as train=0.99,eval=0.01; got {told!r}."
+            ) from None
+    return shares
+
+
 def with_building(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer sees it: with the options of `Building` in the place of its parameter `building`."""
-    hints = get_type_hints(Building, include_extras=True)
-    options = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in dataclasses.fields(Building)
-    ]
-    own = inspect.signature(command, eval_str=True).parameters
+    """A command as typer sees it: with the options of `Building` in the place of a parameter of that class, and those
+    of `Declaring` likewise.
+    """
+    groups: dict[str, type[Any]] = {}
     shown: list[inspect.Parameter] = []
-    for name, parameter in own.items():
-        shown += options if name == "building" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if parameter.annotation not in (Building, Declaring):
+            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[name] = parameter.annotation
+        hints = get_type_hints(parameter.annotation, include_extras=True)
+        shown += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in dataclasses.fields(parameter.annotation)
+        ]
 
     @functools.wraps(command)
     def taking_options(**given: Any) -> None:
-        building = Building(**{option.name: given.pop(option.name) for option in options})
-        command(building=building, **given)
+        grouped = {
+            name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**grouped, **given)
 
     taking_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     taking_options.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
@@ -243,7 +296,7 @@ def declarations_of(
 
 def show_outcome(cached: TaskCache) -> None:
     """One line for one task."""
-    from beam_pipes.runners.commands.stats import console
+    from beam_pipes.runners.commands.caches import console
 
     line = str(cached)
     if cached.result is not None and not cached.result.up_to_date:

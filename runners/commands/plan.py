@@ -22,6 +22,7 @@ from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.publish import snapshot_directory
 from beam_pipes.errors import AnalysisError, DeclarationError
 from beam_pipes.runners.commands import MODULES_HELP, TASKS_HELP
+from beam_pipes.runners.commands.caches import console
 from beam_pipes.runners.commands.options import (
     RUNNERS,
     EnvironmentConfig,
@@ -36,7 +37,6 @@ from beam_pipes.runners.commands.options import (
     options_for,
     require_one_of,
 )
-from beam_pipes.runners.commands.stats import console
 from beam_pipes.runners.options import BeamOptions, LocalOptions
 from beam_pipes.runners.preflight import preflight
 

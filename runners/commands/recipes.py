@@ -1,37 +1,43 @@
-"""`beam-pipes tokens`: recipes from the command line, and what is said when they are done."""
+"""`beam-pipes tokens`, `images`, `audio` and `table`: recipes from the command line, and what they say when done."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache
-from beam_pipes.engine.execute import BUILD_POLICIES
 from beam_pipes.errors import DeclarationError
-from beam_pipes.loader.packing import pack
-from beam_pipes.recipes import DEDUP, FEATURE, FORMATS, Recipe, tokens
+from beam_pipes.recipes import DEDUP, FORMATS, Recipe, audio, chat, images, table, tokens
+from beam_pipes.recipes.media import ENCODINGS, FITS, SOUND_DTYPES
+from beam_pipes.recipes.tables import class_numbers
+from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
+from beam_pipes.recipes.written import spelled
 from beam_pipes.runners.commands.build import build_and_show
-from beam_pipes.runners.commands.options import Building, with_building
-from beam_pipes.runners.commands.stats import console
+from beam_pipes.runners.commands.caches import console
+from beam_pipes.runners.commands.options import Building, Declaring, with_building
 
 
 @with_building
 def tokens_command(
     context: typer.Context,
-    data: Annotated[list[str], typer.Argument(help="files, directories or globs of text, JSON Lines, Parquet or CSV")],
+    data: Annotated[
+        list[str], typer.Argument(help="files, directories or globs of text, JSON Lines, Parquet, CSV or tar")
+    ],
     tokenizer: Annotated[
         str, typer.Option(help="tokenizer.json, SentencePiece .model or .spm, tiktoken:NAME, tiktoken:PATH, bytes")
     ],
+    declaring: Declaring,
     building: Building,
-    to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None,
-    name: Annotated[str, typer.Option(help="name of the declaration and of the cache's files")] = "tokens",
     data_format: Annotated[
         str | None, typer.Option("--format", help=f"data format: {', '.join(FORMATS)} [by suffix]")
     ] = None,
-    text_field: Annotated[str, typer.Option(help="field that contains the text")] = "text",
+    text_field: Annotated[
+        str | None,
+        typer.Option(help="field that contains the text, or the messages [text or messages; of a tar txt or json]"),
+    ] = None,
     keep_field: Annotated[
         list[str] | None, typer.Option(help="NAME or NAME:DTYPE: also store this field [as text] (repeatable)")
     ] = None,
@@ -44,57 +50,234 @@ def tokens_command(
     dedup: Annotated[
         str | None, typer.Option(help=f"keep only the first of duplicate texts: {', '.join(DEDUP)}")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="split fractions, such as train=0.99,eval=0.01 [all in train]")
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="keep texts with equal values of this field in one split; also store it")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="seed for assigning splits")] = 0,
-    on_error: Annotated[
-        str, typer.Option(help=f"how to handle a failing record: {', '.join(BUILD_POLICIES)}")
-    ] = "fail",
-    pack_length: Annotated[int, typer.Option(min=1, help="row length in tokens for the packing forecast")] = 2048,
-    print_python: Annotated[
-        bool, typer.Option("--print-python", help="print the equivalent Python module without building")
+    is_chat: Annotated[
+        bool, typer.Option("--chat", help="read messages and also store loss weights, 1 for what the assistant says")
     ] = False,
+    chat_template: Annotated[
+        str | None, typer.Option(help="file with a Jinja chat template [the tokenizer's]; implies --chat")
+    ] = None,
+    tools_field: Annotated[str | None, typer.Option(help="field that describes tools, for --chat")] = None,
+    only_last: Annotated[
+        bool, typer.Option("--only-last", help="train on the assistant's last turn only, for --chat")
+    ] = False,
+    date: Annotated[str | None, typer.Option(help="today's date in chat templates that write one")] = None,
+    pack_length: Annotated[int, typer.Option(min=1, help="row length in tokens for the packing forecast")] = 2048,
 ) -> None:
-    """Build a cache of token ids from text, ready for packing. Options after -- go to Beam.
+    """Build a cache of token ids from text or chat messages, ready for packing. Options after -- go to Beam.
 
-    The suffix selects the format (.txt, .jsonl, .parquet, .csv, .tsv; optionally then .gz, .bz2 or .zst).
+    The suffix selects the format (.txt, .jsonl, .parquet, .csv, .tsv, .tar; optionally then .gz, .bz2 or .zst).
 
     Example: beam-pipes tokens corpus/*.jsonl.zst --tokenizer tokenizer.json --split train=0.99,eval=0.01 --to cache
 
+    Example: beam-pipes tokens talks.jsonl --chat --tokenizer model --to cache
+
     Example: beam-pipes tokens notes.txt --tokenizer bytes --print-python > notes.py
     """
-    recipe = tokens(
+    keep = dict(_field(each) for each in keep_field or ())
+    common = declaring.of_recipe("tokens")
+    of_chat = {"--tools-field": tools_field, "--only-last": only_last or None, "--date": date}
+    if is_chat or chat_template is not None:
+        ends = {"--no-eos": not eos or None, "--eos-token": eos_token, "--bos": bos or None, "--bos-token": bos_token}
+        _refuse(ends, "the chat template decides which tokens begin and end a text")
+        _refuse({"--min-tokens": min_tokens}, "it is for texts, not messages")
+        recipe = chat(
+            data,
+            tokenizer=tokenizer,
+            template=chat_template,
+            date=date,
+            format=data_format,
+            field=text_field,
+            tools_field=tools_field,
+            only_last=only_last,
+            keep_fields=keep,
+            max_tokens=max_tokens,
+            dedup=dedup,
+            **common,
+        )
+    else:
+        _refuse(of_chat, "it is for messages: add --chat")
+        recipe = tokens(
+            data,
+            tokenizer=tokenizer,
+            format=data_format,
+            text_field=text_field,
+            keep_fields=keep,
+            eos=eos,
+            bos=bos,
+            eos_token=eos_token,
+            bos_token=bos_token,
+            min_tokens=min_tokens,
+            max_tokens=max_tokens,
+            dedup=dedup,
+            **common,
+        )
+    is_texts = not (is_chat or chat_template is not None)
+    _build(
+        recipe,
+        declaring,
+        building,
+        context.obj or [],
+        about=(lambda: _about(recipe, tokenizer)) if is_texts else None,
+        told=lambda cache, declaration: forecast_of_packing(cache, declaration, pack_length),
+    )
+
+
+@with_building
+def images_command(
+    context: typer.Context,
+    data: Annotated[str, typer.Argument(help="directory of images; its folders are classes, or train, val and test")],
+    declaring: Declaring,
+    building: Building,
+    resize: Annotated[
+        str | None, typer.Option(help="SIZE of a square, or HEIGHTxWIDTH, in pixels [as they are]")
+    ] = None,
+    fit: Annotated[str, typer.Option(help=f"how images fit into that size: {', '.join(FITS)}")] = "crop",
+    encode: Annotated[
+        str | None,
+        typer.Option(help=f"how images are stored: {', '.join(ENCODINGS)} [pixels with --resize, files without]"),
+    ] = None,
+    quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100")] = 90,
+    label: Annotated[bool, typer.Option(help="store the number of an image's folder as label")] = True,
+) -> None:
+    """Build a cache of images and labels from folders of image files. Options after -- go to Beam.
+
+    --by is a regular expression: images in whose paths it finds the same stay in one split.
+
+    Example: beam-pipes images pets --resize 224 --split train=0.9,eval=0.1 --to cache
+
+    Example: beam-pipes images scans --resize 512 --fit pad --by 'patient[0-9]+' --split train=0.8,eval=0.2 --to cache
+    """
+    recipe = images(
         data,
-        tokenizer=tokenizer,
-        name=name,
-        format=data_format,
+        resize=None if resize is None else _size(resize),
+        fit=fit,
+        encode=encode,
+        quality=quality,
+        label=label,
+        **declaring.of_recipe("images"),
+    )
+
+    def told(cache: Cache, declaration: Declaration) -> list[str]:
+        return [*_counts(cache, declaration), *_classes(recipe.names.get("classes"))]
+
+    _build(recipe, declaring, building, context.obj or [], told=told)
+
+
+@with_building
+def audio_command(
+    context: typer.Context,
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="manifest (.jsonl, .csv, .tsv), or a directory of sound files with transcripts beside them"
+        ),
+    ],
+    declaring: Declaring,
+    building: Building,
+    sample_rate: Annotated[int, typer.Option(help="sample rate in Hz; others are resampled")] = 16_000,
+    audio_root: Annotated[str | None, typer.Option(help="directory of the sound files [that of the manifest]")] = None,
+    audio_field: Annotated[str | None, typer.Option(help="manifest field that names the sound file [by name]")] = None,
+    text_field: Annotated[str | None, typer.Option(help="manifest field that is the transcript [by name]")] = None,
+    keep_field: Annotated[
+        list[str] | None, typer.Option(help="NAME or NAME:DTYPE: also store this field [as text] (repeatable)")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help=f"dtype of samples: {', '.join(SOUND_DTYPES)}")] = "float32",
+    min_secs: Annotated[float | None, typer.Option(help="drop shorter files")] = None,
+    max_secs: Annotated[float | None, typer.Option(help="drop longer files")] = None,
+) -> None:
+    """Build a cache of sound and transcripts from WAV, FLAC, OGG and MP3 files. Options after -- go to Beam.
+
+    A directory's transcripts are its *.trans.txt files (LibriSpeech) or its metadata.csv (LJSpeech).
+
+    Example: beam-pipes audio manifest.jsonl --sample-rate 16000 --split train=0.95,eval=0.05 --by speaker --to cache
+
+    Example: beam-pipes audio LibriSpeech/dev-clean --max-secs 20 --to cache
+    """
+    recipe = audio(
+        data,
+        sample_rate=sample_rate,
+        audio_root=audio_root,
+        audio_field=audio_field,
         text_field=text_field,
         keep_fields=dict(_field(each) for each in keep_field or ()),
-        eos=eos,
-        bos=bos,
-        eos_token=eos_token,
-        bos_token=bos_token,
-        min_tokens=min_tokens,
-        max_tokens=max_tokens,
-        dedup=dedup,
-        splits=None if split is None else _shares(split),
-        by=by,
-        seed=seed,
-        on_error=on_error,
+        dtype=dtype,
+        min_secs=min_secs,
+        max_secs=max_secs,
+        **declaring.of_recipe("audio"),
     )
+
+    def told(cache: Cache, declaration: Declaration) -> list[str]:
+        return _counts(cache, declaration, sample_rate=sample_rate)
+
+    _build(recipe, declaring, building, context.obj or [], told=told)
+
+
+@with_building
+def table_command(
+    context: typer.Context,
+    data: Annotated[list[str], typer.Argument(help="files, directories or globs of CSV, TSV, JSON Lines or Parquet")],
+    declaring: Declaring,
+    building: Building,
+    label: Annotated[str | None, typer.Option(help="column to store as label; text becomes numbers")] = None,
+    column_type: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="COLUMN=DTYPE, or COLUMN=skip to leave it out [inferred] (repeatable)"),
+    ] = None,
+    data_format: Annotated[
+        str | None, typer.Option("--format", help="data format: csv, json, parquet, tsv [by suffix]")
+    ] = None,
+) -> None:
+    """Build a cache of typed columns from CSV, TSV, JSON Lines or Parquet. Options after -- go to Beam.
+
+    Example: beam-pipes table insects.csv --label species --split train=0.9,eval=0.1 --to cache
+
+    Example: beam-pipes table visits/*.parquet --type day=skip --by user --split train=0.9,eval=0.1 --to cache
+    """
+    types = dict(_type(each) for each in column_type or ())
+    recipe = table(data, label=label, types=types, format=data_format, **declaring.of_recipe("table"))
+
+    def told(cache: Cache, declaration: Declaration) -> list[str]:
+        named = []
+        if "classes" in recipe.names:
+            result = recipe.names["classes"].result
+            result.bind(cache.asset_path("classes"))
+            named = [*class_numbers(result)]
+        columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())
+        return [f"columns: {columns}", *_counts(cache, declaration), *_classes(named)]
+
+    _build(recipe, declaring, building, context.obj or [], told=told)
+
+
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    """Raises `DeclarationError` for options that are given and do not go with the others."""
+    for option, value in options.items():
+        if value is not None:
+            raise DeclarationError(f"{option} does not go here: {reason}. Leave {option} out.")
+
+
+def _build(
+    recipe: Recipe,
+    declaring: Declaring,
+    building: Building,
+    beam_args: Sequence[str],
+    *,
+    about: Callable[[], str] | None = None,
+    told: Callable[[Cache, Declaration], list[str]],
+) -> None:
+    """Prints the module of a recipe, or builds it; what `told` says of the cache comes last."""
     declaration = recipe.declaration()
-    if print_python:
+    if declaring.print_python:
         typer.echo(recipe.python, nl=False)
         return
-    if to is None:
+    if declaring.to is None:
         raise DeclarationError("name the directory of the cache: --to cache; or see the declaration: --print-python.")
-    console.print(_about(recipe, tokenizer), markup=False)
-    result = build_and_show(declaration, to, building=building, beam_args=context.obj or [])
-    for line in forecast_of_packing(Cache.open(result.path), declaration, pack_length):
+    if about is not None:
+        console.print(about(), markup=False)
+    result = build_and_show(declaration, declaring.to, building=building, beam_args=beam_args)
+    cache = Cache.open(result.path)
+    split = declaration.splits[0]
+    loading = recipe.loading(f"{cache.path}/{split}", num_records=len(cache[split]))
+    for line in [*told(cache, declaration), *([""] if loading else []), *loading]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -103,20 +286,41 @@ def _field(told: str) -> tuple[str, str]:
     return name, dtype or "str"
 
 
-def _shares(told: str) -> dict[str, float]:
-    """`train=0.99,eval=0.01` → `{"train": 0.99, "eval": 0.01}`."""
-    shares: dict[str, float] = {}
-    for each in told.split(","):
-        name, _, share = each.partition("=")
-        try:
-            if name.strip() in shares:
-                raise ValueError
-            shares[name.strip()] = float(share)
-        except ValueError:
-            raise DeclarationError(
-                f"--split should be names and shares, such as train=0.99,eval=0.01; got {told!r}."
-            ) from None
-    return shares
+def _type(told: str) -> tuple[str, str]:
+    column, equals, dtype = told.rpartition("=")
+    if not equals:
+        raise DeclarationError(f"--type should be a column and its dtype, such as price=float32; got {told!r}.")
+    return column, dtype
+
+
+def _size(told: str) -> tuple[int, int]:
+    """`224` → `(224, 224)`, `224x320` → `(224, 320)`."""
+    height, _, width = told.lower().partition("x")
+    try:
+        return int(height), int(width or height)
+    except ValueError:
+        raise DeclarationError(
+            f"--resize should be pixels, such as 224, or 224x320 (height first); got {told!r}."
+        ) from None
+
+
+def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None = None) -> list[str]:
+    """`train: 900 examples, 1.52 hours`."""
+    lines = []
+    for split in declaration.splits:
+        line = f"{split}: {len(cache[split]):,} examples"
+        if sample_rate is not None:
+            line += f", {cache[split].lengths('audio').sum() / sample_rate / 3600:.2f} hours"
+        lines.append(line)
+    return lines
+
+
+def _classes(names: Sequence[str] | None) -> list[str]:
+    """`classes: 0 bee, 1 wasp`, the first 20 of them."""
+    if not names:
+        return []
+    more = f", … ({len(names):,} in all)" if len(names) > 20 else ""
+    return [f"classes: {', '.join(f'{number} {name}' for number, name in enumerate(names[:20]))}{more}"]
 
 
 def _about(recipe: Recipe, tokenizer: str) -> str:
@@ -132,23 +336,31 @@ def _about(recipe: Recipe, tokenizer: str) -> str:
 
 def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> list[str]:
     """What packing rows of `length` tokens would give, split by split, and the Python that loads them."""
-    lines = []
+    from beam_pipes.loader.packing import pack
+
+    lines, keys = list[str](), f"{FEATURE}, segment_ids, positions"
+    options: dict[str, Any] = {"sequence_length": length, "feature": FEATURE, "overlong": "split"}
+    if LOSS_WEIGHTS in cache[declaration.splits[0]].spec:  # they share rows, and conversations are not split
+        options = {"sequence_length": {FEATURE: length, LOSS_WEIGHTS: length}}
+        keys = f"{FEATURE}, {LOSS_WEIGHTS}, {FEATURE}_segment_ids, {FEATURE}_positions"
     for split in declaration.splits:
         if not len(cache[split]):
             lines.append(f"{split}: no texts")
             continue
-        plan = pack(cache[split], sequence_length=length, feature=FEATURE, overlong="split")
-        total = plan.totals[FEATURE].tokens_in
+        plan = pack(cache[split], **options)
+        totals = plan.totals[FEATURE]
+        cut = f", {_shortened(totals.truncated_tokens)} tokens cut off" if totals.truncated_tokens else ""
         lines.append(
-            f"{split}: {_shortened(total)} tokens, {len(plan):,} rows of {length:,}, {100 * plan.waste:.2f} % waste"
+            f"{split}: {_shortened(totals.tokens_in)} tokens, {len(plan):,} rows of {length:,}, "
+            f"{100 * plan.waste:.2f} % waste{cut}"
         )
-    where = json.dumps(f"{cache.path}/{declaration.splits[0]}", ensure_ascii=False)
+    where = spelled(f"{cache.path}/{declaration.splits[0]}")
     return [
         *lines,
         "",
         "from beam_pipes.loader import Loader, pack",
-        f'rows = pack({where}, sequence_length={length}, feature="{FEATURE}", overlong="split")',
-        "for batch in Loader(rows, batch_size=8): ...  # tokens, segment_ids, positions",
+        f"rows = pack({where}, {', '.join(f'{name}={spelled(value)}' for name, value in options.items())})",
+        f"for batch in Loader(rows, batch_size=8): ...  # {keys}",
     ]
 
 

@@ -15,5 +15,12 @@ def test_all_encoders_and_jobs_are_measured_and_agree(tmp_path: Path) -> None:
     assert results["tokens"] > 50_000
     for name in ("tokenizers_encode_batch_fast", "tiktoken", "vocabulary_encode", "vocabulary_encode_batch"):
         assert results[f"{name}_mb_per_cpu_sec"] > 0
-    for name in ("recipe_to_bare", "recipe_to_backend", "stage_to_bare", "two_cores", "tiktoken_to_tokenizers"):
+    for name in (
+        "recipe_to_bare",
+        "recipe_to_backend",
+        "stage_to_bare",
+        "two_cores",
+        "two_cores_by_cpu",
+        "tiktoken_to_tokenizers",
+    ):
         assert results[name] > 0

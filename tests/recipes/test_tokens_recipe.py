@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import zstandard
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from beam_pipes import Cache, build
 from beam_pipes.errors import DeclarationError, SourceError, TaskError
-from beam_pipes.recipes import Recipe, text_of, tokenize, tokens
+from beam_pipes.recipes import Recipe, chat, text_of, tokenize, tokens
 from beam_pipes.sources import FileContent
 from beam_pipes.tasks import ByteVocabulary, TokenizersVocabulary
 
@@ -110,7 +112,7 @@ def test_mixed_and_unknown_formats_are_refused_with_what_was_found() -> None:
     Path("in/README.md").write_text("read me")
     with pytest.raises(DeclarationError, match=r"'README.md' has a suffix that says no format; known are .csv, .json,"):
         tokens("in", tokenizer="bytes")
-    with pytest.raises(DeclarationError, match="unknown format 'xml'; choose one of: csv, files, json, parquet, text"):
+    with pytest.raises(DeclarationError, match="unknown format 'xml'; choose one of: csv, files, json, parquet, tar,"):
         tokens("in", tokenizer="bytes", format="xml")
     with pytest.raises(SourceError, match="absent.jsonl' cannot be read: No such file or directory"):
         tokens("absent.jsonl", tokenizer="bytes")
@@ -317,3 +319,105 @@ def test_the_module_spells_any_name_and_no_line_of_it_is_long() -> None:
     assert recipe.python.startswith(
         '"""Texts to token ids, as `beam-pipes tokens` declares them."""\n\nfrom beam_pipes'
     )
+
+
+# Messages.
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}:"
+    "{% if message.role == 'assistant' %}{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}"
+    "{% else %}{{ message.content }}<|im_end|>{% endif %}{% endfor %}"
+)
+
+
+def talks() -> list[dict[str, Any]]:
+    return [
+        {"messages": [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}!"}], "user": n % 3}
+        for n in (1, 2, 1)
+    ]
+
+
+@pytest.fixture
+def model(here: Path) -> str:
+    Path("model").mkdir()
+    byte_pairs("model/tokenizer.json", special=("<|im_start|>", "<|im_end|>"))
+    Path("model/tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return "model"
+
+
+def said(example: Any, model: str) -> str:
+    ids = example["tokens"][example["loss_weights"] == 1].tolist()
+    tokenizer = Tokenizer.from_file(f"{model}/tokenizer.json")
+    tokenizer.decoder = decoders.ByteLevel()
+    text: str = tokenizer.decode(ids, skip_special_tokens=False)
+    return text
+
+
+def test_messages_become_tokens_with_weights_for_what_the_assistant_says(model: str) -> None:
+    Path("a.jsonl").write_bytes(json_lines(talks()))
+
+    recipe = chat("a.jsonl", tokenizer=model, keep_fields={"user": "int64"}, dedup="exact")
+    cache = built(recipe)
+
+    assert [(said(example, model), example["user"]) for example in cache["train"]] == [
+        ("1!<|im_end|>", 1),
+        ("2!<|im_end|>", 2),
+    ]
+    assert cache["train"].spec["tokens"].maximum == Tokenizer.from_file("model/tokenizer.json").get_vocab_size() - 1
+    assert "stage(chat_tokens, chat=chat, keep=" in recipe.python
+
+
+def test_a_chat_template_comes_from_a_file_if_one_is_named(model: str) -> None:
+    Path("a.jsonl").write_bytes(json_lines([{"turns": talks()[0]["messages"]}]))
+    Path("loud.jinja").write_text(TEMPLATE.replace("message.content", "message.content ~ '?'"))
+
+    loud = built(chat("a.jsonl", tokenizer=model, template="loud.jinja", field="turns"))
+
+    assert said(next(iter(loud["train"])), model) == "1!?<|im_end|>"
+    with pytest.raises(DeclarationError, match="the chat template 'quiet.jinja' is no file. Name a file of Jinja."):
+        chat("a.jsonl", tokenizer=model, template="quiet.jinja")
+
+
+def test_messages_need_rows_and_their_names_are_not_taken(model: str) -> None:
+    Path("a.txt").write_text("to be\n")
+    Path("a.jsonl").write_bytes(json_lines(talks()))
+    with pytest.raises(DeclarationError, match="messages are a field of rows, and 'text' has none. Give JSON Lines,"):
+        chat("a.txt", tokenizer=model)
+    with pytest.raises(DeclarationError, match="'loss_weights' cannot be kept: the weights of the loss are called so."):
+        chat("a.jsonl", tokenizer=model, keep_fields=["loss_weights"])
+
+
+# Archives.
+
+
+def archive(path: str) -> None:
+    with tarfile.open(path, "w") as tar:
+        for n, talk in enumerate(talks()):
+            members = {"txt": f"text {n}", "json": json.dumps({"text": f"json {n}", **talk})}
+            for extension, content in members.items():
+                info = tarfile.TarInfo(f"{n:03}.{extension}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content.encode()))
+
+
+@pytest.mark.parametrize(("field", "text"), [(None, "text"), ("txt", "text"), ("json.text", "json")])
+def test_a_tar_is_read_by_the_extensions_of_its_members(field: str | None, text: str) -> None:
+    archive("a.tar")
+
+    cache = built(tokens("a.tar", tokenizer="bytes", text_field=field, keep_fields=["__key__", "json.user"]))
+
+    examples = list(cache["train"])
+    assert [example["tokens"].tolist() for example in examples] == [ids(f"{text} {n}") for n in range(3)]
+    assert [(example["__key__"], example["json.user"]) for example in examples] == [
+        ("000", "1"),
+        ("001", "2"),
+        ("002", "1"),
+    ]
+
+
+def test_messages_of_a_tar_are_a_key_of_a_member(model: str) -> None:
+    archive("a.tar")
+    cache = built(chat("a.tar", tokenizer=model, field="json.messages"))
+    assert [said(example, model) for example in cache["train"]] == [f"{n}!<|im_end|>" for n in (1, 2, 1)]
+    with pytest.raises(TaskError, match=r"found dict: .* Name a key of it, such as json.text, as field=… \(--text-fie"):
+        text_of({"json": {"text": "to be"}}, field="json")

@@ -22,7 +22,7 @@ from beam_pipes.cache import Cache, FeatureSpec
 from beam_pipes.runners import LocalOptions, build
 from beam_pipes.runners.cli import split_beam_args
 from beam_pipes.runners.commands import app
-from beam_pipes.runners.commands.stats import console
+from beam_pipes.runners.commands.caches import console
 from beam_pipes.sources import TextLines
 from beam_pipes.typed import Histogram, Maximum, Pipeline
 

@@ -26,7 +26,7 @@ from running_jobs import beam_pipes, running_command
 from beam_pipes.cache import Cache
 from beam_pipes.errors import BuildError, WorkerEnvironmentError
 from beam_pipes.runners import DataflowOptions, LocalOptions, build, read_jobs
-from beam_pipes.runners.worker_environment import WorkerEnvironment, make_worker_environment, source_distribution
+from beam_pipes.runners.preflight import WorkerEnvironment, make_worker_environment, source_distribution
 
 pytestmark = [pytest.mark.gcs, pytest.mark.timeout(600)]
 

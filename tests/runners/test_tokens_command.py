@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from beam_pipes import Cache
 from beam_pipes.loader import pack
@@ -69,6 +70,36 @@ def test_a_command_makes_a_cache_says_how_it_packs_and_how_it_is_loaded(corpus: 
 
     again = beam_pipes(corpus, *command, *options).stdout
     assert "is up to date" in again and "rows of 64" in again
+
+
+def test_messages_of_a_chat_end_in_the_same_forecast(corpus: Path) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
+    tokenizer.save(str(corpus / "tokenizer.json"))
+    (corpus / "plain.jinja").write_text("{% for each in messages %}{{ each.role }}: {{ each.content }}\n{% endfor %}")
+    talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "it is four"}]
+    (corpus / "talks.jsonl").write_text((json.dumps({"messages": talk}) + "\n") * 20)
+    command = ["tokens", "talks.jsonl", "--chat-template", "plain.jinja", "--tokenizer", "tokenizer.json"]
+
+    printed = beam_pipes(corpus, *command, "--pack-length", "24", "--to", "cache", "--workers", "1").stdout
+    (corpus / "talks.py").write_text(beam_pipes(corpus, *command, "--print-python").stdout)
+    again = beam_pipes(corpus, "build", "talks:declaration", "--to", "cache").stdout
+
+    assert f"is up to date (snapshot {snapshot(printed)})" in again
+    assert "train: 660 tokens, 20 rows of 24, 0.00 % waste, 180 tokens cut off\n" in printed
+    names: dict[str, object] = {}
+    exec("\n".join(printed.splitlines()[-3:]).replace("...", "break"), names)
+    batch = names["batch"]
+    assert isinstance(batch, dict)
+    assert {"tokens", "loss_weights", "tokens_segment_ids", "tokens_positions"} <= set(batch)
+    assert printed.endswith("# tokens, loss_weights, tokens_segment_ids, tokens_positions\n")
+    for option in (["--bos"], ["--no-eos"], ["--eos-token", "x"]):
+        refused = beam_pipes(corpus, *command, *option, "--to", "c", check=False)
+        assert f"{option[0]} does not go here: the chat template decides which tokens begin" in refused.stderr
+    lone = beam_pipes(corpus, "tokens", "corpus", "--tokenizer", "bytes", "--only-last", "--to", "c", check=False)
+    assert "--only-last does not go here: it is for messages: add --chat. Leave --only-last out." in lone.stderr
 
 
 @pytest.mark.parametrize(

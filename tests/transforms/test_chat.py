@@ -157,7 +157,7 @@ def test_what_is_missing_or_wrong_is_told(model, tmp_path):
         (lambda: ChatTemplate(directory, template=dated).render(TALKS[0]), r"asks for today's date.*date='26 Jul"),
         (lambda: ChatTemplate(directory, template=refused).render(TALKS[0]), r"these messages: roles should alternate"),
         (lambda: chat.render([{"role": "user", "content": None}]), r"cannot write these messages: TypeError"),
-        (lambda: chat_tokens([{"text": 1}], chat=chat), r"should have the field 'messages', and has text"),
+        (lambda: chat_tokens([{"text": 1}], chat=chat), r"should have the field 'messages', which is its messages"),
         (lambda: chat_tokens([{"messages": "["}], chat=chat), r"a list of messages, or it as JSON"),
         (lambda: chat_tokens([{"messages": [1]}], chat=chat), r"should hold a list of dicts, found \[1\]"),
     ]  # fmt: skip

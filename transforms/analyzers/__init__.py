@@ -17,13 +17,13 @@ All are exact but `Quantiles`, and all give the same bytes on every runner.
 
 from __future__ import annotations
 
-from beam_pipes.transforms.analyzers.lengths import LengthHistogram as LengthHistogram
-from beam_pipes.transforms.analyzers.lengths import Lengths as Lengths
 from beam_pipes.transforms.analyzers.numbers import Bounds as Bounds
 from beam_pipes.transforms.analyzers.numbers import Count as Count
 from beam_pipes.transforms.analyzers.numbers import MinMax as MinMax
 from beam_pipes.transforms.analyzers.numbers import Moments as Moments
 from beam_pipes.transforms.analyzers.numbers import MomentSums as MomentSums
+from beam_pipes.transforms.analyzers.quantiles import LengthHistogram as LengthHistogram
+from beam_pipes.transforms.analyzers.quantiles import Lengths as Lengths
 from beam_pipes.transforms.analyzers.quantiles import Quantiles as Quantiles
 from beam_pipes.transforms.analyzers.quantiles import QuantileSketch as QuantileSketch
 from beam_pipes.transforms.analyzers.sample import KeyedSample as KeyedSample

@@ -7,6 +7,7 @@ from beam_pipes.transforms.audio.frontends import Vocab as Vocab
 from beam_pipes.transforms.audio.frontends import read_lexicon as read_lexicon
 from beam_pipes.transforms.audio.processor import AudioProcessor as AudioProcessor
 from beam_pipes.transforms.audio.processor import LogMagnitude as LogMagnitude
+from beam_pipes.transforms.audio.processor import Transcripts as Transcripts
 from beam_pipes.transforms.audio.processor import UnitMagnitude as UnitMagnitude
 from beam_pipes.transforms.audio.processor import read_wav as read_wav
 from beam_pipes.transforms.audio.processor import write_wav as write_wav

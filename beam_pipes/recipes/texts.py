@@ -1,17 +1,11 @@
-"""Recipes: whole declarations for usual jobs, each written as a module of Python.
-
-    tokens(data, tokenizer=…) ──▶ Recipe.python, the text of a module ──▶ Recipe.declaration(), what it declares
+"""`tokens`: texts or messages to token ids.
 
 A recipe decides what its user would look up: which source reads these files, which vocabulary a tokenizer is, which of
-its tokens ends a text. It writes down what it has decided, and what is built is that text, executed. So the module that
-`--print-python` shows and the build of the command cannot differ, and it is where one goes on from: add a stage, change
-a feature. `tokenize` and `text_of` are the stages that such modules use.
+its tokens ends a text. `tokenize` and `text_of` are the stages that its modules use, and `chat_tokens` for messages.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -20,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipes.building.declaration import Declaration
-from beam_pipes.errors import BeamPipesError, DeclarationError, TaskError
+from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.recipes.written import Code, Common, Module, Recipe, call
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.file_source import FileContent
-from beam_pipes.sources.selection import select
+from beam_pipes.sources.selection import Paths, select
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
+from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
-
-__all__ = ["DEDUP", "FORMATS", "Recipe", "open_tokenizer", "text_of", "tokenize", "tokens"]
 
 #: Suffix of a file, compression apart → its format.
 FORMAT_OF_SUFFIX = {
@@ -37,6 +30,7 @@ FORMAT_OF_SUFFIX = {
     ".jsonl": "json",
     ".ndjson": "json",
     ".parquet": "parquet",
+    ".tar": "tar",
     ".text": "text",
     ".tsv": "tsv",
     ".txt": "text",
@@ -47,10 +41,13 @@ FORMATS = {
     "files": "Files",
     "json": "JSONLines",
     "parquet": "Parquet",
+    "tar": "Tar",
     "text": "TextLines",
     "tsv": "TSV",
 }
-_OF_ROWS = ("csv", "json", "parquet", "tsv")
+#: Format → the field that is the text, and the one that holds messages, unless another one is named.
+_FIELDS = {"csv": ("text", "messages"), "json": ("text", "messages"), "parquet": ("text", "messages")}
+_FIELDS |= {"tar": ("txt", "json"), "tsv": ("text", "messages")}
 
 #: How duplicates are found → the analyzer that finds them.
 DEDUP = {"exact": "ExactDuplicates", "near": "NearDuplicates"}
@@ -61,20 +58,25 @@ _WELL_KNOWN = {
     "bos": ("<|begin_of_text|>", "<s>", "<bos>", "[BOS]"),
 }
 
-#: The feature of the ids.
-FEATURE = "tokens"
+#: A corpus below it is cut into shards of 4 MiB, a second of work or less, instead of 32: 60 MB are 3 shards of those,
+#: which leave a second core idle for half of the time. Above it there are shards enough, and files would be many.
+SMALL_BYTES = 1 << 30
+#: The feature of the ids, and that of the weights of the loss.
+FEATURE, LOSS_WEIGHTS = "tokens", "loss_weights"
 
 
 # The stages.
 
 
 @stage
-def text_of(record: object, *, field: str | None = None) -> str | None:
+def text_of(record: object, *, field: str | None = None, as_json: bool = False) -> str | None:
     """The text of a record: a line as it is, the field of a row, the content of a file. None where there is none.
 
-    `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. Raises `TaskError` where there is no such field, or
-    it holds no text.
+    `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. With `as_json=True` a field that holds no text, such
+    as messages, is its JSON with sorted keys. Raises `TaskError` where there is no such field, or it holds no text.
     """
+    if as_json and field is not None:
+        return kept_fields(record, {field: "str"})[field] or None
     return _text(record, field) or None
 
 
@@ -120,9 +122,7 @@ def tokenize(
             examples.append(drop("too_long"))
         else:
             row = np.concatenate([lead, ids, tail])
-            examples.append(
-                {FEATURE: row, **{name: _kept(record, name, dtype) for name, dtype in (keep or {}).items()}}
-            )
+            examples.append({FEATURE: row, **kept_fields(record, keep)})
             num_tokens += length
     count("tokens", num_tokens)
     if getattr(vocabulary, "disagreement", None) is not None:
@@ -136,76 +136,31 @@ def _text(record: object, field: str | None) -> str:
         value = record.content.decode("utf-8")
     elif field is None or not isinstance(record, Mapping):
         value = record
-    elif field in record:
-        value = record[field]
     else:
-        raise TaskError(
-            f"a record should have the field {field!r}, which is its text, and has {', '.join(map(str, record))}. Name "
-            "another one as field=… (--text-field).",
-            field=field,
-        )
+        value = field_of(record, field, what="its text", option="--text-field")
     if value is None:
         return ""
     if not isinstance(value, str):
         where = "" if field is None else f"the field {field!r} "
+        named = f"a key of it, such as {field}.text," if isinstance(value, Mapping) else "another field"
         raise TaskError(
-            f"expected {where}to hold text (str), found {type(value).__name__}: {value!r:.40}. Name another field as "
-            "field=… (--text-field).",
+            f"expected {where}to hold text (str), found {type(value).__name__}: {value!r:.40}. Name {named} as field=… "
+            "(--text-field).",
             field=field,
         )
     return value
 
 
-def _kept(record: object, name: str, dtype: str) -> object:
-    value = record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
-    if dtype != "str" or isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-
-
 # The recipe.
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """A declaration as a module of Python."""
-
-    python: str
-
-    def declaration(self) -> Declaration:
-        """What the module declares. Raises `DeclarationError`, or what its parts raise."""
-        declared = self._names["declaration"]
-        assert isinstance(declared, Declaration)
-        return declared
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the module."""
-        vocabulary = self._names["vocabulary"]
-        assert isinstance(vocabulary, Vocabulary)
-        return vocabulary
-
-    @functools.cached_property
-    def _names(self) -> dict[str, Any]:
-        names: dict[str, Any] = {"__name__": "recipe"}
-        try:
-            exec(compile(self.python, "<recipe>", "exec"), names)
-        except BeamPipesError:
-            raise
-        except Exception as error:  # a library's, about a file that is no tokenizer
-            raise DeclarationError(
-                f"the declaration cannot be made: {type(error).__name__}: {error}. It is what --print-python shows."
-            ) from error
-        return names
-
-
 def tokens(
-    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    data: Paths,
     *,
     tokenizer: str | os.PathLike[str],
     name: str = "tokens",
     format: str | None = None,
-    text_field: str = "text",
+    text_field: str | None = None,
     keep_fields: Mapping[str, str] | Sequence[str] = (),
     eos: bool = True,
     bos: bool = False,
@@ -229,7 +184,8 @@ def tokens(
             `.spm`; `tiktoken:NAME`, or a file of ranks, `tiktoken:PATH`; or `bytes`.
         name: of the declaration, and of the cache's files.
         format: a key of `FORMATS`. Default: by the suffixes of the files, see `FORMAT_OF_SUFFIX`.
-        text_field: which field of rows is the text.
+        text_field: which field of rows is the text; `json.text` is the key `text` of the field `json`. Default: `text`;
+            of a tar, whose members are fields by their extensions, `txt`.
         keep_fields: fields to store beside the tokens, as text; or field → dtype.
         eos, bos: whether ids that end and begin a text are added.
         eos_token, bos_token: which tokens of a `tokenizer.json` or a tiktoken encoding those are. Default: what
@@ -241,22 +197,25 @@ def tokens(
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
 
+    A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; when it has grown beyond,
+    it is tokenized anew once.
+
     Raises `DeclarationError` where formats are mixed or not known, the tokenizer is none, or it has no such token.
     """
-    kind = _format_of(data, format)
+    kind = format_of(data, format)
+    common = Common(name=name, splits=splits, by=by, seed=seed, on_error=on_error)
     vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token})
-    keep = dict(keep_fields) if isinstance(keep_fields, Mapping) else dict.fromkeys(keep_fields, "str")
-    if by is not None:
-        keep.setdefault(by, "str")
-    _check(keep, kind, splits=splits, by=by, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
-    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
-    field = text_field if kind in _OF_ROWS else None
-    columns = list(dict.fromkeys([text_field, *keep])) if kind == "parquet" else None
-    source = _call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, columns=columns)
-    tokenizing = _call(
+    keep = kept(keep_fields, by)
+    _check(keep, kind, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
+    field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
+    module = Module()
+    module.assign("source", source_of(data, kind, columns=[field, *keep]), "beam_pipes.sources")
+    module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
+    module.use("beam_pipes.recipes", "tokenize")
+    tokenizing = call(
         "stage",
-        _Code("tokenize"),
-        vocabulary=_Code("vocabulary"),
+        Code("tokenize"),
+        vocabulary=Code("vocabulary"),
         field=field,
         keep=keep or None,
         bos=bos or None,
@@ -264,60 +223,136 @@ def tokens(
         min_tokens=min_tokens,
         max_tokens=max_tokens,
     )
-    ids = _call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=_Code("vocabulary.vocab_size - 1"))
-    module = _Module()
-    module.assign("source", source, "beam_pipes.sources")
-    module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
-    module.use("beam_pipes", "FeatureSpec", "declare", "stage")
-    module.use("beam_pipes.recipes", "tokenize")
+    of = None if kind == "text" else call("stage", Code("text_of"), field=field)  # a line is compared as it is
+    ids = call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("vocabulary.vocab_size - 1"))
+    _declare(module, data, common, tokenizing, {FEATURE: ids}, keep=keep, dedup=dedup, of=of)
+    return Recipe(module.text("Texts to token ids, as `beam-pipes tokens` declares them."))
+
+
+def chat(
+    data: Paths,
+    *,
+    tokenizer: str | os.PathLike[str],
+    template: str | os.PathLike[str] | None = None,
+    date: str | None = None,
+    name: str = "tokens",
+    format: str | None = None,
+    field: str | None = None,
+    tools_field: str | None = None,
+    only_last: bool = False,
+    keep_fields: Mapping[str, str] | Sequence[str] = (),
+    max_tokens: int | None = None,
+    dedup: str | None = None,
+    splits: Mapping[str, float] | None = None,
+    by: str | None = None,
+    seed: int = 0,
+    on_error: str = "fail",
+) -> Recipe:
+    """From messages to a cache of token ids, with weights of the loss that are 1 where the assistant speaks.
+
+        chat("talks.jsonl", tokenizer="model").declaration()
+
+        {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+        → {"tokens": int32 (9,), "loss_weights": uint8 (9,)}
+
+    Args:
+        tokenizer: a directory with `tokenizer.json`, or that file.
+        template: a file with a template of Jinja. Default: the one that the tokenizer has.
+        date: for templates that write today's date, see `ChatTemplate`.
+        field: which field holds the messages. Default: `messages`; of a tar the member `json`.
+        tools_field, only_last, max_tokens: see `chat_tokens`.
+
+    All other arguments are those of `tokens`; conversations are the same where their JSON is.
+
+    Raises `DeclarationError` where records have no fields, and `TaskError` where there is no tokenizer or template.
+    """
+    kind = format_of(data, format)
+    if kind not in _FIELDS:
+        raise DeclarationError(
+            f"messages are a field of rows, and {kind!r} has none. Give JSON Lines, Parquet, CSV or tar (--format "
+            f"{', '.join(_FIELDS)})."
+        )
+    common = Common(name=name, splits=splits, by=by, seed=seed, on_error=on_error)
+    keep = kept(keep_fields, by)
+    _check(keep, kind, dedup=dedup, min_tokens=None, max_tokens=max_tokens)
+    field = field or _FIELDS[kind][1]
+    columns = [field, *([] if tools_field is None else [tools_field]), *keep]
+    text = None
+    module = Module()
+    if template is not None:
+        if not os.path.isfile(template):
+            raise DeclarationError(f"the chat template {os.fspath(template)!r} is no file. Name a file of Jinja.")
+        module.use("pathlib", "Path")
+        text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
+    module.assign("source", source_of(data, kind, columns=columns), "beam_pipes.sources")
+    made = call("ChatTemplate", os.fspath(tokenizer), template=text, date=date)
+    module.assign("chat", made, "beam_pipes.transforms.chat")
+    module.use("beam_pipes.transforms.chat", "chat_tokens")
+    tokenizing = call(
+        "stage",
+        Code("chat_tokens"),
+        chat=Code("chat"),
+        field=None if field == "messages" else field,
+        tools_field=tools_field,
+        only_last=only_last or None,
+        max_tokens=max_tokens,
+        keep=keep or None,
+    )
+    features = {
+        FEATURE: call("FeatureSpec", "int32", shape=(None,), minimum=0, maximum=Code("chat.vocab_size - 1")),
+        LOSS_WEIGHTS: call("FeatureSpec", "uint8", shape=(None,), maximum=1),
+    }
+    of = call("stage", Code("text_of"), field=field, as_json=True)
+    _declare(module, data, common, tokenizing, features, keep=keep, dedup=dedup, of=of)
+    return Recipe(module.text("Messages to token ids, as `beam-pipes tokens --chat` declares them."))
+
+
+def _declare(
+    module: Module,
+    data: Paths,
+    common: Common,
+    tokenizing: Code,
+    features: Mapping[str, Code],
+    *,
+    keep: Mapping[str, str],
+    dedup: str | None,
+    of: Code | None,
+) -> None:
     stages = [tokenizing]
     if dedup is not None:
-        module.use("beam_pipes.transforms.dedup", "DropDuplicates")
-        of = None
-        if kind != "text":  # a line is compared as it is
-            of = _call("stage", _Code("text_of"), field=field)
+        if of is not None:
             module.use("beam_pipes.recipes", "text_of")
-        module.assign("duplicates", _call(DEDUP[dedup], dedup, of=of), "beam_pipes.transforms.dedup")
-        stages.insert(0, _call("DropDuplicates", _Code("source.output_type"), _Code("duplicates.result")))
-    shares: object = None if splits is None else dict(splits)
-    if by is not None:
-        module.use("beam_pipes.transforms.by_key", "SplitByKey")
-        shares = _call("SplitByKey", shares, key=by)
-    declaration = _call(
-        "declare",
-        name,
-        _Code("source"),
+        module.use("beam_pipes.transforms.dedup", "DropDuplicates")
+        module.assign("duplicates", call(DEDUP[dedup], dedup, of=of), "beam_pipes.transforms.dedup")
+        stages.insert(0, call("DropDuplicates", Code("source.output_type"), Code("duplicates.result")))
+    module.declare(
+        common,
         stages,
-        analyzers=None if dedup is None else [_Code("duplicates")],
-        splits=shares,
-        features={FEATURE: ids, **{name: _call("FeatureSpec", dtype) for name, dtype in keep.items()}},
-        seed=seed or None,
-        on_error=None if on_error == "fail" else on_error,
+        features={**features, **{name: call("FeatureSpec", dtype) for name, dtype in keep.items()}},
+        analyzers=None if dedup is None else [Code("duplicates")],
+        target_shard_bytes=Code("4 << 20") if sum(file.size for file in select(data).find()) < SMALL_BYTES else None,
     )
-    module.assign("declaration", declaration)
-    return Recipe(module.text("Texts to token ids, as `beam-pipes tokens` declares them."))
 
 
 def _check(
     keep: Mapping[str, str],
     kind: str,
     *,
-    splits: Mapping[str, float] | None,
-    by: str | None,
     dedup: str | None,
     min_tokens: int | None,
     max_tokens: int | None,
 ) -> None:
-    if FEATURE in keep:
-        raise DeclarationError(f"the field {FEATURE!r} cannot be kept: the ids are called so. Rename it in the data.")
+    for feature, what in ((FEATURE, "the ids"), (LOSS_WEIGHTS, "the weights of the loss")):
+        if feature in keep:
+            raise DeclarationError(
+                f"the field {feature!r} cannot be kept: {what} are called so. Rename it in the data."
+            )
     there = () if kind == "text" else ("path",) if kind == "files" else None
     if there is not None and (absent := [name for name in keep if name not in there]):
         has = "a line of text has no fields" if kind == "text" else "a file has only the field 'path'"
         raise DeclarationError(f"the field {absent[0]!r} cannot be kept: {has}. Leave it out, or give rows.")
     if dedup is not None and dedup not in DEDUP:
         raise DeclarationError(f"dedup should be one of {', '.join(DEDUP)}, got {dedup!r}.")
-    if by is not None and not splits:
-        raise DeclarationError(f"by={by!r} says what stays in one split, and there are no splits. Give them, or no by.")
     for option, value in (("min_tokens", min_tokens), ("max_tokens", max_tokens)):
         if value is not None and value < 1:
             raise DeclarationError(f"{option} is a number of tokens, 1 or more, got {value}.")
@@ -327,7 +362,26 @@ def _check(
         )
 
 
-def _format_of(data: Any, format: str | None) -> str:
+# Files of rows.
+
+
+def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str, str]:
+    """Field → dtype of what is stored besides; what splits go by is stored too."""
+    keep = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "str")
+    return keep if by is None else {**keep, by: keep.get(by, "str")}
+
+
+def source_of(data: Paths, kind: str, **options: object) -> Code:
+    """The source that reads files of a format; of Parquet the `columns` alone."""
+    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
+    columns = options.pop("columns", None)
+    if kind == "parquet" and isinstance(columns, list):
+        options["columns"] = list(dict.fromkeys(columns))
+    return call(FORMATS[kind], paths[0] if len(paths) == 1 else paths, **options)
+
+
+def format_of(data: Any, format: str | None) -> str:
+    """The format of files, by their suffixes unless it is told. Raises `DeclarationError`."""
     if format is not None:
         if format not in FORMATS:
             raise DeclarationError(f"unknown format {format!r}; choose one of: {', '.join(FORMATS)}.")
@@ -358,24 +412,24 @@ def _format_of(data: Any, format: str | None) -> str:
 # Tokenizers.
 
 
-def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None]) -> _Code:
+def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, str | None]) -> Code:
     """The vocabulary of a tokenizer, as Python; for "eos" and "bos", whether they are wanted and by what name."""
     kind, _, rest = tokenizer.partition(":")
     path = os.path.join(tokenizer, "tokenizer.json") if os.path.isdir(tokenizer) else tokenizer
     if kind == "tiktoken" and rest:
         there = {"eos": True, "bos": given["bos"] is not None}
         named = {f"{role}_token": token for role, token in given.items() if token is not None and wanted[role]}
-        made = _call("TiktokenVocabulary", rest, **named if wanted["eos"] else {**named, "eos_token": _Code("None")})
+        made = call("TiktokenVocabulary", rest, **named if wanted["eos"] else {**named, "eos_token": Code("None")})
     elif tokenizer == "bytes":
         there = {"eos": True, "bos": False}
-        made = _call("ByteVocabulary")
+        made = call("ByteVocabulary")
     elif path.endswith(".json"):
         tokens = {role: _token_of(path, role, token) for role, token in given.items()}
         there = {role: token is not None for role, token in tokens.items()}
-        made = _call("TokenizersVocabulary", path, **{f"{role}_token": t for role, t in tokens.items() if wanted[role]})
+        made = call("TokenizersVocabulary", path, **{f"{role}_token": t for role, t in tokens.items() if wanted[role]})
     elif path.endswith((".model", ".spm")):
         there = _pieces_of(path)
-        made = _call("SentencePieceVocabulary", path)
+        made = call("SentencePieceVocabulary", path)
     else:
         raise DeclarationError(
             f"{tokenizer!r} is not a known tokenizer. Give a tokenizer.json, a SentencePiece .model or .spm, "
@@ -396,7 +450,7 @@ def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
     Raises `DeclarationError` for what is not a tokenizer.
     """
     vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": False, "bos": False}, {"eos": None, "bos": None})
-    module = _Module()
+    module = Module()
     module.assign("vocabulary", vocabulary, "beam_pipes.tasks.vocabularies")
     return Recipe(module.text("A tokenizer.")).vocabulary
 
@@ -429,68 +483,3 @@ def _token_of(path: str, role: str, given: str | None) -> str | None:
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise DeclarationError(f"{path} cannot be read as a tokenizer.json: {error}.") from error
     return next((token for token in _WELL_KNOWN[role] if token in known), None)
-
-
-# Writing Python.
-
-# With the name in front and the indentation of a call around it, no line is longer than 120 characters.
-_LINE = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class _Code:
-    """An expression, written as it stands."""
-
-    text: str
-
-
-class _Module:
-    """The text of a module: what it imports, and what it gives names to."""
-
-    def __init__(self) -> None:
-        self._imports: dict[str, set[str]] = {}
-        self._lines: list[str] = []
-
-    def use(self, module: str, *names: str) -> None:
-        self._imports.setdefault(module, set()).update(names)
-
-    def assign(self, name: str, value: _Code, module: str | None = None) -> None:
-        """`name = value`; what the value calls is imported from `module`."""
-        if module is not None:
-            self.use(module, value.text.partition("(")[0])
-        self._lines.append(f"{name} = {value.text}")
-
-    def text(self, about: str) -> str:
-        imports = [
-            f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._imports.items())
-        ]
-        return "\n".join([f'"""{about}"""', "", *imports, "", *self._lines, ""])
-
-
-def _spelled(value: object) -> str:
-    """A value as `ruff format` spells it: `{"train": 0.99}`."""
-    if isinstance(value, _Code):
-        return value.text
-    if isinstance(value, str):
-        spelled = repr(value)
-        return f'"{spelled[1:-1]}"' if spelled[0] == "'" and '"' not in spelled else spelled
-    if isinstance(value, Mapping):
-        return _bracketed("{", [f"{_spelled(key)}: {_spelled(item)}" for key, item in value.items()], "}")
-    if isinstance(value, list):
-        return _bracketed("[", list(map(_spelled, value)), "]")
-    return repr(value)
-
-
-def _bracketed(opening: str, items: Sequence[str], closing: str) -> str:
-    """Items within brackets, one a line where they are long."""
-    line = f"{opening}{', '.join(items)}{closing}"
-    if len(line) <= _LINE and "\n" not in line:
-        return line
-    rows = "".join(f"    {row}\n" for each in items for row in f"{each},".split("\n"))
-    return f"{opening}\n{rows}{closing}"
-
-
-def _call(function: str, *arguments: object, **named: object) -> _Code:
-    """A call; what is named with None is left out."""
-    given = [*map(_spelled, arguments), *(f"{name}={_spelled(v)}" for name, v in named.items() if v is not None)]
-    return _Code(_bracketed(f"{function}(", given, ")"))

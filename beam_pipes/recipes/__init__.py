@@ -1,0 +1,31 @@
+"""Recipes: whole declarations for usual jobs, each written as a module of Python.
+
+    tokens(data, tokenizer=…) ──▶ Recipe.python, the text of a module ──▶ Recipe.declaration(), what it declares
+
+A recipe writes down what it has decided, and what is built is that text, executed. So the module that `--print-python`
+shows and the build of the command cannot differ, and it is where one goes on from: add a stage, change a feature.
+
+| recipe | from | to |
+| --- | --- | --- |
+| `tokens` | texts: lines, JSON Lines, Parquet, CSV, tar, files | ids |
+| `chat` | messages | ids and weights of the loss |
+| `images` | folders of image files | pixels or files, and labels |
+| `audio` | sound files and transcripts | samples and text |
+| `table` | CSV, TSV, JSON Lines, Parquet | columns and labels |
+"""
+
+from beam_pipes.recipes.media import audio as audio
+from beam_pipes.recipes.media import audio_example as audio_example
+from beam_pipes.recipes.media import decode_images as decode_images
+from beam_pipes.recipes.media import image_example as image_example
+from beam_pipes.recipes.media import images as images
+from beam_pipes.recipes.tables import row_example as row_example
+from beam_pipes.recipes.tables import table as table
+from beam_pipes.recipes.texts import DEDUP as DEDUP
+from beam_pipes.recipes.texts import FORMATS as FORMATS
+from beam_pipes.recipes.texts import chat as chat
+from beam_pipes.recipes.texts import open_tokenizer as open_tokenizer
+from beam_pipes.recipes.texts import text_of as text_of
+from beam_pipes.recipes.texts import tokenize as tokenize
+from beam_pipes.recipes.texts import tokens as tokens
+from beam_pipes.recipes.written import Recipe as Recipe

@@ -1,0 +1,297 @@
+"""`table`: rows of CSV, TSV, JSON Lines and Parquet to features of their own types.
+
+    length,wings,species          {"length": 5.1, "wings": 2, "label": 0}
+    5.1,2,bee                ──▶  {"length": nan, "wings": 2, "label": 1}
+    ,2,wasp
+
+Types of Parquet are those of the file. Those of text are what the first 4 MiB of the first and the last file say:
+"int64", "float32" (also where integers are missing), "bool" or "str". Numbers with leading zeros are text: `02139` is
+no quantity.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beam_pipes.analysis import Result
+from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES
+from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.extras import require
+from beam_pipes.recipes.texts import format_of, source_of
+from beam_pipes.recipes.written import Code, Common, Module, Recipe, call
+from beam_pipes.sources import CSV, TSV, JSONLines
+from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_range
+from beam_pipes.sources.selection import FoundFile, Paths, select
+from beam_pipes.typed import stage
+
+#: Bytes of a file that types are inferred from.
+INFERRED_FROM = 4 << 20
+LABEL = "label"
+
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})", re.ASCII)
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+", re.ASCII)
+
+
+@stage(batched=True)
+def row_example(
+    rows: list[object],
+    *,
+    types: Mapping[str, str],
+    label: str | None = None,
+    classes: Result | None = None,
+) -> list[dict[str, object]]:
+    """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
+
+    Args:
+        types: column → dtype, of the columns that are stored. What is missing is NaN in floats and `""` in text.
+        label: the column that is stored as `label`.
+        classes: the values of this column, where they are text; a label is a position among them, sorted.
+
+    Raises `TaskError` where an integer or a bool is missing.
+    """
+    numbers = None if classes is None else class_numbers(classes)
+    examples = []
+    for row in rows:
+        assert isinstance(row, Mapping)  # sources of tables give nothing else
+        example = {name: _value(row.get(name), name, dtype) for name, dtype in types.items()}
+        if label is not None:
+            value = example.pop(label)
+            if numbers is not None and value not in numbers:
+                raise TaskError(
+                    f"the column {label!r} is the label and has no value here. Drop such rows (--on-error)."
+                )
+            example[LABEL] = value if numbers is None else numbers[str(value)]
+        examples.append(example)
+    return examples
+
+
+def class_numbers(classes: Result) -> dict[str, int]:
+    """Class → number, in the order of their names: `{"bee": 0, "wasp": 1}`."""
+    return {name: number for number, name in enumerate(sorted(map(str, classes.value().tokens)))}
+
+
+def _value(value: object, name: str, dtype: str) -> object:
+    if dtype == "str" and not isinstance(value, str):
+        return "" if value is None else json.dumps(value) if isinstance(value, dict | list) else str(value)
+    if value is not None:
+        return value
+    if dtype in FLOATS:
+        return math.nan
+    if dtype.endswith("[]"):
+        return np.empty(0, dtype[:-2])
+    raise TaskError(
+        f"the column {name!r} is {dtype} and has no value here. Declare another type (--type {name}=float32)."
+    )
+
+
+def table(
+    data: Paths,
+    *,
+    label: str | None = None,
+    types: Mapping[str, str] | None = None,
+    format: str | None = None,
+    name: str = "table",
+    splits: Mapping[str, float] | None = None,
+    by: str | None = None,
+    seed: int = 0,
+    on_error: str = "fail",
+) -> Recipe:
+    """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
+
+        table("insects.csv", label="species", splits={"train": 0.9, "eval": 0.1}).declaration()
+
+    Args:
+        data: files, directories or globs of CSV, TSV, JSON Lines or Parquet.
+        label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
+        types: column → dtype, where another one is meant than the inferred one; "skip" leaves a column out.
+        format: "csv", "json", "parquet" or "tsv". Default: by suffix.
+        by: a column; what is the same in it stays in one split.
+        name, splits, seed, on_error: see `Common`.
+
+    Raises `DeclarationError` where a column is not there, types are not known, or there are no rows.
+    """
+    kind = format_of(data, format)
+    if kind not in ("csv", "json", "parquet", "tsv"):
+        raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
+    inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind))
+    chosen = _chosen(inferred, types or {}, label=label, by=by)
+    common = Common(
+        name=name, splits=splits, by=LABEL if by is not None and by == label else by, seed=seed, on_error=on_error
+    )
+    module = Module()
+    is_text = kind in ("csv", "tsv")
+    schema = {column: _schema(dtype) for column, dtype in chosen.items()} if is_text else None
+    columns = [*chosen] if kind == "parquet" else None
+    module.assign("source", source_of(data, kind, columns=columns, schema=schema), "beam_pipes.sources")
+    module.assign("types", chosen)
+    features = {column: _feature(dtype) for column, dtype in chosen.items() if column != label}
+    is_named = label is not None and chosen[label] == "str"
+    if is_named:
+        module.use("beam_pipes", "stage")
+        module.use("beam_pipes.recipes", "text_of")
+        of = call("stage", Code("text_of"), field=label)
+        module.assign("classes", call("Vocabulary", "classes", of=of), "beam_pipes.transforms.analyzers")
+        features[LABEL] = call("FeatureSpec", "int64", minimum=0)
+    elif label is not None:
+        features[LABEL] = _feature(chosen[label])
+    module.use("beam_pipes.recipes", "row_example")
+    making = call(
+        "stage",
+        Code("row_example"),
+        types=Code("types"),
+        label=label,
+        classes=Code("classes.result") if is_named else None,
+    )
+    module.declare(common, [making], features=features, analyzers=[Code("classes")] if is_named else None)
+    shown = ", ".join([*features][:6]) + (", …" if len(features) > 6 else "")
+    loads = f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  # {shown}"
+    return Recipe(module.text("Rows and their types, as `beam-pipes table` declares them."), loads, rows=256)
+
+
+def _chosen(
+    inferred: Mapping[str, str], given: Mapping[str, str], *, label: str | None, by: str | None
+) -> dict[str, str]:
+    """Column → dtype of what is stored."""
+    for option, column in (("label", label), ("by", by), *(("types", column) for column in given)):
+        if column is not None and column not in inferred:
+            raise DeclarationError(
+                f"{option}: there is no column {column!r}; there are {', '.join(inferred) or 'none'}."
+            )
+    for column, dtype in given.items():
+        if dtype != "skip" and dtype not in NAMES:
+            raise DeclarationError(
+                f"types: {dtype!r} of the column {column!r} is no dtype. Choose one of: {', '.join(NAMES)}, skip."
+            )
+    chosen = {column: given.get(column, dtype) for column, dtype in inferred.items()}
+    chosen = {column: dtype for column, dtype in chosen.items() if dtype != "skip"}
+    for option, column in (("label", label), ("by", by)):
+        if column is not None and column not in chosen:
+            raise DeclarationError(f"{option}: the column {column!r} is left out by its type. Keep it.")
+    if label is not None and label != LABEL and LABEL in chosen:
+        raise DeclarationError(
+            f"the column {label!r} is to be stored as {LABEL!r}, and there is a column of this name. Leave it out: "
+            f"types={{{LABEL!r}: 'skip'}} (--type {LABEL}=skip)."
+        )
+    return chosen
+
+
+def _schema(dtype: str) -> Code:
+    """The type of a column as a source of text takes it; what may be missing is None then."""
+    if dtype in FLOATS:
+        return Code("float | None")
+    if dtype in INTEGERS:
+        return Code("int")
+    return Code("bool") if dtype == "bool" else Code("str | None")
+
+
+def _feature(dtype: str) -> Code:
+    scalar, brackets, _ = dtype.partition("[]")
+    return call("FeatureSpec", scalar, shape=(None,) if brackets else None)
+
+
+# Types of text.
+
+
+def infer_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Column → dtype: `[{"a": "1", "b": ""}, {"a": "2", "b": "x"}]` → `{"a": "int64", "b": "str"}`."""
+    values: dict[str, list[Any]] = {}
+    num_rows = 0
+    for row in rows:
+        num_rows += 1
+        for name, value in row.items():
+            values.setdefault(name, []).append(value)
+    if not num_rows:
+        raise DeclarationError("there are no rows to tell the types of columns from. Give other files.")
+    return {name: _type_of(column, is_whole=len(column) == num_rows) for name, column in values.items()}
+
+
+def _type_of(column: list[Any], *, is_whole: bool) -> str:
+    there = [value for value in column if value is not None and value != ""]
+    is_whole = is_whole and len(there) == len(column)
+    if not there:
+        return "str"
+    if all(_is_bool(value) for value in there):
+        return "bool" if is_whole else "str"
+    if all(_is_integer(value) for value in there):
+        return "int64" if is_whole else "float32"
+    if all(_is_number(value) for value in there):
+        return "float32"
+    return "str"
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))
+
+
+def _is_integer(value: object) -> bool:
+    if isinstance(value, str):
+        return _INTEGER.fullmatch(value.strip()) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+
+
+def _is_number(value: object) -> bool:
+    if not isinstance(value, str):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if "_" in value or _LEADING_ZERO.fullmatch(value.strip()):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _sampled(data: Any, kind: str) -> Iterator[Mapping[str, Any]]:
+    """The first rows of the first file and of the last."""
+    files = select(data).find()
+    for file in {each.name: each for each in (files[0], files[-1])}.values():
+        with tempfile.TemporaryDirectory(prefix="beam-pipes-") as directory:
+            head = Path(directory) / "head"
+            head.write_bytes(_head(file))
+            source = {"csv": CSV, "json": JSONLines, "tsv": TSV}[kind](head)
+            for shard in source.plan(target_shard_bytes=1 << 30).shards:
+                yield from (row for batch in source.read(shard) for row in batch.values)
+
+
+def _head(file: FoundFile) -> bytes:
+    """The lines that a file begins with. A row with a newline in it may be cut, and is none then."""
+    chunks = decompressed(read_range(file.path, file.name, 0, file.size), codec=codec_of(file.name), file=file.name)
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= INFERRED_FROM:
+            return head[: head.rfind(b"\n", 0, INFERRED_FROM) + 1] or head
+    return head
+
+
+# Types of Parquet.
+
+
+def _types_of_parquet(data: Any) -> dict[str, str]:
+    parquet = require("pyarrow.parquet", purpose="Parquet")
+    with open_input(select(data).find()[0].path) as handle:
+        schema = parquet.read_schema(handle)
+    return {field.name: _type_of_arrow(field.type) for field in schema}
+
+
+def _type_of_arrow(kind: Any) -> str:
+    types = require("pyarrow", purpose="Parquet").types
+    if (types.is_list(kind) or types.is_large_list(kind)) and (
+        types.is_integer(kind.value_type) or types.is_floating(kind.value_type)
+    ):
+        return f"{_type_of_arrow(kind.value_type)}[]"
+    if types.is_boolean(kind):
+        return "bool"
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return "bytes"
+    if types.is_integer(kind) or types.is_floating(kind):
+        return str(np.dtype(kind.to_pandas_dtype()).name)
+    return "str"

@@ -1,0 +1,193 @@
+"""`Recipe`: a declaration as the text of a module, and how such text is written.
+
+    module = Module()
+    module.assign("source", call("JSONLines", "web.jsonl"), "beam_pipes.sources")
+    module.declare("tokens", [call("stage", Code("tokenize"))], …)
+    Recipe(module.text("Texts to token ids."))
+
+    source = JSONLines("web.jsonl")
+    declaration = declare("tokens", source, [stage(tokenize)], …)
+
+Every recipe ends in `Module.declare`: splits and what becomes of failing records, which all have, stand there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_pipes.building.declaration import Declaration
+from beam_pipes.errors import BeamPipesError, DeclarationError
+from beam_pipes.tasks.vocabularies import Vocabulary
+
+# With the name in front and the indentation of a call around it, no line is longer than 120 characters.
+_LINE = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A declaration as a module of Python.
+
+    Args:
+        python: the text of the module.
+        loads: the lines of Python that load what it builds; `SPLIT` stands for the path of a split, `ROWS` for the
+            number of rows of a batch.
+        rows: that number, where there are as many.
+    """
+
+    python: str
+    loads: str = ""
+    rows: int = 32
+
+    def declaration(self) -> Declaration:
+        """What the module declares. Raises `DeclarationError`, or what its parts raise."""
+        declared = self.names["declaration"]
+        assert isinstance(declared, Declaration)
+        return declared
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the module."""
+        vocabulary = self.names["vocabulary"]
+        assert isinstance(vocabulary, Vocabulary)
+        return vocabulary
+
+    def loading(self, split: str, *, num_records: int) -> list[str]:
+        """The lines of Python that load a split: `loading("cache/train", num_records=900)`."""
+        rows = str(max(1, min(self.rows, num_records)))
+        return self.loads.replace("ROWS", rows).replace("SPLIT", json.dumps(split, ensure_ascii=False)).splitlines()
+
+    @functools.cached_property
+    def names(self) -> dict[str, Any]:
+        """What the module gives names to. Raises `DeclarationError`, or what its parts raise."""
+        names: dict[str, Any] = {"__name__": "recipe"}
+        try:
+            exec(compile(self.python, "<recipe>", "exec"), names)
+        except BeamPipesError:
+            raise
+        except Exception as error:  # a library's, about a file that is no tokenizer
+            raise DeclarationError(
+                f"the declaration cannot be made: {type(error).__name__}: {error}. It is what --print-python shows."
+            ) from error
+        return names
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Common:
+    """What every recipe takes.
+
+    Args:
+        name: of the declaration, and of the cache's files.
+        splits: name → share of the examples. Default: one, `train`.
+        by: what is the same in this field stays in one split.
+        seed: of the splits.
+        on_error: "fail", "drop" or "dead_letter": see `Declaration`.
+    """
+
+    name: str
+    splits: Mapping[str, float] | None = None
+    by: str | None = None
+    seed: int = 0
+    on_error: str = "fail"
+
+    def __post_init__(self) -> None:
+        if self.by is not None and not self.splits:
+            raise DeclarationError(
+                f"by={self.by!r} says what stays in one split, and there are no splits. Give them, or no by."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """An expression, written as it stands."""
+
+    text: str
+
+
+class Module:
+    """The text of a module: what it imports, and what it gives names to."""
+
+    def __init__(self) -> None:
+        self._imports: dict[str, set[str]] = {}
+        self._lines: list[str] = []
+
+    def use(self, module: str, *names: str) -> None:
+        self._imports.setdefault(module, set()).update(names)
+
+    def assign(self, name: str, value: object, module: str | None = None) -> None:
+        """`name = value`; what the value calls is imported from `module`."""
+        written = spelled(value)
+        if module is not None:
+            self.use(module, written.partition("(")[0])
+        self._lines.append(f"{name} = {written}")
+
+    def declare(
+        self,
+        common: Common,
+        stages: list[Code],
+        *,
+        features: Mapping[str, Code],
+        analyzers: list[Code] | None = None,
+        target_shard_bytes: Code | None = None,
+    ) -> None:
+        """`declaration = declare(…)`, of the source that is assigned already."""
+        self.use("beam_pipes", "FeatureSpec", "declare", "stage")
+        splits: object = None if common.splits is None else dict(common.splits)
+        if common.by is not None:
+            self.use("beam_pipes.transforms.by_key", "SplitByKey")
+            splits = call("SplitByKey", splits, key=common.by)
+        declaration = call(
+            "declare",
+            common.name,
+            Code("source"),
+            stages,
+            analyzers=analyzers,
+            splits=splits,
+            features=features,
+            seed=common.seed or None,
+            on_error=None if common.on_error == "fail" else common.on_error,
+            target_shard_bytes=target_shard_bytes,
+        )
+        self.assign("declaration", declaration)
+
+    def text(self, about: str) -> str:
+        lines = {
+            module: f"from {module} import {', '.join(sorted(names))}"
+            for module, names in sorted(self._imports.items())
+        }
+        ours = [line for module, line in lines.items() if module.startswith("beam_pipes")]
+        others = [line for line in lines.values() if line not in ours]
+        blocks = [[f'"""{about}"""'], others, ours, [*self._lines, ""]]
+        return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def spelled(value: object) -> str:
+    """A value as `ruff format` spells it: `{"train": 0.99}`."""
+    if isinstance(value, Code):
+        return value.text
+    if isinstance(value, str):
+        text = repr(value)
+        return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text else text
+    if isinstance(value, Mapping):
+        return _bracketed("{", [f"{spelled(key)}: {spelled(item)}" for key, item in value.items()], "}")
+    if isinstance(value, list):
+        return _bracketed("[", list(map(spelled, value)), "]")
+    return repr(value)
+
+
+def call(function: str, *arguments: object, **named: object) -> Code:
+    """A call; what is named with None is left out: `call("FeatureSpec", "int32", shape=(None,))`."""
+    given = [*map(spelled, arguments), *(f"{name}={spelled(v)}" for name, v in named.items() if v is not None)]
+    return Code(_bracketed(f"{function}(", given, ")"))
+
+
+def _bracketed(opening: str, items: Sequence[str], closing: str) -> str:
+    """Items within brackets, one a line where they are long."""
+    line = f"{opening}{', '.join(items)}{closing}"
+    if len(line) <= _LINE and "\n" not in line:
+        return line
+    rows = "".join(f"    {row}\n" for each in items for row in f"{each},".split("\n"))
+    return f"{opening}\n{rows}{closing}"

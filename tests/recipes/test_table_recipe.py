@@ -1,0 +1,212 @@
+"""The recipe `table`: types that are inferred, given and refused, labels, and splits by a column."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from beam_pipes import Cache, build
+from beam_pipes.errors import BuildError, DeclarationError, TaskError
+from beam_pipes.recipes import Recipe, row_example, table
+from beam_pipes.recipes.tables import infer_types
+
+HEADER = "length,wings,zip,is_big,species\n"
+ROWS = "5.5,2,02139,true,wasp\n,0,10001,false,bee\n7,4,00001,TRUE,wasp\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def built(recipe: Recipe, to: str = "cache") -> Cache:
+    build(recipe.declaration(), to=to, workers=1)
+    return Cache.open(to)
+
+
+def types_of(cache: Cache) -> dict[str, str]:
+    return {name: spec.dtype for name, spec in cache["train"].spec.items()}
+
+
+def test_columns_of_text_get_their_types_and_labels_their_numbers() -> None:
+    Path("insects.csv").write_text(HEADER + ROWS)
+    recipe = table("insects.csv", label="species")
+
+    cache = built(recipe)
+
+    assert types_of(cache) == {
+        "is_big": "bool",
+        "label": "int64",
+        "length": "float32",
+        "wings": "int64",
+        "zip": "str",
+    }
+    first, second, _ = cache["train"]
+    assert (first["length"], first["wings"], first["zip"], first["is_big"], first["label"]) == (
+        5.5,
+        2,
+        "02139",
+        True,
+        1,
+    )
+    assert math.isnan(second["length"]) and second["label"] == 0
+    names: dict[str, Any] = {}
+    exec("\n".join(recipe.loading(f"{cache.path}/train", num_records=3)).replace("...", "break"), names)
+    assert names["batch"]["wings"].shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        pytest.param(["1", "-2"], "int64", id="integers"),
+        pytest.param(["1", ""], "float32", id="an_integer_is_missing"),
+        pytest.param([1, None], "float32", id="a_number_of_json_is_missing"),
+        pytest.param(["1", "2.5e3"], "float32", id="floats"),
+        pytest.param(["nan", "1"], "float32", id="nan"),
+        pytest.param([1, 2.5], "float32", id="numbers_of_json"),
+        pytest.param(["007", "8"], "str", id="leading_zeros"),
+        pytest.param(["1_000"], "str", id="underscores"),
+        pytest.param(["99999999999999999999"], "float32", id="too_large_for_int64"),
+        pytest.param(["true", "False"], "bool", id="bools"),
+        pytest.param([True, False], "bool", id="bools_of_json"),
+        pytest.param(["true", ""], "str", id="a_bool_is_missing"),
+        pytest.param([True, 1], "str", id="bool_and_number"),
+        pytest.param(["", ""], "str", id="nothing"),
+        pytest.param([[1], [2]], "str", id="lists"),
+    ],
+)
+def test_the_type_of_a_column_follows_from_its_values(values: list[Any], dtype: str) -> None:
+    assert infer_types([{"a": value} for value in values]) == {"a": dtype}
+
+
+def test_a_column_that_some_rows_of_json_lack_may_be_missing() -> None:
+    Path("a.jsonl").write_text(json.dumps({"n": 1, "s": "x"}) + "\n" + json.dumps({"m": [1, "é"]}) + "\n")
+
+    first, second = built(table("a.jsonl"))["train"]
+
+    assert (first["n"], first["s"], first["m"]) == (1.0, "x", "")
+    assert math.isnan(second["n"]) and second["s"] == ""
+
+
+def test_types_are_inferred_from_the_last_file_too_and_of_compressed_ones() -> None:
+    Path("in").mkdir()
+    Path("in/a.csv.gz").write_bytes(gzip.compress(b"n\n1\n2\n"))
+    Path("in/b.csv.gz").write_bytes(gzip.compress(b"n\n2.5\n"))
+    assert [each["n"] for each in built(table("in"))["train"]] == [1.0, 2.0, 2.5]
+
+
+def test_types_that_are_given_come_first_and_columns_can_be_left_out() -> None:
+    Path("a.tsv").write_text("a\tb\tc\n1\t2\tx\n3\t4\ty\n")
+
+    cache = built(table("a.tsv", types={"a": "uint8", "b": "float64", "c": "skip"}))
+
+    assert types_of(cache) == {"a": "uint8", "b": "float64"}
+
+
+def test_a_row_of_another_type_fails_by_itself() -> None:
+    rows = "".join(f"{n},x\n" for n in range(20))
+    Path("a.csv").write_text("n,s\n" + rows + "many,y\n")
+
+    recipe = table("a.csv", types={"n": "int64"}, on_error="dead_letter")
+    account = build(recipe.declaration(), to="cache", workers=1).account
+
+    assert (account.written, account.dead) == (20, 1)
+    with pytest.raises(BuildError, match="column 'n': expected an int, got 'many'"):
+        build(table("a.csv", types={"n": "int64"}).declaration(), to="strict", workers=1)
+
+
+def parquet(path: str) -> None:
+    day = datetime.date(2020, 1, 2)
+    columns = {
+        "user": ["ann", "bob", None] * 8,
+        "n": np.arange(24, dtype=np.int16),
+        "x": [0.5, None, 1.5] * 8,
+        "day": [day] * 24,
+        "vector": [[1.0, 2.0], [], [3.0]] * 8,
+        "raw": [b"\xff"] * 24,
+    }
+    pyarrow.parquet.write_table(pa.table(columns), path)
+
+
+def test_types_of_parquet_are_those_of_the_file() -> None:
+    parquet("a.parquet")
+
+    cache = built(table("a.parquet", label="n"))
+
+    assert types_of(cache) == {
+        "day": "str",
+        "label": "int16",
+        "raw": "bytes",
+        "user": "str",
+        "vector": "float64",
+        "x": "float64",
+    }
+    examples = list(cache["train"])
+    assert (examples[0]["day"], examples[0]["raw"], examples[0]["vector"].tolist()) == ("2020-01-02", b"\xff", [1, 2])
+    assert examples[2]["user"] == "" and math.isnan(examples[1]["x"])
+
+
+@pytest.mark.parametrize("label", [None, "user"])
+def test_splits_go_by_a_column_even_where_it_is_the_label(label: str | None) -> None:
+    rows = "".join(f"u{n % 9},{n}\n" for n in range(90))
+    Path("a.csv").write_text("user,n\n" + rows)
+
+    cache = built(table("a.csv", label=label, by="user", splits={"train": 0.5, "eval": 0.5}))
+
+    key = "user" if label is None else "label"
+    users = [{str(each[key]) for each in cache[split]} for split in cache.splits]
+    assert len(users[0] | users[1]) == 9 and users[0] and users[1] and not users[0] & users[1]
+
+
+def test_a_row_without_a_label_or_an_integer_fails() -> None:
+    with pytest.raises(
+        TaskError, match="the column 'n' is int64 and has no value here. Declare another type .--type n="
+    ):
+        row_example([{"n": None}], types={"n": "int64"})
+    assert row_example([{"n": None, "v": None}], types={"n": "str", "v": "float32[]"})[0]["n"] == ""
+    Path("a.csv").write_text("n,kind\n" + "1,x\n" * 20 + "2,\n")
+    recipe = table("a.csv", label="kind", on_error="dead_letter")
+    account = build(recipe.declaration(), to="cache", workers=1).account
+    assert (account.written, account.dead) == (20, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "spec"}, "label: there is no column 'spec'; there are length, wings, zip, is_big, species."),
+        ({"by": "x", "splits": {"train": 1.0}}, "by: there is no column 'x'; there are length,"),
+        ({"types": {"x": "int8"}}, "types: there is no column 'x'; there are length,"),
+        ({"types": {"zip": "int65"}}, "types: 'int65' of the column 'zip' is no dtype. Choose one of: bool, int8,"),
+        ({"label": "zip", "types": {"zip": "skip"}}, "label: the column 'zip' is left out by its type. Keep it."),
+        ({"format": "text"}, "a table is CSV, TSV, JSON Lines or Parquet, and 'text' has no columns."),
+    ],
+)
+def test_what_does_not_fit_the_columns_is_refused(options: dict[str, Any], message: str) -> None:
+    Path("insects.csv").write_text(HEADER + ROWS)
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        table("insects.csv", **options)
+
+
+def test_a_column_called_label_is_in_the_way_of_a_label() -> None:
+    Path("a.csv").write_text("label,kind\n1,x\n")
+    with pytest.raises(
+        DeclarationError, match="the column 'kind' is to be stored as 'label', and there is a column of"
+    ):
+        table("a.csv", label="kind")
+    assert set(table("a.csv", label="kind", types={"label": "skip"}).declaration().features) == {"label"}
+    Path("b.csv").write_text("label,kind\n")
+    with pytest.raises(
+        DeclarationError, match="there are no rows to tell the types of columns from. Give other files."
+    ):
+        table("b.csv")
