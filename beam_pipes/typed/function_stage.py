@@ -170,7 +170,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     # Types.
 
-    @property
+    @functools.cached_property
     def takes(self) -> Classes | None:
         """The classes of record that the function takes; None where it does not say."""
         return taken_classes(self.function, self.name, batched=self.batched)
@@ -303,7 +303,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
         named = _found(self.__module__, getattr(self.function, "__qualname__", ""))
         if isinstance(named, FunctionStage) and named.function is self.function:
             return _changed, (named, state)
-        return _remade, (type(self), self.function, state)
+        # By value, a function has only the globals that its code reads: names in its annotations may be missing there.
+        return _remade, (type(self), self.function, {**state, "takes": self.takes, "gives": self.gives})
 
 
 class BatchedFunctionStage(FunctionStage[P, R]):
