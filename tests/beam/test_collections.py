@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -15,11 +15,13 @@ import pytest
 import tensorflow as tf
 from apache_beam.io import source_test_utils
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.yaml.main import run as run_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipes import Loader
-from beam_pipes.beam import ReadFromCache, WriteToCache
+from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, WriteToCache
 from beam_pipes.beam import write_to_cache as written_by
 from beam_pipes.beam.encode import Encode, Encoded, Key
 from beam_pipes.building.care.takedown import take_down
@@ -363,3 +365,109 @@ def test_sums_of_digests_and_order_do_not_depend_on_the_order(records: list[tupl
     shuffled = random.Random(7).sample(encoded, len(encoded))
     assert total(encoded, len(encoded) // 2) == total(shuffled, len(encoded) // 3)
     assert list(written_by._in_order(shuffled)) == sorted(encoded)
+
+
+# Beam cannot read the fields of a class whose annotations are text.
+FIELDS = {"user": str, "seconds": float, "pages": Sequence[int], "referrer": bytes | None}
+Visit = NamedTuple("Visit", FIELDS.items())
+VISITS = [Visit("ann", 1.5, [1, 2], b"a"), Visit("bob", 0.5, [], b"b")]
+
+
+@pytest.mark.parametrize("kind", ["named_tuples", "rows"])
+def test_a_schema_says_the_features(tmp_path: Path, kind: str) -> None:
+    def define(pipeline: Any) -> Any:
+        visits = pipeline | beam.Create(VISITS).with_output_types(Visit)
+        if kind == "rows":
+            visits |= beam.Select("user", "seconds", "pages", "referrer")
+        return visits | WriteToCache(tmp_path, key="user", num_shards=1)
+
+    run(define)
+
+    train = Cache.open(tmp_path)["train"]
+    assert dict(train.spec) == {
+        "user": FeatureSpec("str"),
+        "seconds": FeatureSpec("float64"),
+        "pages": FeatureSpec("int64", shape=(None,)),
+        "referrer": FeatureSpec("bytes"),
+    }
+    assert [(row["user"], row["pages"].tolist()) for row in train] == [("ann", [1, 2]), ("bob", [])]
+
+
+def test_a_field_of_which_no_feature_can_be_made_is_named(tmp_path: Path) -> None:
+    words = r"the field 'tags' of the rows is .*Mapping.* of which no feature can be made\. Give features=… for all"
+    with pytest.raises(DeclarationError, match=words):
+        fields = RowTypeConstraint.from_fields([("user", str), ("tags", Mapping[str, str])])
+        run(lambda pipeline: pipeline | beam.Create([]).with_output_types(fields) | WriteToCache(tmp_path))
+
+
+def test_rows_that_are_read_have_the_schema_of_the_cache(cache: Path, tmp_path: Path) -> None:
+    def define(pipeline: Any) -> Any:
+        rows = pipeline | ReadFromCache(cache, "train", as_rows=True)
+        return rows | WriteToCache(tmp_path / "copy", key="user", num_shards=4)
+
+    run(define)
+
+    copy, train = Cache.open(tmp_path / "copy")["train"], Cache.open(cache)["train"]
+    assert dict(copy.spec) == dict(train.spec)
+    assert {row["user"]: row["counts"].tolist() for row in copy} == {
+        row["user"]: row["counts"].tolist() for row in train
+    }
+
+
+YAML = """
+pipeline:
+  transforms:
+    - type: Create
+      config:
+        elements:
+          - {user: ann, score: 3}
+          - {user: bob, score: 5}
+          - {user: eve, score: 700}
+    - type: WriteToCache
+      input: Create
+      config:
+        path: %(cache)s
+        key: user
+        num_shards: 2
+        features: {user: str, score: {dtype: uint8}}
+        error_handling: {output: failed}
+    - type: MapToFields
+      name: Messages
+      input: WriteToCache.failed
+      config:
+        language: python
+        fields: {msg: msg}
+    - type: WriteToText
+      name: Letters
+      input: Messages
+      config: {path: %(letters)s}
+providers:
+  - include: %(providers)s
+"""
+
+YAML_BACK = """
+pipeline:
+  type: chain
+  transforms:
+    - type: ReadFromCache
+      config: {path: %(cache)s, columns: [user, score]}
+    - type: Filter
+      config: {language: python, keep: score > 3}
+    - type: WriteToCache
+      config: {path: %(other)s, key: user, num_shards: 1, splits: {all: 1.0}}
+providers:
+  - include: %(providers)s
+"""
+
+
+def test_a_pipeline_in_yaml_writes_and_reads_caches(tmp_path: Path) -> None:
+    places = {"providers": YAML_PROVIDERS}
+    places |= {name: str(tmp_path / name) for name in ("cache", "letters", "other")}
+
+    for text in (YAML, YAML_BACK):
+        run_yaml(["--yaml_pipeline", text % places, "--runner", IN_PROCESS_RUNNER])
+
+    [letters] = tmp_path.glob("letters*")
+    assert "score" in letters.read_text() and "700" in letters.read_text()
+    assert {row["user"]: int(row["score"]) for row in Cache.open(tmp_path / "cache")["train"]} == {"ann": 3, "bob": 5}
+    assert [(row["user"], int(row["score"])) for row in Cache.open(tmp_path / "other")["all"]] == [("bob", 5)]
