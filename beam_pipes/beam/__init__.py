@@ -17,5 +17,6 @@ from beam_pipes.beam.lower import Lowered as Lowered
 from beam_pipes.beam.lower import lower as lower
 from beam_pipes.beam.read_from_cache import YAML_PROVIDERS as YAML_PROVIDERS
 from beam_pipes.beam.read_from_cache import ReadFromCache as ReadFromCache
+from beam_pipes.beam.read_from_cache import ReadFromSource as ReadFromSource
 from beam_pipes.beam.write_to_cache import WriteToCache as WriteToCache
 from beam_pipes.beam.write_to_cache import WrittenCache as WrittenCache

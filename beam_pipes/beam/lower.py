@@ -27,8 +27,8 @@ from google.protobuf.message import Message
 
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
-from beam_pipes.engine.graph import Graph, Signature, Stage, describe, graph_of, mismatch
-from beam_pipes.engine.records import Batch
+from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
+from beam_pipes.engine.records import Batch, Failure
 from beam_pipes.engine.statistics import Counter, Histogram
 from beam_pipes.errors import DeclarationError, TypeMismatchException
 from beam_pipes.identity.fingerprint import canonical
@@ -36,7 +36,7 @@ from beam_pipes.identity.fingerprint import canonical
 # The timestamp of an element in microseconds, and its window.
 _Stamp = tuple[int, Any]
 
-_DEAD = "dead letters"
+DEAD_LETTERS = "dead letters"
 
 
 class FailedElement(NamedTuple):
@@ -47,6 +47,11 @@ class FailedElement(NamedTuple):
     error_type: str
     message: str
     traceback: str
+
+    @classmethod
+    def of(cls, element: Any, failed: Failure) -> FailedElement:
+        """An element, and its failure in words."""
+        return cls(element, failed.stage, failed.error_type, failed.message, failed.traceback)
 
 
 class Lowered(NamedTuple):
@@ -91,6 +96,11 @@ def lower(
     Raises `DeclarationError` for options that do not go together, `TypeMismatchException` where the collection or an
     element is of another type than the pipeline takes; in the job `StageError` for an element that fails.
     """
+    if not hasattr(pipeline, "output_type"):
+        raise DeclarationError(
+            f"lower: expected a pipeline, a stage or a DAGPipeline, got {brief(pipeline)}. A PTransform needs no "
+            "lower(); of several stages make a DAGPipeline, or lower each: … | lower(split) | lower(count)."
+        )
     graph = graph_of(pipeline, default_output="train")
     for option, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -138,7 +148,7 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
         types = self._graph.output_type
         is_single = isinstance(self._pipeline.output_type, type)
         main = next(iter(types)) if is_single else None
-        tags = [name for name in types if name != main] + [_DEAD] * self._keeps_failed
+        tags = [name for name in types if name != main] + [DEAD_LETTERS] * self._keeps_failed
         ends = beam.ParDo(_End(self._pipeline, main=main))
         if not tags:
             ended = batches | "End" >> ends
@@ -149,7 +159,7 @@ class _Lower(beam.PTransform):  # type: ignore[misc]
         for name, collection in outputs.items():
             collection.element_type = hint_of(types[name])
         given = outputs[main] if main is not None else outputs
-        return Lowered(given, found[_DEAD]) if self._keeps_failed else given
+        return Lowered(given, found[DEAD_LETTERS]) if self._keeps_failed else given
 
     def _check_type(self, found: Any) -> None:
         expected = self._pipeline.input_type
@@ -327,9 +337,8 @@ class _End(beam.DoFn):  # type: ignore[misc]
                         yield _given(value, None if name == self._main else name, stamps[index] if stamps else None)
         for index, failed in batch.failures.items():
             if not failed.dropped:
-                element = batch.records.values[index]
-                letter = FailedElement(element, failed.stage, failed.error_type, failed.message, failed.traceback)
-                yield _given(letter, _DEAD, stamps[index] if stamps else None)
+                letter = FailedElement.of(batch.records.values[index], failed)
+                yield _given(letter, DEAD_LETTERS, stamps[index] if stamps else None)
 
 
 def _given(value: Any, tag: str | None, stamp: _Stamp | None) -> Any:

@@ -1,6 +1,7 @@
-"""`ReadFromCache`: a cache as the beginning of anybody's Beam pipeline.
+"""What anybody's Beam pipeline may begin with: a cache (`ReadFromCache`), or a source of a build (`ReadFromSource`).
 
-Both transforms as Beam YAML calls them: `providers.yaml` beside this file names the functions at the end.
+`ReadFromCache` and `WriteToCache` as Beam YAML calls them: `providers.yaml` beside this file names the functions at the
+end.
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io import iobase
 from apache_beam.io.range_trackers import OffsetRangeTracker
+from apache_beam.metrics import Metrics
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_pipes.beam.lower import DEAD_LETTERS, FailedElement, Lowered, hint_of
 from beam_pipes.beam.write_to_cache import DEFAULT_NUM_SHARDS, WriteToCache
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES
+from beam_pipes.building.reading import SOURCE, unparsable
 from beam_pipes.cache.reader import open_split
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.split import Split
 from beam_pipes.cache.storage import directory_path
+from beam_pipes.engine.execute import BUILD_POLICIES, OnError
+from beam_pipes.engine.graph import brief
+from beam_pipes.engine.records import Failure
 from beam_pipes.errors import DeclarationError
+from beam_pipes.sources.digests import DigestCache
+from beam_pipes.sources.source import Source, SourceShard
 
 
 class ReadFromCache(beam.PTransform):  # type: ignore[misc]
@@ -108,6 +118,89 @@ class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
         return beam.Row(
             **{name: value.tolist() if hasattr(value, "tolist") else value for name, value in chosen.items()}
         )
+
+
+class ReadFromSource(beam.PTransform):  # type: ignore[misc]
+    """Reads a source of a build: what a build cannot do with its records, such as grouping them, a pipeline can.
+
+        (
+            pipeline
+            | ReadFromSource(TextLines("clicks.tsv"))     →  "ann 3", "bob 1", "ann 5"
+            | lower(parse)                                →  ("ann", 3), ("bob", 1), ("ann", 5)
+            | beam.GroupByKey()                           →  ("ann", [3, 5]), ("bob", [1])
+            | lower(summarize)                            →  {"user": "ann", "counts": [3, 5]}, …
+            | WriteToCache("cache", features=features, key="user")
+        )
+
+    The source is planned when the pipeline is made, as a build does; workers read whole source shards, and find input
+    that has changed since.
+
+    Args:
+        source: `TextLines`, `Parquet` …: any source of `beam_pipes.sources`.
+        with_ids: give pairs (record id, value). An id, such as `books/emma.txt@1024`, is the same for every runner; a
+            transform that keeps it can make it the `key` of `WriteToCache`, whose record ids then tell the source.
+        on_error: what happens to a record that cannot be parsed: "fail" (the default), "dead_letter", which gives a
+            `Lowered` with a `FailedElement` for its bytes, or "drop".
+        target_shard_bytes: input bytes of one source shard.
+
+    Raises `SourceError` for input that is missing or unreadable, `DeclarationError` for options that are malformed; in
+    the job `StageError` for a record that cannot be parsed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        with_ids: bool = False,
+        on_error: OnError = "fail",
+        target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    ) -> None:
+        super().__init__()
+        if not isinstance(source, Source):
+            raise DeclarationError(
+                f"ReadFromSource: expected a source, such as TextLines('texts'), got {brief(source)}."
+            )
+        if on_error not in BUILD_POLICIES:
+            raise DeclarationError(
+                f"ReadFromSource: on_error should be one of {', '.join(BUILD_POLICIES)}, got {on_error!r}."
+            )
+        self._shards = source.plan(target_shard_bytes=target_shard_bytes, digests=DigestCache()).shards
+        self._reads = _ReadShard(source, with_ids=with_ids, on_error=on_error)
+        self._type = tuple[str, hint_of(source.output_type)] if with_ids else hint_of(source.output_type)  # type: ignore[misc]
+        self._keeps_failed = on_error == "dead_letter"
+
+    def expand(self, root: Any) -> Any:
+        shards = root | "Source shards" >> beam.Create(list(self._shards), reshuffle=False) | beam.Reshuffle()
+        reads = beam.ParDo(self._reads)
+        if not self._keeps_failed:
+            return shards | "Read" >> reads.with_output_types(self._type)
+        found = shards | "Read" >> reads.with_outputs(DEAD_LETTERS, main="records")
+        found["records"].element_type = self._type
+        return Lowered(found["records"], found[DEAD_LETTERS])
+
+
+class _ReadShard(beam.DoFn):  # type: ignore[misc]
+    """Source shard → its values, in order."""
+
+    def __init__(self, source: Source, *, with_ids: bool, on_error: OnError) -> None:
+        self._source = source
+        self._with_ids = with_ids
+        self._on_error = on_error
+
+    def process(self, shard: SourceShard) -> Iterator[Any]:
+        for records in self._source.read(shard):
+            for row in records.bad:
+                if self._on_error == "fail":
+                    raise unparsable(row)
+                if self._on_error == "dead_letter":
+                    failed = Failure.of(row.error, stage=SOURCE, dropped=False)
+                    yield beam.pvalue.TaggedOutput(DEAD_LETTERS, FailedElement.of(row.raw, failed))
+                else:
+                    Metrics.counter(SOURCE, f"{SOURCE}/dropped/error/{type(row.error).__name__}").inc()
+            if self._with_ids:
+                yield from ((records.record_id(index), value) for index, value in enumerate(records.values))
+            else:
+                yield from records.values
 
 
 def _row_type(spec: ExampleSpec, columns: Sequence[str]) -> RowTypeConstraint:

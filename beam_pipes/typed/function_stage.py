@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from beam_pipes.engine.account import NO_OUTPUT
-from beam_pipes.engine.graph import Signature, brief
+from beam_pipes.engine.graph import Signature, beam_transform_advice, brief
 from beam_pipes.engine.records import RecordContext, current_context
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.typed.annotated import (
@@ -456,6 +456,7 @@ def as_stage(function: Any, *, batched: bool | None = None) -> FunctionStage[...
             advice = f"Write {function.__name__}(), with its options: a stage of this kind is an object."
         elif isinstance(function, Pipeline):
             advice = "It is a stage already: pass it as it is."
+        advice = beam_transform_advice(function) or advice
         raise DeclarationError(f"a stage is a function, got {what}. {advice}")
     if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType) and not isinstance(
         function, types.MethodDescriptorType

@@ -20,15 +20,18 @@ from apache_beam.yaml.main import run as run_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes import Loader
-from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, WriteToCache
+from beam_pipes import Loader, declare
+from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, ReadFromSource, WriteToCache, lower
 from beam_pipes.beam import write_to_cache as written_by
 from beam_pipes.beam.encode import Encode, Encoded, Key
+from beam_pipes.building import Declaration
 from beam_pipes.building.care.takedown import take_down
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
-from beam_pipes.errors import DeclarationError, ReconciliationError
+from beam_pipes.errors import DeclarationError, InvalidDAGException, ReconciliationError, SourceError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
+from beam_pipes.sources import JSONLines, TextLines
+from beam_pipes.typed import DAGPipeline, Input, Output, stage
 
 FEATURES = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
 CLICKS = [(f"user{number % 50}", number) for number in range(500)]
@@ -471,3 +474,94 @@ def test_a_pipeline_in_yaml_writes_and_reads_caches(tmp_path: Path) -> None:
     assert "score" in letters.read_text() and "700" in letters.read_text()
     assert {row["user"]: int(row["score"]) for row in Cache.open(tmp_path / "cache")["train"]} == {"ann": 3, "bob": 5}
     assert [(row["user"], int(row["score"])) for row in Cache.open(tmp_path / "other")["all"]] == [("bob", 5)]
+
+
+@stage
+def click(line: str) -> tuple:
+    user, number = line.split()
+    return user, int(number)
+
+
+@stage
+def counted(group: tuple) -> dict:
+    return {"user": group[0], "counts": sorted(group[1])}
+
+
+@pytest.fixture
+def clicks_file(tmp_path: Path) -> TextLines:
+    (tmp_path / "clicks.txt").write_text("".join(f"{user} {number}\n" for user, number in CLICKS))
+    return TextLines(tmp_path / "clicks.txt")
+
+
+@pytest.mark.parametrize("target_shard_bytes", [200, 1 << 20])
+def test_stages_stand_before_and_behind_a_grouping(
+    cache: Path, clicks_file: TextLines, tmp_path: Path, target_shard_bytes: int
+) -> None:
+    """The bytes depend neither on source shards nor on how records came to the grouping."""
+
+    def define(pipeline: Any) -> Any:
+        lines = pipeline | ReadFromSource(clicks_file, target_shard_bytes=target_shard_bytes)
+        rows = lines | lower(click) | beam.GroupByKey() | lower(counted)
+        shares = {"train": 0.8, "test": 0.2}
+        return rows | WriteToCache(tmp_path / "other", features=FEATURES, key="user", num_shards=4, splits=shares)
+
+    run(define)
+
+    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+
+
+def test_the_ids_of_a_source_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("to be\nor not\n")
+    features = {"id": FeatureSpec("str"), "text": FeatureSpec("str")}
+
+    def define(pipeline: Any) -> Any:
+        lines = pipeline | ReadFromSource(TextLines(tmp_path / "a.txt"), with_ids=True)
+        rows = lines | beam.MapTuple(lambda id_, text: {"id": id_, "text": text})
+        return rows | WriteToCache(tmp_path / "c", features=features, key="id", num_shards=1)
+
+    run(define)
+
+    train = Cache.open(tmp_path / "c")["train"]
+    assert train.record_ids([0, 1]) == ["a.txt@0@0", "a.txt@6@0"]
+    assert [row["text"] for row in train] == ["to be", "or not"]
+
+
+def test_a_record_that_a_source_cannot_parse_fails_is_kept_or_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a":\n{"a": 3}\n')
+    source = JSONLines(tmp_path / "a.jsonl")
+
+    def keep(pipeline: Any) -> Path:
+        values, failed = pipeline | ReadFromSource(source, on_error="dead_letter")
+        told = failed | beam.Map(lambda one: {"a": (one.element, one.stage)})
+        return collect((values, told) | beam.Flatten(), tmp_path / "kept")
+
+    assert sorted(lines(run(keep))) == ["{'a': (b'{\"a\":', 'source')}", "{'a': 1}", "{'a': 3}"]
+    dropped = run(lambda p: collect(p | ReadFromSource(source, on_error="drop"), tmp_path / "dropped"))
+    assert sorted(lines(dropped)) == ["{'a': 1}", "{'a': 3}"]
+    with pytest.raises(Exception, match=r"the source cannot parse record 'a.jsonl@9'"):
+        run(lambda p: collect(p | ReadFromSource(source), tmp_path / "failed"))
+
+
+def test_a_source_is_checked_when_the_pipeline_is_made(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"expected a source, such as TextLines\('texts'\), got str: 'a.txt'"):
+        ReadFromSource("a.txt")
+    with pytest.raises(DeclarationError, match=r"on_error should be one of fail, drop, dead_letter, got 'ignore'"):
+        ReadFromSource(TextLines(tmp_path), on_error="ignore")
+    with pytest.raises(SourceError, match="nowhere"):
+        ReadFromSource(TextLines(tmp_path / "nowhere.txt"))
+
+
+def test_a_transform_among_stages_is_refused_with_the_pipeline_to_write(clicks_file: TextLines) -> None:
+    grouping = beam.GroupByKey()
+    words = r"ReadFromSource\(source\) \| lower\(stage\) \| the PTransform \| lower\(stage\) \| WriteToCache"
+
+    with pytest.raises(DeclarationError, match=words):
+        declare("clicks", clicks_file, [click, grouping, counted])
+    with pytest.raises(DeclarationError, match=words):
+        Declaration(name="clicks", source=clicks_file, pipeline=grouping)
+    with pytest.raises(InvalidDAGException, match=words):
+        DAGPipeline({click: Input(str), grouping: click, Output("train"): grouping})
+    with pytest.raises(
+        DeclarationError, match=r"A PTransform needs no lower\(\); of several stages make a DAGPipeline"
+    ):
+        lower(grouping)
