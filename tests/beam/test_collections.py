@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
 from beam_pipes.errors import DeclarationError, InvalidDAGException, ReconciliationError, SourceError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
+from beam_pipes.runners.servers import find_prism, running_prism
 from beam_pipes.sources import JSONLines, TextLines
 from beam_pipes.typed import DAGPipeline, Input, Output, stage
 
@@ -493,19 +494,37 @@ def clicks_file(tmp_path: Path) -> TextLines:
     return TextLines(tmp_path / "clicks.txt")
 
 
+@pytest.fixture
+def prism() -> Iterator[list[str]]:
+    with running_prism(find_prism()) as endpoint:
+        yield [f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"]
+
+
+def write_grouped(pipeline: Any, source: TextLines, to: Path, **options: Any) -> Any:
+    rows = pipeline | ReadFromSource(source, **options) | lower(click) | beam.GroupByKey() | lower(counted)
+    shares = {"train": 0.8, "test": 0.2}
+    return rows | WriteToCache(to, features=FEATURES, key="user", num_shards=4, splits=shares)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_job_server_writes_the_same_bytes(
+    cache: Path, clicks_file: TextLines, prism: list[str], tmp_path: Path
+) -> None:
+    with beam.Pipeline(runner="PortableRunner", options=PipelineOptions(prism)) as pipeline:
+        write_grouped(pipeline, clicks_file, tmp_path / "other", target_shard_bytes=200)
+
+    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+
+
 @pytest.mark.parametrize("target_shard_bytes", [200, 1 << 20])
 def test_stages_stand_before_and_behind_a_grouping(
     cache: Path, clicks_file: TextLines, tmp_path: Path, target_shard_bytes: int
 ) -> None:
     """The bytes depend neither on source shards nor on how records came to the grouping."""
 
-    def define(pipeline: Any) -> Any:
-        lines = pipeline | ReadFromSource(clicks_file, target_shard_bytes=target_shard_bytes)
-        rows = lines | lower(click) | beam.GroupByKey() | lower(counted)
-        shares = {"train": 0.8, "test": 0.2}
-        return rows | WriteToCache(tmp_path / "other", features=FEATURES, key="user", num_shards=4, splits=shares)
-
-    run(define)
+    run(
+        lambda pipeline: write_grouped(pipeline, clicks_file, tmp_path / "other", target_shard_bytes=target_shard_bytes)
+    )
 
     assert bytes_of(tmp_path / "other") == bytes_of(cache)
 
