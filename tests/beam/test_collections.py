@@ -382,7 +382,8 @@ def test_a_schema_says_the_features(tmp_path: Path, kind: str) -> None:
     def define(pipeline: Any) -> Any:
         visits = pipeline | beam.Create(VISITS).with_output_types(Visit)
         if kind == "rows":
-            visits |= beam.Select("user", "seconds", "pages", "referrer")
+            schema = RowTypeConstraint.from_fields(list(FIELDS.items()))
+            visits |= beam.Map(lambda visit: beam.Row(**visit._asdict())).with_output_types(schema)
         return visits | WriteToCache(tmp_path, key="user", num_shards=1)
 
     run(define)
