@@ -139,7 +139,7 @@ setup(
     ],
     package_dir=MAPPED,
     package_data={
-        "beam_pipes": ["py.typed", "report/*.j2", "tasks/testing/data/*/*"],
+        "beam_pipes": ["py.typed", "beam/*.yaml", "report/*.j2", "tasks/testing/data/*/*"],
         "beam_pipes.transforms": ["py.typed", "fn/**/*.pyi", "ops/**/*.pyi"],
         "beam_pipes.runners": ["py.typed"],
     },

@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import apache_beam as beam
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+from apache_beam.typehints.row_type import RowTypeConstraint
 from google.protobuf.message import Message
 
 from beam_pipes.building.declaration import DeclarationHandle
@@ -52,6 +54,44 @@ class Collection(Source):
 
     def fingerprint_config(self) -> Mapping[str, Any]:
         return {}
+
+
+def features_of_schema(element_type: Any) -> ExampleSpec | None:
+    """The features of rows with a schema, by the types of its fields; None for elements without one.
+
+        beam.Row(user=str, clicks=Sequence[int])  →  {"user": str, "clicks": int64 of shape (None,)}
+
+    Raises `DeclarationError`, naming the field, for a type that no feature holds.
+    """
+    if isinstance(element_type, RowTypeConstraint):
+        fields = dict(element_type._fields)
+    elif isinstance(element_type, type) and issubclass(element_type, tuple) and hasattr(element_type, "_fields"):
+        fields = get_type_hints(element_type)
+    else:
+        return None
+    return ExampleSpec({name: _feature_of(name, type_) for name, type_ in fields.items()})
+
+
+def _feature_of(name: str, type_: Any) -> FeatureSpec:
+    shape: tuple[None, ...] = ()
+    found = convert_to_beam_type(type_)
+    while True:
+        members = [each for each in getattr(found, "union_types", ()) if each is not type(None)]
+        inner = members[0] if len(members) == 1 else getattr(found, "inner_type", None)
+        if inner is None:
+            break
+        shape, found = shape if members else (*shape, None), inner
+    dtype = _DTYPES.get(found, found)
+    try:
+        return FeatureSpec(dtype, shape=shape)
+    except (SpecError, TypeError) as error:
+        raise DeclarationError(
+            f"WriteToCache: the field {name!r} of the rows is {type_}, of which no feature can be made. Give "
+            "features=… for all of them, or convert it: to text, a number, bytes, or a sequence of numbers."
+        ) from error
+
+
+_DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str", bytes: "bytes"}
 
 
 class Key:

@@ -1,26 +1,64 @@
 """`pcoll | lower(pipeline)`: a typed pipeline inside a user's own Beam pipeline.
 
-Accounts mirrored to Beam metrics: the live view on a runner's dashboard, never the truth.
+    elements ── Begin ── one PTransform a unit, over batches ── End ──┬── outputs
+                                                                      └── dead letters
+
+Accounts mirrored to Beam metrics: in a build the live view on a runner's dashboard, never the truth.
 
 After one transient failure a Beam counter has been seen at 1,901 for 1,000 elements; what is exact travels with the
-data, into the completions. Names are looked up by namespace and name: runners disagree about step names.
+data, into the completions. `lower` has no completions, so it counts when a bundle ends: one that fails counts nothing.
+Names are looked up by namespace and name: runners disagree about step names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import operator
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
+from apache_beam.typehints import typehints
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+from google.protobuf.message import Message
 
 from beam_pipes.engine.account import Account
-from beam_pipes.engine.execute import GraphRunner, OnError
-from beam_pipes.engine.graph import Graph, Stage, graph_of, mismatch
-from beam_pipes.engine.records import Batch, OneRecord
+from beam_pipes.engine.execute import GraphRunner, OnError, UnitRunner
+from beam_pipes.engine.graph import Graph, Signature, Stage, brief, describe, graph_of, mismatch
+from beam_pipes.engine.records import Batch, Failure
 from beam_pipes.engine.statistics import Counter, Histogram
-from beam_pipes.errors import TypeMismatchException
+from beam_pipes.errors import DeclarationError, TypeMismatchException
 from beam_pipes.identity.fingerprint import canonical
+
+# The timestamp of an element in microseconds, and its window.
+_Stamp = tuple[int, Any]
+
+DEAD_LETTERS = "dead letters"
+
+
+class FailedElement(NamedTuple):
+    """An element that failed in a stage: what went in, and what an exception said of it."""
+
+    element: Any
+    stage: str
+    error_type: str
+    message: str
+    traceback: str
+
+    @classmethod
+    def of(cls, element: Any, failed: Failure) -> FailedElement:
+        """An element, and its failure in words."""
+        return cls(element, failed.stage, failed.error_type, failed.message, failed.traceback)
+
+
+class Lowered(NamedTuple):
+    """What `lower` gives where failures are kept: `outputs` as without, and `dead_letters`, of `FailedElement`."""
+
+    outputs: Any
+    dead_letters: Any
 
 
 def lower(
@@ -29,67 +67,230 @@ def lower(
     seed: int = 0,
     on_error: OnError = "fail",
     record_id: Callable[[Any], str] | None = None,
+    batch_records: int = 256,
+    batch_bytes: int = 1 << 20,
+    resource_hints: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> beam.PTransform:
     """A PTransform that runs `pipeline` over each element: every unit becomes one labelled PTransform.
 
-    `['to be', 'or not'] | lower(SplitWords())  →  ['to', 'be', 'or', 'not']`; a pipeline with a dict output (every
-    `DAGPipeline`) gives a dict of PCollections. Statistics appear as Beam metrics (namespace: the pipeline's name).
+        ["to be", "or not"] | lower(SplitWords())                             →  ["to", "be", "or", "not"]
+        words, failed = lines | lower(SplitWords(), on_error="dead_letter")   →  as above; `FailedElement`s
 
-    `record_id` names an element for stages that draw; the default takes the element's content, so that equal elements
-    draw alike. `on_error="drop"` and `"dead_letter"` both count a failed element and go on; keeping dead letters takes
-    a build. Elements travel one by one: Beam guarantees no order and no `finish_bundle` on which batches could rely.
+    A pipeline with a dict output (every `DAGPipeline`) gives a dict of PCollections. Elements keep their timestamps and
+    windows. Declared types are checked against those of the collection, and are the type hints of the outputs, so that
+    Beam codes `str`, `bytes`, numbers and messages by their own coders.
+
+    Statistics and counts of every unit appear as Beam counters (namespace: the pipeline's name), added when a bundle
+    ends. What each output is depends on the element alone: not on batches, bundles or runners.
+
+    Args:
+        seed: what the randomness of stages is keyed by, together with stage and element.
+        on_error: "fail" ends the job; "dead_letter" gives a `Lowered`, as does a stage's own `on_error`; "drop" counts.
+        record_id: names an element for stages that draw, and in errors; the default takes its content, so that equal
+            elements draw alike.
+        batch_records, batch_bytes: how many elements, and about how many bytes of them, travel as one batch. A batch
+            ends with its bundle. 1 record gives the least latency; a stage with `transform_batch` gains from more.
+        resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`. For all of them call
+            `lower(…).with_resource_hints(…)`.
+
+    Raises `DeclarationError` for options that do not go together, `TypeMismatchException` where the collection or an
+    element is of another type than the pipeline takes; in the job `StageError` for an element that fails.
     """
-    return _Lower(graph_of(pipeline, default_output="train"), pipeline, seed, on_error, record_id)
+    if not hasattr(pipeline, "output_type"):
+        raise DeclarationError(
+            f"lower: expected a pipeline, a stage or a DAGPipeline, got {brief(pipeline)}. A PTransform needs no "
+            "lower(); of several stages make a DAGPipeline, or lower each: … | lower(split) | lower(count)."
+        )
+    graph = graph_of(pipeline, default_output="train")
+    for option, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise DeclarationError(f"lower: {option} should be an integer of at least 1, got {value!r}.")
+    names = [unit.name for unit in graph.units]
+    for name in resource_hints or {}:
+        if name not in names:
+            raise DeclarationError(
+                f"lower: resource_hints names {name!r}; the units of {graph.name!r} are {', '.join(names)}."
+            )
+    batches = _Begin(pipeline, record_id or _content_id, batch_records=batch_records, batch_bytes=batch_bytes)
+    return _Lower(graph, pipeline, batches, seed=seed, on_error=on_error, resource_hints=resource_hints or {})
 
 
 class _Lower(beam.PTransform):  # type: ignore[misc]
-    def __init__(self, graph: Graph, pipeline: Stage, seed: int, on_error: OnError, record_id: Any) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        pipeline: Stage,
+        begin: _Begin,
+        *,
+        seed: int,
+        on_error: OnError,
+        resource_hints: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         super().__init__(label=graph.name)
         self._graph = graph
         self._pipeline = pipeline
+        self._begin = begin
         self._seed = seed
-        self._on_error = on_error
-        self._record_id = record_id
+        self._on_error: OnError = on_error
+        self._hints_of_units = resource_hints
+        self._keeps_failed = any(
+            UnitRunner(unit, seed=seed, on_error=on_error).on_error == "dead_letter" for unit in graph.units
+        )
 
     def expand(self, pcoll: Any) -> Any:
-        batches = pcoll | "Begin" >> beam.ParDo(_Begin(self._pipeline, self._record_id))
+        self._check_type(pcoll.element_type)
+        batches = pcoll | "Begin" >> beam.ParDo(self._begin).with_output_types(_ElementBatch)
         for position, unit in enumerate(self._graph.units):
-            batches = batches | unit.name >> beam.ParDo(
-                _RunUnit(self._pipeline, position, seed=self._seed, on_error=self._on_error)
+            unit_runner = _RunUnit(self._pipeline, position, seed=self._seed, on_error=self._on_error)
+            run = beam.ParDo(unit_runner).with_output_types(_ElementBatch)
+            hints = self._hints_of_units.get(unit.name)
+            batches = batches | unit.name >> (run.with_resource_hints(**hints) if hints else run)
+        types = self._graph.output_type
+        is_single = isinstance(self._pipeline.output_type, type)
+        main = next(iter(types)) if is_single else None
+        tags = [name for name in types if name != main] + [DEAD_LETTERS] * self._keeps_failed
+        ends = beam.ParDo(_End(self._pipeline, main=main))
+        if not tags:
+            ended = batches | "End" >> ends
+            ended.element_type = hint_of(types[main])  # type: ignore[index]
+            return ended
+        found = batches | "End" >> (ends.with_outputs(*tags, main=main) if is_single else ends.with_outputs(*tags))
+        outputs = {name: found[name] for name in types}
+        for name, collection in outputs.items():
+            collection.element_type = hint_of(types[name])
+        given = outputs[main] if main is not None else outputs
+        return Lowered(given, found[DEAD_LETTERS]) if self._keeps_failed else given
+
+    def _check_type(self, found: Any) -> None:
+        expected = self._pipeline.input_type
+        hint = hint_of(expected) if isinstance(expected, type) else typehints.Any
+        if not typehints.is_consistent_with(found, hint):
+            raise TypeMismatchException(
+                f"{self._pipeline.name}: the collection is of {_words(found)}, but the pipeline takes "
+                f"{describe(expected)}. Convert its elements before lower(), or correct the type hints of the "
+                "transform that makes them.",
+                stage=self._pipeline.name,
+                expected=expected,
+                found=found,
             )
-        names = tuple(self._graph.outputs)
-        if isinstance(self._pipeline.output_type, type):
-            return batches | "End" >> beam.ParDo(_End(self._pipeline, main=names[0]))
-        outputs = batches | "End" >> beam.ParDo(_End(self._pipeline, main=None)).with_outputs(*names)
-        return {name: outputs[name] for name in names}
 
 
-class _Begin(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, pipeline: Stage, record_id: Callable[[Any], str] | None) -> None:
-        self._pipeline = pipeline
-        self._record_id = record_id
+def _words(hint: Any) -> str:
+    return getattr(hint, "__name__", None) or str(hint)
 
-    def process(self, element: Any) -> Iterator[Batch]:
-        problem = mismatch(element, self._pipeline.input_type)
-        if problem is not None:
-            raise TypeMismatchException(f"{self._pipeline.name}: as an element, {problem}.", stage=self._pipeline.name)
-        name = self._record_id or _content_id
-        yield Batch(OneRecord(element, _Named(name, element)))
+
+def hint_of(type_: type) -> Any:
+    """The type hint of a declared type; `Any` where Beam would read more into it than was declared.
+
+    `tuple` says nothing of what is in it, and Beam takes it for a sequence of one type, which is no pair of a key and a
+    value.
+    """
+    if type_ is object or type_ is tuple:
+        return typehints.Any
+    return convert_to_beam_type(type_)
+
+
+class _BatchCoder(beam.coders.Coder):  # type: ignore[misc]
+    """Batches as pickles. Beam samples the sizes of elements, and would pickle each batch once more to know its own."""
+
+    def encode(self, value: _ElementBatch) -> bytes:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Any:
+        return pickle.loads(encoded)
+
+    def estimate_size(self, value: _ElementBatch) -> int:
+        return int(value.records.num_bytes)
+
+    def is_deterministic(self) -> bool:
+        return False
+
+    def to_type_hint(self) -> type:
+        return _ElementBatch
+
+
+class _ElementBatch(Batch):
+    """A batch of elements of a collection."""
+
+    __slots__ = ()
+    records: _Named
+
+
+beam.coders.registry.register_coder(_ElementBatch, _BatchCoder)
 
 
 class _Named:
-    """The id of one element, worked out when a stage draws; picklable where a lambda is not."""
+    """Elements as the records of a batch; an id is worked out only when something asks for it."""
 
-    def __init__(self, name: Callable[[Any], str], element: Any) -> None:
+    __slots__ = ("_name", "num_bytes", "stamps", "values")
+
+    def __init__(
+        self, values: list[Any], name: Callable[[Any], str], *, stamps: Sequence[_Stamp] | None, num_bytes: int
+    ) -> None:
+        self.values = values
         self._name = name
-        self._element = element
+        self.stamps = stamps
+        self.num_bytes = num_bytes
 
-    def __call__(self) -> str:
-        return self._name(self._element)
+    def record_id(self, index: int) -> str:
+        return self._name(self.values[index])
 
 
 def _content_id(element: Any) -> str:
     return repr(canonical(element))
+
+
+def _num_bytes(value: Any) -> int:
+    """About how many bytes of memory a value holds."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if (nbytes := getattr(value, "nbytes", None)) is not None:
+        return int(nbytes)
+    if isinstance(value, dict):
+        return sum(map(_num_bytes, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(_num_bytes, value))
+    return int(value.ByteSize()) if isinstance(value, Message) else 64
+
+
+class _Begin(beam.DoFn):  # type: ignore[misc]
+    """Element → batches, which end where they are full, and with their bundle (as those of Beam's `BatchElements`)."""
+
+    def __init__(self, pipeline: Stage, name: Callable[[Any], str], *, batch_records: int, batch_bytes: int) -> None:
+        self._stage = pipeline.name
+        self._type: Signature = pipeline.input_type
+        self._name = name
+        self._batch_records = batch_records
+        self._batch_bytes = batch_bytes
+        self.start_bundle()
+
+    def start_bundle(self) -> None:
+        self._values: list[Any] = []
+        self._stamps: list[_Stamp] = []
+        self._num_bytes = 0
+
+    def process(
+        self, element: Any, timestamp: Any = beam.DoFn.TimestampParam, window: Any = beam.DoFn.WindowParam
+    ) -> Sequence[WindowedValue]:
+        problem = mismatch(element, self._type)
+        if problem is not None:
+            raise TypeMismatchException(f"{self._stage}: as an element, {problem}.", stage=self._stage)
+        self._values.append(element)
+        self._stamps.append((timestamp.micros, window))
+        self._num_bytes += _num_bytes(element)
+        full = len(self._values) >= self._batch_records or self._num_bytes >= self._batch_bytes
+        return self.finish_bundle() if full else ()
+
+    def finish_bundle(self) -> Sequence[WindowedValue]:
+        """The batch that is open; it is as early as its earliest element, so that no later step takes one for late."""
+        if not self._values:
+            return ()
+        values, stamps, num_bytes = self._values, self._stamps, self._num_bytes
+        self.start_bundle()
+        micros, window = first = min(stamps, key=operator.itemgetter(0))
+        differ = stamps.count(first) != len(stamps)
+        batch = _ElementBatch(_Named(values, self._name, stamps=stamps if differ else None, num_bytes=num_bytes))
+        return [WindowedValue(batch, Timestamp(micros=micros), (window,))]
 
 
 class _RunUnit(beam.DoFn):  # type: ignore[misc]
@@ -106,11 +307,18 @@ class _RunUnit(beam.DoFn):  # type: ignore[misc]
         )
         self._mirror = Mirror(graph.name, graph.units[self._position].name)
 
-    def process(self, batch: Batch) -> Iterator[Batch]:
+    def start_bundle(self) -> None:
+        self._account = Account()  # that of a bundle which has failed is left behind
+
+    def process(self, batch: _ElementBatch) -> Iterator[_ElementBatch]:
         batch = batch.copy()  # the input stays as it is, for retries
+        batch.account = Account()  # of this unit alone
         self._runner.run_unit(self._position, batch)
-        self._mirror.show(batch.account)
+        self._account.merge_from(batch.account)
         yield batch
+
+    def finish_bundle(self) -> None:
+        self._mirror.show(self._account)
 
 
 class _End(beam.DoFn):  # type: ignore[misc]
@@ -118,10 +326,26 @@ class _End(beam.DoFn):  # type: ignore[misc]
         self._graph = graph_of(pipeline, default_output="train")
         self._main = main
 
-    def process(self, batch: Batch) -> Iterator[Any]:
+    def process(self, batch: _ElementBatch) -> Iterator[Any]:
+        stamps = batch.records.stamps
         for name, ref in self._graph.outputs.items():
-            for value in batch.columns[ref][0]:
-                yield value if name == self._main else beam.pvalue.TaggedOutput(name, value)
+            for index, values in enumerate(batch.columns[ref]):
+                if stamps is None and name == self._main:
+                    yield from values
+                else:
+                    for value in values:
+                        yield _given(value, None if name == self._main else name, stamps[index] if stamps else None)
+        for index, failed in batch.failures.items():
+            if not failed.dropped:
+                letter = FailedElement.of(batch.records.values[index], failed)
+                yield _given(letter, DEAD_LETTERS, stamps[index] if stamps else None)
+
+
+def _given(value: Any, tag: str | None, stamp: _Stamp | None) -> Any:
+    """A value for an output, at the time and in the window of the element that it comes from."""
+    if stamp is not None:
+        value = WindowedValue(value, Timestamp(micros=stamp[0]), (stamp[1],))
+    return value if tag is None else beam.pvalue.TaggedOutput(tag, value)
 
 
 class Mirror:

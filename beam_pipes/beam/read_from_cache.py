@@ -1,18 +1,36 @@
-"""`ReadFromCache`: a cache as the beginning of anybody's Beam pipeline."""
+"""What anybody's Beam pipeline may begin with: a cache (`ReadFromCache`), or a source of a build (`ReadFromSource`).
+
+`ReadFromCache` and `WriteToCache` as Beam YAML calls them: `providers.yaml` beside this file names the functions at the
+end.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import iobase
 from apache_beam.io.range_trackers import OffsetRangeTracker
+from apache_beam.metrics import Metrics
+from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_pipes.beam.lower import DEAD_LETTERS, FailedElement, Lowered, hint_of
+from beam_pipes.beam.write_to_cache import DEFAULT_NUM_SHARDS, WriteToCache
+from beam_pipes.building.declaration import DEFAULT_TARGET_SHARD_BYTES
+from beam_pipes.building.reading import SOURCE, unparsable
 from beam_pipes.cache.reader import open_split
+from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.split import Split
+from beam_pipes.cache.storage import directory_path
+from beam_pipes.engine.execute import BUILD_POLICIES, OnError
+from beam_pipes.engine.graph import brief
+from beam_pipes.engine.records import Failure
 from beam_pipes.errors import DeclarationError
+from beam_pipes.sources.digests import DigestCache
+from beam_pipes.sources.source import Source, SourceShard
 
 
 class ReadFromCache(beam.PTransform):  # type: ignore[misc]
@@ -28,7 +46,7 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
         cache: a `Split`, or its path, such as `gs://bucket/agg/train`.
         split: the split, where the path is that of a cache with several.
         columns: the features to keep; all by default.
-        as_rows: give `beam.Row`s with Python values (lists for arrays), for schemas, SQL and YAML.
+        as_rows: give `beam.Row`s with Python values (lists for arrays) and a schema, for SQL, data frames and YAML.
 
     Raises `CacheNotFoundError` where there is no such cache or split, `DeclarationError` for a column that it lacks.
     """
@@ -51,10 +69,12 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
                     f"ReadFromCache: {found!r} has no feature {missing[0]!r}. It has: {', '.join(known)}."
                 )
             columns = list(columns or known)
+        self._rows = _row_type(found.spec, columns or ()) if as_rows else None
         self._source = _SplitSource(found, columns, as_rows=as_rows)
 
     def expand(self, root: Any) -> Any:
-        return root | "Read" >> beam.io.Read(self._source)
+        read = beam.io.Read(self._source)
+        return root | "Read" >> (read if self._rows is None else read.with_output_types(self._rows))
 
 
 class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
@@ -98,3 +118,178 @@ class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
         return beam.Row(
             **{name: value.tolist() if hasattr(value, "tolist") else value for name, value in chosen.items()}
         )
+
+
+class ReadFromSource(beam.PTransform):  # type: ignore[misc]
+    """Reads a source of a build: what a build cannot do with its records, such as grouping them, a pipeline can.
+
+        (
+            pipeline
+            | ReadFromSource(TextLines("clicks.tsv"))     →  "ann 3", "bob 1", "ann 5"
+            | lower(parse)                                →  ("ann", 3), ("bob", 1), ("ann", 5)
+            | beam.GroupByKey()                           →  ("ann", [3, 5]), ("bob", [1])
+            | lower(summarize)                            →  {"user": "ann", "counts": [3, 5]}, …
+            | WriteToCache("cache", features=features, key="user")
+        )
+
+    The source is planned when the pipeline is made, as a build does; workers read whole source shards, and find input
+    that has changed since.
+
+    Args:
+        source: `TextLines`, `Parquet` …: any source of `beam_pipes.sources`.
+        with_ids: give pairs (record id, value). An id, such as `books/emma.txt@1024`, is the same for every runner; a
+            transform that keeps it can make it the `key` of `WriteToCache`, whose record ids then tell the source.
+        on_error: what happens to a record that cannot be parsed: "fail" (the default), "dead_letter", which gives a
+            `Lowered` with a `FailedElement` for its bytes, or "drop".
+        target_shard_bytes: input bytes of one source shard.
+
+    Raises `SourceError` for input that is missing or unreadable, `DeclarationError` for options that are malformed; in
+    the job `StageError` for a record that cannot be parsed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        with_ids: bool = False,
+        on_error: OnError = "fail",
+        target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
+    ) -> None:
+        super().__init__()
+        if not isinstance(source, Source):
+            raise DeclarationError(
+                f"ReadFromSource: expected a source, such as TextLines('texts'), got {brief(source)}."
+            )
+        if on_error not in BUILD_POLICIES:
+            raise DeclarationError(
+                f"ReadFromSource: on_error should be one of {', '.join(BUILD_POLICIES)}, got {on_error!r}."
+            )
+        self._shards = source.plan(target_shard_bytes=target_shard_bytes, digests=DigestCache()).shards
+        self._reads = _ReadShard(source, with_ids=with_ids, on_error=on_error)
+        self._type = tuple[str, hint_of(source.output_type)] if with_ids else hint_of(source.output_type)  # type: ignore[misc]
+        self._keeps_failed = on_error == "dead_letter"
+
+    def expand(self, root: Any) -> Any:
+        shards = root | "Source shards" >> beam.Create(list(self._shards), reshuffle=False) | beam.Reshuffle()
+        reads = beam.ParDo(self._reads)
+        if not self._keeps_failed:
+            return shards | "Read" >> reads.with_output_types(self._type)
+        found = shards | "Read" >> reads.with_outputs(DEAD_LETTERS, main="records")
+        found["records"].element_type = self._type
+        return Lowered(found["records"], found[DEAD_LETTERS])
+
+
+class _ReadShard(beam.DoFn):  # type: ignore[misc]
+    """Source shard → its values, in order."""
+
+    def __init__(self, source: Source, *, with_ids: bool, on_error: OnError) -> None:
+        self._source = source
+        self._with_ids = with_ids
+        self._on_error = on_error
+
+    def process(self, shard: SourceShard) -> Iterator[Any]:
+        for records in self._source.read(shard):
+            for row in records.bad:
+                if self._on_error == "fail":
+                    raise unparsable(row)
+                if self._on_error == "dead_letter":
+                    failed = Failure.of(row.error, stage=SOURCE, dropped=False)
+                    yield beam.pvalue.TaggedOutput(DEAD_LETTERS, FailedElement.of(row.raw, failed))
+                else:
+                    Metrics.counter(SOURCE, f"{SOURCE}/dropped/error/{type(row.error).__name__}").inc()
+            if self._with_ids:
+                yield from ((records.record_id(index), value) for index, value in enumerate(records.values))
+            else:
+                yield from records.values
+
+
+def _row_type(spec: ExampleSpec, columns: Sequence[str]) -> RowTypeConstraint:
+    """The schema of rows: Python's types, and a sequence for each dimension."""
+    return RowTypeConstraint.from_fields([(name, _type_of(spec[name])) for name in columns])
+
+
+def _type_of(feature: FeatureSpec) -> Any:
+    known = {"str": str, "bytes": bytes, "bool": bool}
+    type_: Any = known.get(feature.dtype, int if "int" in feature.dtype else float)
+    for _ in feature.shape:
+        type_ = Sequence[type_]
+    return type_
+
+
+#: The provider file of Beam YAML, for `providers: [{include: …}]`.
+YAML_PROVIDERS = str(Path(__file__).with_name("providers.yaml"))
+
+
+def read_from_cache_in_yaml(path: str, split: str = "train", columns: list[str] | None = None) -> beam.PTransform:
+    """Reads a split of a cache as rows with a schema.
+
+    Args:
+        path: the directory of the cache.
+        split: the name of the split.
+        columns: the features to keep; all by default.
+    """
+    return ReadFromCache(path, split, columns=columns, as_rows=True)
+
+
+def write_to_cache_in_yaml(
+    path: str,
+    features: dict[str, Any] | None = None,
+    key: str | None = None,
+    splits: dict[str, float] | None = None,
+    num_shards: int = DEFAULT_NUM_SHARDS,
+    name: str = "collection",
+    seed: int = 0,
+    allow_empty: bool = False,
+    error_handling: dict[str, str] | None = None,
+) -> beam.PTransform:
+    """Writes rows to a cache, and gives one row once it is published: its path, and the id of its manifest.
+
+    Args:
+        path: the directory of the cache.
+        features: name → dtype (`int32`) or `{dtype: int32, shape: [null]}`; those of the schema by default.
+        key: the name of a feature; records of one key go to one split and one shard.
+        splits: split → share of keys, `{train: 0.9, test: 0.1}`; all to `train` by default.
+        num_shards: files of each split.
+        name: what the files are called.
+        seed: another seed, another choice of splits.
+        allow_empty: publish also where there are no records.
+        error_handling: `output: NAME` gives rows that cannot be stored there; without it they end the job.
+    """
+    spec = features and ExampleSpec.from_json(
+        {feature: {"dtype": each} if isinstance(each, str) else each for feature, each in features.items()}
+    )
+    writer = WriteToCache(
+        path,
+        features=spec or None,
+        key=key,
+        splits=splits or ("train",),
+        num_shards=num_shards,
+        name=name,
+        seed=seed,
+        allow_empty=allow_empty,
+        on_error="fail" if error_handling is None else "dead_letter",
+    )
+    return _WriteInYaml(writer, directory_path(path), error_handling)
+
+
+class _WriteInYaml(beam.PTransform):  # type: ignore[misc]
+    """`WriteToCache` whose outputs are rows with a schema, under the names that Beam YAML expects."""
+
+    def __init__(self, writer: WriteToCache, path: str, error_handling: Mapping[str, str] | None) -> None:
+        super().__init__()
+        self._writer = writer
+        self._path = path
+        self._error_handling = error_handling
+
+    def expand(self, rows: Any) -> Any:
+        path = self._path
+        made = rows | "Write" >> self._writer
+        published = made.published | "Published" >> beam.Map(
+            lambda manifest: beam.Row(path=str(path), manifest=str(manifest))
+        ).with_output_types(RowTypeConstraint.from_fields([("path", str), ("manifest", str)]))
+        if self._error_handling is None:
+            return published
+        failed = made.dead_letters | "Failed" >> beam.Map(
+            lambda letter: beam.Row(element=letter.record, msg=letter.message, stack=letter.error_type)
+        ).with_output_types(RowTypeConstraint.from_fields([("element", bytes), ("msg", str), ("stack", str)]))
+        return {"good": published, self._error_handling["output"]: failed}

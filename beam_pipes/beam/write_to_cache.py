@@ -18,6 +18,8 @@ written, counted, completed and published by what builds use: `ShardOutput` and 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import heapq
 import itertools
@@ -33,7 +35,17 @@ from apache_beam.transforms.window import GlobalWindows
 from google.protobuf.message import Message
 
 from beam_pipes.beam.build_graph import gathered
-from beam_pipes.beam.encode import Collection, Encode, Encoded, Key, KeyOf, letter, letter_of, splitter
+from beam_pipes.beam.encode import (
+    Collection,
+    Encode,
+    Encoded,
+    Key,
+    KeyOf,
+    features_of_schema,
+    letter,
+    letter_of,
+    splitter,
+)
 from beam_pipes.beam.lower import Mirror
 from beam_pipes.building.commit import commit, reuse
 from beam_pipes.building.completion import find_completion
@@ -86,13 +98,15 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             | WriteToCache("cache", features=lengths, key="user", splits={"train": 0.9, "test": 0.1})
         )
 
-    Elements are dicts, `beam.Row`s or `tf.train.Example`s with `features`; messages of `proto`; or `bytes`. The bytes
+    Elements are dicts, `beam.Row`s or `tf.train.Example`s with `features`; rows with a schema, which says the features;
+    messages of `proto`; or `bytes`. The bytes
     of the cache are a function of the elements and the options: runners, bundles, retries and the order of elements do
     not enter. What depends on order inside of an element (`GroupByKey` gives values in any) you sort, as above.
 
     Args:
         to: the directory of the cache, `gs://` too.
-        features: name → `FeatureSpec` of the examples.
+        features: name → `FeatureSpec` of the examples. Left out, those of the collection's schema: `int` is int64,
+            `float` is float64, a sequence is a dimension that varies, and a field that may be missing must be there.
         proto: the class of the messages, in place of `features`.
         key: the name of a feature, or a function of the element that gives a str, bytes or an int. Records of one key
             go to one split and one shard; record ids are `key@0`, `key@1` …, for `who`, `why` and `takedown`. By
@@ -135,20 +149,17 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             )
         if isinstance(num_shards, bool) or not isinstance(num_shards, int) or num_shards < 1:
             raise DeclarationError(f"WriteToCache: num_shards should be an integer of at least 1, got {num_shards!r}.")
-        if isinstance(key, str) and features is not None and key not in features:
-            raise DeclarationError(
-                f"WriteToCache: key={key!r} is not a feature. There are: {', '.join(sorted(features))}. Give the name "
-                "of one, or a function of the element."
-            )
-        kind: type = dict if features is not None else proto if proto is not None else bytes
-        spec = None if features is None else features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+        self._key_name = key if isinstance(key, str) else None
         self._key = Key(key)
         self._num_shards = num_shards
+        kind: type = dict if features is not None else proto if proto is not None else bytes
+        self._split = functools.partial(splitter, splits=splits, split_by=split_by, seed=seed)
+        self._splits = tuple(splits)
         self._declaration = Declaration(
             name=name,
             source=Collection(kind),
-            pipeline=splitter(kind, splits, split_by, seed),
-            features=None if spec is None else {split: spec for split in splits},
+            pipeline=self._split(kind),
+            features=self._by_split(features),
             seed=seed,
             on_error=on_error,
             max_bad=max_bad,
@@ -157,13 +168,35 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         )
         self._to = directory_path(to)
 
+    def _by_split(self, features: Mapping[str, FeatureSpec] | ExampleSpec | None) -> dict[str, ExampleSpec] | None:
+        if features is None:
+            return None
+        if self._key_name is not None and self._key_name not in features:
+            raise DeclarationError(
+                f"WriteToCache: key={self._key_name!r} is not a feature. There are: {', '.join(sorted(features))}. "
+                "Give the name of one, or a function of the element."
+            )
+        spec = features if isinstance(features, ExampleSpec) else ExampleSpec(features)
+        return dict.fromkeys(self._splits, spec)
+
+    def _declared_for(self, element_type: Any) -> Declaration:
+        """The declaration, with the features of a collection that has a schema where none are given."""
+        if self._declaration.source.output_type is not bytes:
+            return self._declaration
+        features = self._by_split(features_of_schema(element_type))
+        if features is None:
+            return self._declaration
+        return dataclasses.replace(
+            self._declaration, source=Collection(dict), pipeline=self._split(dict), features=features
+        )
+
     def expand(self, pcoll: Any) -> WrittenCache:
         if not pcoll.is_bounded:
             raise DeclarationError(
                 "WriteToCache: the collection is unbounded, and a snapshot is of records that are all there. Write the "
                 "stream to files, and a cache of these."
             )
-        handle = DeclarationHandle(self._declaration)
+        handle = DeclarationHandle(self._declared_for(pcoll.element_type))
         shards = self._num_shards
         encoded = (
             pcoll

@@ -22,7 +22,7 @@ from beam_pipes.building.expectation import Expectation
 from beam_pipes.building.limits import record_limits
 from beam_pipes.cache.spec import ExampleSpec, is_by_split
 from beam_pipes.engine.execute import BUILD_POLICIES, OnError
-from beam_pipes.engine.graph import Graph, Stage, brief, describe, graph_of
+from beam_pipes.engine.graph import Graph, Stage, beam_transform_advice, brief, describe, graph_of
 from beam_pipes.errors import BeamPipesError, DeclarationError, TypeMismatchException
 from beam_pipes.identity.source_code import import_user_module, user_code_failed
 from beam_pipes.sources.source import Source
@@ -128,10 +128,13 @@ class Declaration:
                 f"declaration {self.name!r}: target_shard_bytes should be positive, got {self.target_shard_bytes}."
             )
         if isinstance(self.pipeline, list | tuple | Mapping) or not hasattr(self.pipeline, "output_type"):
+            advice = (
+                "Of functions and lists of stages, declare makes a declaration: "
+                f"beam_pipes.declare({self.name!r}, source, [tokenize])."
+            )
             raise DeclarationError(
                 f"declaration {self.name!r}: pipeline should be one pipeline, such as a DAGPipeline, got "
-                f"{brief(self.pipeline)}. Of functions and lists of stages, declare makes a declaration: "
-                f"beam_pipes.declare({self.name!r}, source, [tokenize])."
+                f"{brief(self.pipeline)}. {beam_transform_advice(self.pipeline) or advice}"
             )
         graph = self.graph
         if not isinstance(graph.input_type, type) or not issubclass(self.source.output_type, graph.input_type):

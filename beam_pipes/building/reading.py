@@ -22,7 +22,7 @@ from beam_pipes.engine.account import Account
 from beam_pipes.engine.execute import GraphRunner
 from beam_pipes.engine.records import Batch, error_in_short
 from beam_pipes.errors import SourceError, StageError, text_of
-from beam_pipes.sources.record_batch import RecordBatch
+from beam_pipes.sources.record_batch import BadRecord, RecordBatch
 from beam_pipes.sources.source import SourceShard
 
 
@@ -110,12 +110,7 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
     account.kept = account.outputs = len(records.values)
     for row in records.bad:
         if declaration.on_error == "fail":
-            raise StageError(
-                f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
-                "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
-                stage=SOURCE,
-                record=row.record_id,
-            ) from row.error
+            raise unparsable(row)
         if declaration.on_error == "drop":
             reason = f"error/{type(row.error).__name__}"
             account.dropped[reason] = account.dropped.get(reason, 0) + 1
@@ -123,6 +118,18 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
         else:
             account.dead += 1
     return batch
+
+
+def unparsable(row: BadRecord) -> StageError:
+    """The error of a bad row where none is allowed."""
+    error = StageError(
+        f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
+        "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
+        stage=SOURCE,
+        record=row.record_id,
+    )
+    error.__cause__ = row.error
+    return error
 
 
 def first_errors(declaration: Declaration, batch: SourceBatch, *, only_dropped: bool = False) -> tuple[str, ...]:

@@ -91,6 +91,18 @@ def brief(value: Any, *, limit: int = 80) -> str:
     return f"{type(value).__name__}: {text}"
 
 
+def beam_transform_advice(value: Any) -> str | None:
+    """What to do where a transform of Beam stands among stages; None for anything else. Imports no Beam."""
+    names = {f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__}
+    if "apache_beam.transforms.ptransform.PTransform" not in names:
+        return None
+    return (
+        "A PTransform may regroup records, and a build knows them by their place in the source. Write the job as a "
+        "Beam pipeline: ReadFromSource(source) | lower(stage) | the PTransform | lower(stage) | "
+        "WriteToCache(directory), see docs/beam.md."
+    )
+
+
 Join = Literal["product", "zip"]
 
 

@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipes.engine.execute import GraphRunner
-from beam_pipes.engine.graph import Graph, Join, Ref, Signature, Unit, check_signature, describe, mismatch
+from beam_pipes.engine.graph import (
+    Graph,
+    Join,
+    Ref,
+    Signature,
+    Unit,
+    beam_transform_advice,
+    check_signature,
+    describe,
+    mismatch,
+)
 from beam_pipes.engine.records import Batch, OneRecord, current_context
 from beam_pipes.errors import (
     BadInputOrOutputException,
@@ -215,8 +225,8 @@ def _check_edges(edges: list[_Edge]) -> None:
             )
         if not isinstance(destination, Pipeline | Output):
             raise InvalidDAGException(
-                f"{edge}: a destination is a Pipeline or an Output, got {type(destination).__name__}. Turn the pair "
-                "round if it is the dependency."
+                f"{edge}: a destination is a Pipeline or an Output, got {type(destination).__name__}. "
+                f"{beam_transform_advice(destination) or 'Turn the pair round if it is the dependency.'}"
             )
         for node in edge.nodes:
             if isinstance(node, Output):

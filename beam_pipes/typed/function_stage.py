@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from beam_pipes.engine.account import NO_OUTPUT
-from beam_pipes.engine.graph import Signature, brief
+from beam_pipes.engine.graph import Signature, beam_transform_advice, brief
 from beam_pipes.engine.records import RecordContext, current_context
 from beam_pipes.errors import DeclarationError, InvalidTransformOutputException, InvalidTypeSignatureException
 from beam_pipes.typed.annotated import (
@@ -169,7 +169,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
 
     # Types.
 
-    @property
+    @functools.cached_property
     def takes(self) -> Classes | None:
         """The classes of record that the function takes; None where it does not say."""
         return taken_classes(self.function, self.name, batched=self.batched)
@@ -302,7 +302,8 @@ class FunctionStage(Pipeline, Generic[P, R]):
         named = _found(self.__module__, getattr(self.function, "__qualname__", ""))
         if isinstance(named, FunctionStage) and named.function is self.function:
             return _changed, (named, state)
-        return _remade, (type(self), self.function, state)
+        # By value, a function has only the globals that its code reads: names in its annotations may be missing there.
+        return _remade, (type(self), self.function, {**state, "takes": self.takes, "gives": self.gives})
 
 
 class BatchedFunctionStage(FunctionStage[P, R]):
@@ -451,6 +452,7 @@ def as_stage(function: object, *, batched: bool | None = None) -> FunctionStage[
             advice = f"Write {function.__name__}(), with its options: a stage of this kind is an object."
         elif isinstance(function, Pipeline):
             advice = "It is a stage already: pass it unchanged."
+        advice = beam_transform_advice(function) or advice
         raise DeclarationError(f"a stage is a function, got {what}. {advice}")
     if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType) and not isinstance(
         function, types.MethodDescriptorType

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -15,18 +15,24 @@ import pytest
 import tensorflow as tf
 from apache_beam.io import source_test_utils
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.yaml.main import run as run_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipes import Loader
-from beam_pipes.beam import ReadFromCache, WriteToCache
+from beam_pipes import Loader, declare
+from beam_pipes.beam import YAML_PROVIDERS, ReadFromCache, ReadFromSource, WriteToCache, lower
 from beam_pipes.beam import write_to_cache as written_by
 from beam_pipes.beam.encode import Encode, Encoded, Key
+from beam_pipes.building import Declaration
 from beam_pipes.building.care.takedown import take_down
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.cache import Cache, ExampleCodec, ExampleSpec, FeatureSpec
-from beam_pipes.errors import DeclarationError, ReconciliationError
+from beam_pipes.errors import DeclarationError, InvalidDAGException, ReconciliationError, SourceError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
+from beam_pipes.runners.servers import find_prism, running_prism
+from beam_pipes.sources import JSONLines, TextLines
+from beam_pipes.typed import DAGPipeline, Input, Output, stage
 
 FEATURES = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
 CLICKS = [(f"user{number % 50}", number) for number in range(500)]
@@ -363,3 +369,219 @@ def test_sums_of_digests_and_order_do_not_depend_on_the_order(records: list[tupl
     shuffled = random.Random(7).sample(encoded, len(encoded))
     assert total(encoded, len(encoded) // 2) == total(shuffled, len(encoded) // 3)
     assert list(written_by._in_order(shuffled)) == sorted(encoded)
+
+
+# Beam cannot read the fields of a class whose annotations are text.
+FIELDS = {"user": str, "seconds": float, "pages": Sequence[int], "referrer": bytes | None}
+Visit = NamedTuple("Visit", FIELDS.items())
+VISITS = [Visit("ann", 1.5, [1, 2], b"a"), Visit("bob", 0.5, [], b"b")]
+
+
+@pytest.mark.parametrize("kind", ["named_tuples", "rows"])
+def test_a_schema_says_the_features(tmp_path: Path, kind: str) -> None:
+    def define(pipeline: Any) -> Any:
+        visits = pipeline | beam.Create(VISITS).with_output_types(Visit)
+        if kind == "rows":
+            schema = RowTypeConstraint.from_fields(list(FIELDS.items()))
+            visits |= beam.Map(lambda visit: beam.Row(**visit._asdict())).with_output_types(schema)
+        return visits | WriteToCache(tmp_path, key="user", num_shards=1)
+
+    run(define)
+
+    train = Cache.open(tmp_path)["train"]
+    assert dict(train.spec) == {
+        "user": FeatureSpec("str"),
+        "seconds": FeatureSpec("float64"),
+        "pages": FeatureSpec("int64", shape=(None,)),
+        "referrer": FeatureSpec("bytes"),
+    }
+    assert [(row["user"], row["pages"].tolist()) for row in train] == [("ann", [1, 2]), ("bob", [])]
+
+
+def test_a_field_of_which_no_feature_can_be_made_is_named(tmp_path: Path) -> None:
+    words = r"the field 'tags' of the rows is .*Mapping.* of which no feature can be made\. Give features=… for all"
+    with pytest.raises(DeclarationError, match=words):
+        fields = RowTypeConstraint.from_fields([("user", str), ("tags", Mapping[str, str])])
+        run(lambda pipeline: pipeline | beam.Create([]).with_output_types(fields) | WriteToCache(tmp_path))
+
+
+def test_rows_that_are_read_have_the_schema_of_the_cache(cache: Path, tmp_path: Path) -> None:
+    def define(pipeline: Any) -> Any:
+        rows = pipeline | ReadFromCache(cache, "train", as_rows=True)
+        return rows | WriteToCache(tmp_path / "copy", key="user", num_shards=4)
+
+    run(define)
+
+    copy, train = Cache.open(tmp_path / "copy")["train"], Cache.open(cache)["train"]
+    assert dict(copy.spec) == dict(train.spec)
+    assert {row["user"]: row["counts"].tolist() for row in copy} == {
+        row["user"]: row["counts"].tolist() for row in train
+    }
+
+
+YAML = """
+pipeline:
+  transforms:
+    - type: Create
+      config:
+        elements:
+          - {user: ann, score: 3}
+          - {user: bob, score: 5}
+          - {user: eve, score: 700}
+    - type: WriteToCache
+      input: Create
+      config:
+        path: %(cache)s
+        key: user
+        num_shards: 2
+        features: {user: str, score: {dtype: uint8}}
+        error_handling: {output: failed}
+    - type: MapToFields
+      name: Messages
+      input: WriteToCache.failed
+      config:
+        language: python
+        fields: {msg: msg}
+    - type: WriteToText
+      name: Letters
+      input: Messages
+      config: {path: %(letters)s}
+providers:
+  - include: %(providers)s
+"""
+
+YAML_BACK = """
+pipeline:
+  type: chain
+  transforms:
+    - type: ReadFromCache
+      config: {path: %(cache)s, columns: [user, score]}
+    - type: Filter
+      config: {language: python, keep: score > 3}
+    - type: WriteToCache
+      config: {path: %(other)s, key: user, num_shards: 1, splits: {all: 1.0}}
+providers:
+  - include: %(providers)s
+"""
+
+
+def test_a_pipeline_in_yaml_writes_and_reads_caches(tmp_path: Path) -> None:
+    places = {"providers": YAML_PROVIDERS}
+    places |= {name: str(tmp_path / name) for name in ("cache", "letters", "other")}
+
+    for text in (YAML, YAML_BACK):
+        run_yaml(["--yaml_pipeline", text % places, "--runner", IN_PROCESS_RUNNER])
+
+    [letters] = tmp_path.glob("letters*")
+    assert "score" in letters.read_text() and "700" in letters.read_text()
+    assert {row["user"]: int(row["score"]) for row in Cache.open(tmp_path / "cache")["train"]} == {"ann": 3, "bob": 5}
+    assert [(row["user"], int(row["score"])) for row in Cache.open(tmp_path / "other")["all"]] == [("bob", 5)]
+
+
+@stage
+def click(line: str) -> tuple:
+    user, number = line.split()
+    return user, int(number)
+
+
+@stage
+def counted(group: tuple) -> dict:
+    return {"user": group[0], "counts": sorted(group[1])}
+
+
+@pytest.fixture
+def clicks_file(tmp_path: Path) -> TextLines:
+    (tmp_path / "clicks.txt").write_text("".join(f"{user} {number}\n" for user, number in CLICKS))
+    return TextLines(tmp_path / "clicks.txt")
+
+
+@pytest.fixture
+def prism() -> Iterator[list[str]]:
+    with running_prism(find_prism()) as endpoint:
+        yield [f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"]
+
+
+def write_grouped(pipeline: Any, source: TextLines, to: Path, **options: Any) -> Any:
+    rows = pipeline | ReadFromSource(source, **options) | lower(click) | beam.GroupByKey() | lower(counted)
+    shares = {"train": 0.8, "test": 0.2}
+    return rows | WriteToCache(to, features=FEATURES, key="user", num_shards=4, splits=shares)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_job_server_writes_the_same_bytes(
+    cache: Path, clicks_file: TextLines, prism: list[str], tmp_path: Path
+) -> None:
+    with beam.Pipeline(runner="PortableRunner", options=PipelineOptions(prism)) as pipeline:
+        write_grouped(pipeline, clicks_file, tmp_path / "other", target_shard_bytes=200)
+
+    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+
+
+@pytest.mark.parametrize("target_shard_bytes", [200, 1 << 20])
+def test_stages_stand_before_and_behind_a_grouping(
+    cache: Path, clicks_file: TextLines, tmp_path: Path, target_shard_bytes: int
+) -> None:
+    """The bytes depend neither on source shards nor on how records came to the grouping."""
+
+    run(
+        lambda pipeline: write_grouped(pipeline, clicks_file, tmp_path / "other", target_shard_bytes=target_shard_bytes)
+    )
+
+    assert bytes_of(tmp_path / "other") == bytes_of(cache)
+
+
+def test_the_ids_of_a_source_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("to be\nor not\n")
+    features = {"id": FeatureSpec("str"), "text": FeatureSpec("str")}
+
+    def define(pipeline: Any) -> Any:
+        lines = pipeline | ReadFromSource(TextLines(tmp_path / "a.txt"), with_ids=True)
+        rows = lines | beam.MapTuple(lambda id_, text: {"id": id_, "text": text})
+        return rows | WriteToCache(tmp_path / "c", features=features, key="id", num_shards=1)
+
+    run(define)
+
+    train = Cache.open(tmp_path / "c")["train"]
+    assert train.record_ids([0, 1]) == ["a.txt@0@0", "a.txt@6@0"]
+    assert [row["text"] for row in train] == ["to be", "or not"]
+
+
+def test_a_record_that_a_source_cannot_parse_fails_is_kept_or_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a":\n{"a": 3}\n')
+    source = JSONLines(tmp_path / "a.jsonl")
+
+    def keep(pipeline: Any) -> Path:
+        values, failed = pipeline | ReadFromSource(source, on_error="dead_letter")
+        told = failed | beam.Map(lambda one: {"a": (one.element, one.stage)})
+        return collect((values, told) | beam.Flatten(), tmp_path / "kept")
+
+    assert sorted(lines(run(keep))) == ["{'a': (b'{\"a\":', 'source')}", "{'a': 1}", "{'a': 3}"]
+    dropped = run(lambda p: collect(p | ReadFromSource(source, on_error="drop"), tmp_path / "dropped"))
+    assert sorted(lines(dropped)) == ["{'a': 1}", "{'a': 3}"]
+    with pytest.raises(Exception, match=r"the source cannot parse record 'a.jsonl@9'"):
+        run(lambda p: collect(p | ReadFromSource(source), tmp_path / "failed"))
+
+
+def test_a_source_is_checked_when_the_pipeline_is_made(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"expected a source, such as TextLines\('texts'\), got str: 'a.txt'"):
+        ReadFromSource("a.txt")
+    with pytest.raises(DeclarationError, match=r"on_error should be one of fail, drop, dead_letter, got 'ignore'"):
+        ReadFromSource(TextLines(tmp_path), on_error="ignore")
+    with pytest.raises(SourceError, match="nowhere"):
+        ReadFromSource(TextLines(tmp_path / "nowhere.txt"))
+
+
+def test_a_transform_among_stages_is_refused_with_the_pipeline_to_write(clicks_file: TextLines) -> None:
+    grouping = beam.GroupByKey()
+    words = r"ReadFromSource\(source\) \| lower\(stage\) \| the PTransform \| lower\(stage\) \| WriteToCache"
+
+    with pytest.raises(DeclarationError, match=words):
+        declare("clicks", clicks_file, [click, grouping, counted])
+    with pytest.raises(DeclarationError, match=words):
+        Declaration(name="clicks", source=clicks_file, pipeline=grouping)
+    with pytest.raises(InvalidDAGException, match=words):
+        DAGPipeline({click: Input(str), grouping: click, Output("train"): grouping})
+    with pytest.raises(
+        DeclarationError, match=r"A PTransform needs no lower\(\); of several stages make a DAGPipeline"
+    ):
+        lower(grouping)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
 import apache_beam as beam
 import pytest
+import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from sample_declarations import CountLetters, Initials, SplitWords
 
-from beam_pipes.beam import lower
+from beam_pipes.beam import Lowered, lower
+from beam_pipes.errors import DeclarationError, TypeMismatchException
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
-from beam_pipes.typed import DAGPipeline, Input, Output, RandomPartition, load_pipeline
+from beam_pipes.typed import DAGPipeline, Input, Output, Pipeline, RandomPartition, load_pipeline, stage
+
+RETRYING_RUNNER = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 
 LINES = ["to be or not", "", "to be", "that is the question", "to be"]
 
@@ -63,6 +76,216 @@ def test_a_failing_element_can_be_left_out() -> None:
     assert ["fine words", "boom"] | lower(SplitWords(), on_error="drop") == [["fine", "words"]]
 
 
-def test_an_element_of_another_type_is_named() -> None:
-    with pytest.raises(Exception, match=r"SplitWords: as an element, expected str, got int: 7"):
+def test_a_collection_of_another_type_is_refused_before_it_runs() -> None:
+    words = r"SplitWords: the collection is of int, but the pipeline takes str\. Convert its elements before lower\(\)"
+    with pytest.raises(TypeMismatchException, match=words):
         [7] | lower(SplitWords())
+
+
+def check(define: Callable[[Any], Any], expected: Sequence[Any], runner: str = IN_PROCESS_RUNNER) -> Any:
+    """Runs what `define` adds to a pipeline, and compares its elements; returns the result of the run."""
+    pipeline = beam.Pipeline(runner=runner, options=PipelineOptions([]))
+    assert_that(define(pipeline), equal_to(list(expected)))
+    result = pipeline.run()
+    result.wait_until_finish()
+    return result
+
+
+def test_an_element_that_its_type_hint_does_not_tell_is_named() -> None:
+    def define(pipeline: Any) -> Any:
+        return pipeline | beam.Create([7, "to be"]).with_output_types(Any) | lower(SplitWords())
+
+    with pytest.raises(Exception, match=r"SplitWords: as an element, expected str, got int: 7"):
+        check(define, [])
+
+
+def test_failed_elements_are_a_second_output() -> None:
+    def define(pipeline: Any) -> Any:
+        words, failed = (
+            pipeline
+            | beam.Create(["fine words", "boom", "more"])
+            | lower(SplitWords(), on_error="dead_letter", batch_records=2)
+        )
+        told = failed | beam.Map(lambda one: (one.element, one.stage, one.error_type, "in transform" in one.traceback))
+        return (words | "One kind" >> beam.Map(tuple), told) | beam.Flatten()
+
+    check(define, [("fine", "words"), ("more",), ("boom", "SplitWords", "ValueError", True)])
+
+
+def test_a_dag_of_which_one_stage_keeps_failed_elements_has_both() -> None:
+    title = stage(str.title, on_error="dead_letter").changed(types=(str, str))
+    dag = DAGPipeline({title: Input(str), Output("titles"): title})
+    lowered = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([])) | beam.Create(LINES) | lower(dag)
+
+    assert isinstance(lowered, Lowered)
+    assert list(lowered.outputs) == ["titles"]
+
+
+@stage(batched=True)
+def size_of_batch(texts: list[str]) -> list[int]:
+    return [len(texts)] * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "largest"),
+    [
+        pytest.param({}, 10, id="a_bundle_ends_it"),
+        pytest.param({"batch_records": 4}, 4, id="records"),
+        pytest.param({"batch_bytes": 25}, 3, id="bytes"),
+        pytest.param({"batch_records": 1}, 1, id="one"),
+    ],
+)
+def test_batches_are_bounded(options: dict[str, int], largest: int) -> None:
+    sizes = ["0123456789"] * 10 | lower(size_of_batch, **options)
+
+    rest = 10 % largest
+    assert sorted(sizes) == sorted([largest] * (10 - rest) + [rest] * rest)
+
+
+def test_elements_keep_their_timestamps_and_windows() -> None:
+    times = {"a b": 1, "c": 7, "d e f": 3, "g": 12}
+
+    def define(pipeline: Any) -> Any:
+        stamp = beam.Map(lambda line: TimestampedValue(line, times[line])).with_output_types(str)
+        windows = pipeline | beam.Create(list(times)) | "Stamp" >> stamp | beam.WindowInto(FixedWindows(5))
+        words = windows | lower(SplitWords())
+        return words | beam.Map(
+            lambda words, at=beam.DoFn.TimestampParam, window=beam.DoFn.WindowParam: (
+                " ".join(words),
+                float(at),
+                float(window.start),
+            )
+        )
+
+    check(define, [(line, float(at), at // 5 * 5.0) for line, at in times.items()])
+
+
+class FailOnce(beam.DoFn):
+    """Fails after the elements before it have been counted; a runner that retries bundles goes on."""
+
+    failed: ClassVar[list[bool]] = []
+
+    def process(self, element: Any) -> Any:
+        if not FailOnce.failed:
+            FailOnce.failed.append(True)
+            raise ConnectionError("lost, as it was told to be")
+        yield element
+
+
+@pytest.mark.parametrize("batch_records", [1, 3])
+def test_metrics_count_each_element_once_where_a_bundle_is_retried(batch_records: int) -> None:
+    FailOnce.failed.clear()
+    lines = [*LINES, "boom"]
+
+    def define(pipeline: Any) -> Any:
+        words = pipeline | beam.Create(lines) | lower(SplitWords(), on_error="drop", batch_records=batch_records)
+        return words | beam.ParDo(FailOnce())
+
+    result = check(define, [line.split() for line in LINES if line], runner=RETRYING_RUNNER)
+
+    found = {counter.key.metric.name: counter.attempted for counter in result.metrics().query()["counters"]}
+    assert FailOnce.failed
+    assert {name: found[name] for name in found if name.startswith("SplitWords/")} == {
+        "SplitWords/inputs": 6,
+        "SplitWords/outputs": 4,
+        "SplitWords/dropped/empty": 1,
+        "SplitWords/dropped/error/ValueError": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("type_", "coder"),
+    [(str, "StrUtf8Coder"), (bytes, "BytesCoder"), (tf.train.Example, "ProtoCoder"), (object, "FastPrimitivesCoder")],
+)
+def test_outputs_have_the_declared_type_and_its_coder(type_: type, coder: str) -> None:
+    class Same(Pipeline):
+        def transform(self, value: Any) -> list[Any]:
+            return [value]
+
+    pipeline = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([]))
+    made = pipeline | beam.Create([]) | lower(Same(input_type=object, output_type=type_, name="Same"))
+
+    assert type(beam.coders.registry.get_coder(made.element_type)).__name__ == coder
+
+
+def test_pairs_can_be_grouped() -> None:
+    class Pair(Pipeline):
+        def __init__(self) -> None:
+            super().__init__(input_type=str, output_type=tuple, name="Pair")
+
+        def transform(self, line: str) -> list[tuple[str, int]]:
+            return [(line[:2], len(line))]
+
+    def define(pipeline: Any) -> Any:
+        return (
+            pipeline
+            | beam.Create(["to be", "to"])
+            | lower(Pair())
+            | beam.GroupByKey()
+            | beam.MapTuple(lambda key, values: (key, sorted(values)))
+        )
+
+    check(define, [("to", [2, 5])])
+
+
+def test_resources_are_asked_for_by_all_units_or_by_one() -> None:
+    split, initials = SplitWords(), Initials()
+    dag = DAGPipeline({split: Input(str), initials: split, Output("initials"): initials}, "Words")
+    pipeline = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([]))
+    hints = {"Initials": {"min_ram": "8GB"}}
+
+    _ = pipeline | beam.Create(LINES) | lower(dag, resource_hints=hints).with_resource_hints(min_ram="2GB")
+
+    components = pipeline.to_runner_api().components
+    asked = {
+        transform.unique_name: [*components.environments[transform.environment_id].resource_hints.values()]
+        for transform in components.transforms.values()
+        if transform.environment_id
+    }
+    assert asked["Words/SplitWords"] == [b"2000000000"]
+    assert asked["Words/Initials"] == [b"8000000000"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_records": 0}, "lower: batch_records should be an integer of at least 1, got 0."),
+        ({"batch_bytes": "1MB"}, "lower: batch_bytes should be an integer of at least 1, got '1MB'."),
+        ({"resource_hints": {"Split": {}}}, "resource_hints names 'Split'; the units of 'SplitWords' are SplitWords."),
+    ],
+)
+def test_options_are_checked_when_it_is_made(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(words)):
+        lower(SplitWords(), **options)
+
+
+SCRIPT = """
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from beam_pipes.beam import Lowered, lower
+from beam_pipes.errors import DeclarationError, TypeMismatchException
+from beam_pipes.typed import stage
+
+Line = str
+
+
+@stage
+def split(line: Line) -> Iterator[str]:
+    yield from line.split()
+
+
+with beam.Pipeline() as pipeline:
+    pipeline | beam.Create(["to be", "or"]) | lower(split) | beam.io.WriteToText("words", shard_name_template="")
+"""
+
+
+def test_a_script_lowers_functions_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(SCRIPT)
+
+    subprocess.run([sys.executable, "words.py"], cwd=tmp_path, check=True, capture_output=True)
+
+    assert (tmp_path / "words").read_text().split() == ["to", "be", "or"]
