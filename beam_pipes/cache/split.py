@@ -25,6 +25,7 @@ from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import read_manifest, snapshot_directory
+from beam_pipes.cache.regions import Located
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
@@ -227,11 +228,10 @@ class Split:
 
     def record_bytes(self, index: int) -> bytes:
         """The payload of one record, as it is stored; its checksums are checked."""
-        removed = self.removed_rows
-        if len(removed):
+        if self._takedowns is not None and self._takedowns.overlay().takedowns and len(self.removed_rows):
             shard, position = self._files.place_one(index)
             row = int(self._files.begins[shard]) + position
-            index = int(self._stand_ins([row], removed)[0])
+            index = int(self._stand_ins([row], self.removed_rows)[0])
         return self._files.payload(index)
 
     @property
@@ -383,6 +383,19 @@ class Split:
                 value = pad_value.get(name, 0) if isinstance(pad_value, Mapping) else pad_value
                 batch[name] = columns.padded(name, places, box=shape, value=value)
         return batch
+
+    def located(self, indices: Sequence[int] | Array, features: Sequence[str]) -> dict[str, Located] | None:
+        """Where the features of these records lie in memory; None where one of them has to be made or read first.
+
+        What `gather` gives for some of them is then one copy each: `{"tokens": located["tokens"].rows(0, 32), …}`.
+        """
+        places, found = self._place(indices), {}
+        for name in features:
+            located = self._columns.located(name, places)
+            if located is None:
+                return None
+            found[name] = located
+        return found
 
     def will_need(self, blocks: Array) -> None:
         """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile."""

@@ -243,6 +243,7 @@ class ConvertedLoader(LambdaDataLoader):
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._functions: tuple[Callable[[Any], Any], ...] = ()
+        self._owns_arrays = False  # whether nothing else holds the arrays of an element, so that they need no copy
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
@@ -294,7 +295,9 @@ class ConvertedLoader(LambdaDataLoader):
         return self._finished(self._place(self._host(skipping(element, self.skip_keys))))
 
     def _finished(self, placed: Any) -> Any:
-        element = unskipped(self._receive(placed))
+        element = self._receive(placed)
+        if self.skip_keys:
+            element = unskipped(element)
         for function in self._functions:
             element = _beside_skipped(function, element, self.skip_keys)
         return element
@@ -323,6 +326,7 @@ class ConvertedLoader(LambdaDataLoader):
 
     def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
         """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
+        self._find_owner()
         place, clock = self._placement(), time.perf_counter
         for element in elements:
             began = clock()
@@ -331,6 +335,10 @@ class ConvertedLoader(LambdaDataLoader):
             received = self._finished(place(host))
             self._arrived(received)
             yield converted - began, clock() - converted
+
+    def _find_owner(self) -> None:
+        converted = getattr(self._loader, "_converted_loader", None)
+        self._owns_arrays = getattr(self._loader if converted is None else converted(), "gives_own_arrays", False)
 
     def source_elements(self) -> Any:
         """What is converted: a native loader, or another iterable."""
@@ -362,6 +370,7 @@ class ConvertedLoader(LambdaDataLoader):
     def __iter__(self) -> Iterator[Any]:
         if self._native() is not None:
             self._end_iteration()  # it has read ahead: what it has not handed out is for this one
+        self._find_owner()
         iteration = SharedIterator(self._iterate())
         self._iteration = weakref.ref(iteration)
         return iteration
