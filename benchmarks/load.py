@@ -17,7 +17,7 @@ packed         rows of 1,024 tokens packed from documents of 16 to 1,024, with s
 filtered       `native` over `split.where(…)` that keeps half of the rows
 mixture        `native` over a mixture of ten caches of a tenth of the rows each
 
-`random_access_us`: microseconds of one `random_access(split)[i]`, of shuffled rows, checksums checked. It and the ratios
+`random_access_us`: microseconds of one `random_access(split)[i]`, of shuffled rows, checksums checked. It and ratios
 that end in `_cpu`, those of `packed`, `filtered`, `mixture`, `to_jax` and `to_torch` to `native`, and that of five
 features, are of processor time, the best of paired passes: other users of the machine disturb that less.
 
@@ -226,7 +226,7 @@ def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int)
 
 def _cpu_figures(readers: dict[str, Reader], repeats: int) -> dict[str, Any]:
     """Ratios in CPU time, which other users of the machine disturb less."""
-    chosen = [name for name in ("memmap", "native", "to_jax", "to_torch") if name in readers]
+    chosen: list[str] = [name for name in ("memmap", "native", "to_jax", "to_torch") if name in readers]
     if "native" not in chosen:
         return {}
     passes = {name: _pass_of(readers[name]) for name in chosen}
