@@ -20,6 +20,7 @@ from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_
 from beam_pipes.loader.delivery import named_failure
 from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture_stream import MixtureStream
+from beam_pipes.loader.order import Indices, row_keys
 from beam_pipes.loader.packed_rows import cu_seqlens_of
 from beam_pipes.loader.rows import SplitRows, varying
 from beam_pipes.loader.steps import Run, StepOptions, Steps
@@ -189,21 +190,27 @@ class BatchReader:
 
     def named(self, error: Exception, steps: Steps) -> Exception:
         """The error of one batch, with the record that it is about: to be raised in place of it."""
-        return named_failure(error, steps, self.stream, lambda: self._own_places(steps), self._read_rows)
+        return named_failure(
+            error, steps, self.stream, lambda: self._own_places(steps), functools.partial(self._read_rows, steps)
+        )
 
     def _own_places(self, steps: Steps) -> Places:
         places = self._places(steps)
         return places[slice(*self._own(steps))] if self._sees_whole else places
 
-    def _read_rows(self, places: Places) -> None:
+    def _read_rows(self, steps: Steps, places: Places) -> None:
         rows = self.stream.gather(places)
         if self._transform is not None:
-            self._transform_rows(rows, len(places))
+            self._transform_rows(rows, steps, places, places.reshape(len(places), -1)[:, -1])
 
-    def _transform_rows(self, rows: Batch, count: int) -> Batch:
+    def _transform_rows(self, rows: Batch, steps: Steps, places: Places, positions: Indices) -> Batch:
         assert self._transform is not None
+        draw, count = getattr(self._transform, "of_rows", None), len(places)
         try:
-            made = self._transform(rows)
+            if draw is None:
+                made = self._transform(rows)
+            else:  # a row of a mixture may come several times in an epoch
+                made = draw(rows, row_keys(steps.epoch, places if places.ndim == 1 else positions))
         except (BeamPipesError, MemoryError):
             raise
         except Exception as error:
@@ -216,6 +223,10 @@ class BatchReader:
         """The rows of all steps, as they are stored."""
         if self.stream.fetches_ahead:
             self.stream.approach(steps.epoch, steps.position)
+        return self.stream.gather(*self._places_to_read(steps))
+
+    def _places_to_read(self, steps: Steps) -> tuple[Places, Places | None]:
+        """The places of our rows, and of those beside them that decide how wide columns are."""
         places = self._places(steps)
         beside = None
         if self._sees_whole:
@@ -225,7 +236,7 @@ class BatchReader:
             # What a transform makes of no rows may have another dtype or width than what it makes of some: a row of
             # another host, which `finished` takes away again, shows which.
             places = self.stream.locate(steps.epoch, np.array([steps.position]))
-        return self.stream.gather(places, beside)
+        return places, beside
 
     def finished(self, whole: Batch, steps: Steps) -> list[Batch]:
         """What `gathered` gave, transformed and cut into batches."""
@@ -254,8 +265,10 @@ class BatchReader:
     def _transformed(self, whole: Batch, steps: Steps) -> Batch:
         if self._transform is None:
             return whole
-        first, last = self._own(steps)
-        return self._transform_rows(whole, steps.length * max(1, last - first))
+        first, last = self._own(steps) if self._has_own(steps) else (0, 1)
+        starts = steps.position + np.arange(steps.length) * steps.rows
+        positions = (starts[:, None] + np.arange(first, last)).reshape(-1)
+        return self._transform_rows(whole, steps, self._places_to_read(steps)[0], positions)
 
     def _own(self, steps: Steps) -> tuple[int, int]:
         """Our rows of each of these global batches, without those that fill it up."""

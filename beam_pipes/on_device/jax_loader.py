@@ -15,8 +15,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.prefetch import not_copied
 from beam_pipes.on_device.conversions import map_leaves, narrowed, require_numeric, to_host, unsupported_dtype
 from beam_pipes.on_device.global_rows import GlobalRows, fitting, global_rows, told
-from beam_pipes.on_device.lambda_loader import ConvertedLoader
-from beam_pipes.on_device.prefetch import PrefetchOptions
+from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
 REMEDY = "Enable jax_enable_x64, or cast the key before (.map with tf.cast), which chooses the loss."
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from beam_pipes.on_device.conversions import map_leaves, require_numeric, to_host, unsupported_dtype
-from beam_pipes.on_device.lambda_loader import ConvertedLoader
-from beam_pipes.on_device.prefetch import PrefetchOptions
+from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
 # What NumPy has no type of its own for: the carrier with the same bits, and what it is seen as.
 _SEEN_AS: dict[str, tuple[Any, torch.dtype]] = {
