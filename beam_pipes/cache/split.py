@@ -13,9 +13,9 @@ from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded
 from beam_pipes.cache.decoding import MessageDecoder, message_decoder
 from beam_pipes.cache.filtered import (
     Condition,
+    bounds_of,
     digest_of_rows,
     packed_rows,
-    portions,
     positions_of,
     rows_where,
     unpacked_rows,
@@ -160,7 +160,7 @@ class Split:
         """
         spec = self.spec
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
-        rows = rows_where(parsed, self._columns, portions(len(self), self._files.place))
+        rows = rows_where(parsed, self._columns, len(self), self._files.place)
         return FilteredSplit(self, rows, condition)
 
     @property
@@ -471,7 +471,7 @@ class FilteredSplit(Split):
 
     def where(self, condition: str) -> FilteredSplit:
         parsed = Condition(condition, self.spec)
-        rows = rows_where(parsed, self._columns, portions(self._rows, self._files.place))
+        rows = rows_where(parsed, self._columns, self._rows, self._files.place)
         return FilteredSplit(self._split, rows, f"({self.condition}) and ({condition})")
 
     def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
@@ -505,7 +505,7 @@ class FilteredSplit(Split):
 
     @property
     def shard_sizes(self) -> Array:
-        ends = np.searchsorted(self._rows, np.append(self._files.begins, self._files.num_records))
+        ends = bounds_of(self._rows, np.append(self._files.begins, self._files.num_records))
         sizes: Array = np.diff(ends)
         return sizes
 
