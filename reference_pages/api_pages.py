@@ -41,6 +41,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.transforms.chat": "messages to tokens and loss weights",
         "beam_pipes.transforms.converters": "feature converters",
         "beam_pipes.transforms.dedup": "duplicates",
+        "beam_pipes.transforms.denoising": "objectives drawn when rows are read",
     }
 )
 

@@ -22,6 +22,8 @@ from beam_pipes.loader.batches import LENGTHS, Array, Batch, ranges
 from beam_pipes.loader.columns import rows_of
 from beam_pipes.loader.order import Indices, RowKeys, derive_key, mixed
 
+__all__ = ["FillInTheMiddle", "SpanCorruption", "noise_masks", "span_lengths"]
+
 _SENTINELS = 3  # tokens that fill-in-the-middle adds to a document
 
 
