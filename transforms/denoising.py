@@ -4,7 +4,7 @@
 
 What is drawn for a row, and for each document of it, is a function of the transform's seed, the epoch and the row: the
 same after a resume, on any number of hosts and with any number of threads, and another one in every epoch. In a
-mixture, whose rows may come several times in an epoch, it is a function of the position in the epoch instead of the row.
+mixture, whose rows may come several times in an epoch, the position in the epoch takes the place of the row.
 
 Nothing is stored: the cache holds the documents as they are.
 """
@@ -158,8 +158,9 @@ class FillInTheMiddle(_Drawn):
 
     prefix_id, suffix_id, middle_id: the ids of the three sentinels. rate: how many documents are transformed; spm_rate:
     how many of these in the order suffix, prefix, middle (the paper trains on both alike, hence 0.5). A document is a
-    segment of a packed row, a row without its padding, or, with `ragged="values"`, a record. Both cuts are uniform over all places, so that each part may be empty. eos_id: a document that ends in it still does. pad_id: what
-    ends a row that has no segment ids, and belongs to no document.
+    segment of a packed row, a row without its padding, or, with `ragged="values"`, a record. Both cuts are uniform over
+    all places, so that each part may be empty. eos_id: a document that ends in it still does. pad_id: what ends a row
+    that has no segment ids, and belongs to no document.
 
     With `ragged="values"` documents are records, and a transformed one is three tokens longer: values and lengths say
     so. In rows of a fixed width a document keeps its length and place, so that segment ids and positions hold: three
@@ -264,7 +265,7 @@ class SpanCorruption(_Drawn):
     mean_noise_span_length: see `noise_masks`. eos_id: ends inputs and targets; None adds nothing. inputs, targets: the
     names of the columns made.
 
-    The feature and its segment ids and positions are replaced, other columns stay. A packed row is corrupted as a whole,
+    The feature, its segment ids and positions are replaced, other columns stay. A packed row is corrupted as a whole,
     as in T5, so pack with "concat_then_split": all inputs have one shape and all targets too, and `span_lengths` says
     which width gives inputs of which length. A row that ends in padding, as the last one of a plan does, gives shorter
     inputs and targets, which end in `pad_id`: a loss takes `targets != pad_id`. With `ragged="values"` a record is a

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.errors import SpecError
+from beam_pipes.errors import ExampleIndexError, SpecError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
@@ -338,6 +338,20 @@ def unpacked_rows(data: bytes, total: int) -> Array:
     """The inverse of `packed_rows`."""
     bits = np.frombuffer(data, np.uint8)
     return _rows_of([bits[begin // 8 : -(-end // 8)] for begin, end in _portions(total)], total)
+
+
+def checked_indices(indices: Sequence[int] | Array, split: Any) -> Array:
+    """`indices` of a split's records counted from the start; raises `ExampleIndexError` outside of them."""
+    total, wanted = len(split), np.asarray(indices)
+    if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+        raise ExampleIndexError(f"{split!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
+    wanted = wanted.astype(np.int64)
+    outside = (wanted < -total) | (wanted >= total)
+    if outside.any():
+        index = int(wanted[np.argmax(outside)])
+        raise ExampleIndexError(f"{split!r}: there is no record {index}", split=split.name, index=index)
+    checked: Array = np.where(wanted < 0, wanted + total, wanted)
+    return checked
 
 
 def bounds_of(rows: Array, records: Sequence[int] | Array) -> Array:

@@ -14,6 +14,7 @@ from beam_pipes.cache.decoding import MessageDecoder, message_decoder
 from beam_pipes.cache.filtered import (
     Condition,
     bounds_of,
+    checked_indices,
     digest_of_rows,
     packed_rows,
     positions_of,
@@ -31,7 +32,7 @@ from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
-from beam_pipes.errors import CacheError, ExampleIndexError, RecordRemovedError, SpecError, StaleCacheError
+from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
 
 Array = np.ndarray[Any, Any]
 
@@ -385,10 +386,7 @@ class Split:
         return batch
 
     def located(self, indices: Sequence[int] | Array, features: Sequence[str]) -> dict[str, Located] | None:
-        """Where the features of these records lie in memory; None where one of them has to be made or read first.
-
-        What `gather` gives for some of them is then one copy each: `{"tokens": located["tokens"].rows(0, 32), …}`.
-        """
+        """Where `gather` copies these features from; None where one of them has to be made or read first."""
         places, found = self._place(indices), {}
         for name in features:
             located = self._columns.located(name, places)
@@ -555,16 +553,7 @@ class FilteredSplit(Split):
 
     def _checked(self, indices: Sequence[int] | Array) -> Array:
         """`indices` counted from the start; raises `ExampleIndexError` outside these records."""
-        wanted = np.asarray(indices)
-        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
-            raise ExampleIndexError(f"{self!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
-        wanted = wanted.astype(np.int64)
-        outside = (wanted < -len(self)) | (wanted >= len(self))
-        if outside.any():
-            index = int(wanted[np.argmax(outside)])
-            raise ExampleIndexError(f"{self!r}: there is no record {index}", split=self.name, index=index)
-        checked: Array = np.where(wanted < 0, wanted + len(self), wanted)
-        return checked
+        return checked_indices(indices, self)
 
 
 def _filtered(split: Split, packed: bytes, condition: str) -> FilteredSplit:
