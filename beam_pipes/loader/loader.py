@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from beam_pipes.cache import Split
 from beam_pipes.cache.columns import PadTo
 from beam_pipes.cache.decoding import MessageDecoder
 from beam_pipes.cache.spec import FeatureSpec
@@ -223,13 +222,6 @@ class Loader:
         Those that a `transform` makes are not known; these are the ones that it reads.
         """
         return tuple(sorted(name for name, column in self.columns.items() if column.concatenated))
-
-    @property
-    def gives_own_arrays(self) -> bool:
-        """Whether nothing else holds the arrays of a batch; a `transform` may give one array again and again."""
-        stream = self._reader.stream
-        sources = stream.sources if isinstance(stream, MixtureStream) else [stream.rows]
-        return self._made_of[1].transform is None and all(isinstance(rows.split, Split) for rows in sources)
 
     @property
     def rows_per_epoch(self) -> int | None:

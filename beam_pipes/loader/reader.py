@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from beam_pipes.cache.regions import Located
+from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
 from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
 from beam_pipes.loader.delivery import named_failure
@@ -22,7 +23,7 @@ from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture_stream import MixtureStream
 from beam_pipes.loader.order import Indices, row_keys
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.rows import SplitRows, varying
+from beam_pipes.loader.rows import Rows, SplitRows, varying
 from beam_pipes.loader.steps import Run, StepOptions, Steps
 from beam_pipes.loader.stream import Places, RowStream
 
@@ -113,14 +114,22 @@ class BatchReader:
         """Our slices of global batches, gathered at once. They share memory, but no element."""
         return self.finished(self.gathered(steps), steps)
 
+    @property
+    def _sources(self) -> list[Rows]:
+        return [self.stream.rows] if isinstance(self.stream, RowStream) else self.stream.sources
+
     @functools.cached_property
     def pends(self) -> bool:
         """Whether a batch is nothing but a copy of what lies in memory."""
         if self._transform is not None or self.stream.row_bytes is None or self._slice[0] == self._slice[1]:
             return False
-        sources = [self.stream.rows] if isinstance(self.stream, RowStream) else self.stream.sources
         none = np.empty(0, np.int64)
-        return all(isinstance(rows, SplitRows) and rows.located(none) is not None for rows in sources)
+        return all(isinstance(rows, SplitRows) and rows.located(none) is not None for rows in self._sources)
+
+    @property
+    def gives_own_arrays(self) -> bool:
+        """Whether nothing else holds the arrays of a batch; a transform may give one array again and again."""
+        return self._transform is None and all(isinstance(rows.split, Split) for rows in self._sources)
 
     def pending(self, steps: Steps) -> Made:
         """As `read_until_failure`, each batch to be copied when it is handed out, where that is all there is to do."""

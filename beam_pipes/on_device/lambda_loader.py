@@ -388,7 +388,8 @@ class ConvertedLoader(LambdaDataLoader):
 
     def _find_owner(self) -> None:
         converted = getattr(self._loader, "_converted_loader", None)
-        self._owns_arrays = getattr(self._loader if converted is None else converted(), "gives_own_arrays", False)
+        reader = getattr(self._loader if converted is None else converted(), "_reader", None)
+        self._owns_arrays = bool(getattr(reader, "gives_own_arrays", False))
 
     def source_elements(self) -> Any:
         """What is converted: a native loader, or another iterable."""

@@ -661,5 +661,5 @@ def test_a_tensor_of_torch_takes_the_batch_over_and_a_transforms_array_is_copied
         batch["constant"] += 1
 
     assert not constant.any()
-    assert Loader(split, batch_size=4).gives_own_arrays
-    assert not Loader(split, batch_size=4, transform=with_constant).gives_own_arrays
+    assert Loader(split, batch_size=4)._reader.gives_own_arrays
+    assert not Loader(split, batch_size=4, transform=with_constant)._reader.gives_own_arrays

@@ -32,8 +32,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """`first`: of a first snapshot. `second`: with dead letters, changes, long words, and examples traced. `many`; `loader`.
-    """
+    """`first`: of a first snapshot. `second`: with dead letters, changes, long words, traces. `many`, `loader`."""
     base = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(sample_declarations.INPUT_VARIABLE, str(base / "in"))
