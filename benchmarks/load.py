@@ -10,8 +10,16 @@ tf_dataset     its tf.data.Dataset in a loop, as further transformations read it
 to_jax         the same, `to_jax`; to_torch: `to_torch`; to_numpy: `to_numpy`
 tfdata         `TFRecordDataset` over the same files, a shuffle buffer of 10,000, batched `parse_example`, `decode_raw`
 grain          Grain's MapDataset over an ArrayRecord of the same tokens, raw bytes, its threads
+grain_memmap   the same over the memory map, which costs Grain no format and no file
 torch          torch's DataLoader over the memmap, no workers, default collation; torch_getitems: batched fetch
 sequential     stored order: `native` without shuffling
+packed         rows of 1,024 tokens packed from documents of 16 to 1,024, with segment ids and positions; by tokens
+filtered       `native` over `split.where(…)` that keeps half of the rows
+mixture        `native` over a mixture of ten caches of a tenth of the rows each
+
+`random_access_us`: microseconds of one `random_access(split)[i]`, of shuffled rows, checksums checked. It and ratios
+that end in `_cpu`, those of `packed`, `filtered`, `mixture`, `to_jax` and `to_torch` to `native`, and that of five
+features, are of processor time, the best of paired passes: other users of the machine disturb that less.
 
 All in one process; before timing, every reader is checked to give every row exactly once. Each key `a_to_b` is the
 throughput of a over that of b: the median over pairs of passes taken in turns, so that what disturbs the machine
@@ -20,13 +28,14 @@ disturbs both.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +55,8 @@ from beam_pipes.cache import (
     shard_file_name,
     snapshot_directory,
 )
-from beam_pipes.loader import Loader
+from beam_pipes.cache import write_cache as write_split_cache
+from beam_pipes.loader import Loader, Mixture, pack, random_access
 from benchmarks import harness
 
 BATCH, WIDTH, SHARDS, SHUFFLE_BUFFER = 32, 1024, 16, 10_000
@@ -70,9 +80,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     try:
         rows = max(1, options.tokens // (BATCH * WIDTH)) * BATCH
         results: dict[str, Any] = {"tokens": rows * WIDTH, "batch": [BATCH, WIDTH], "shards": SHARDS}
-        one = _measure_one_feature(work, rows, options.repeats, options.readers)
-        results |= one
-        results["five_features"] = _measure_five_features(work, rows // 4, options.repeats)
+        results |= _measure_one_feature(work, rows, options.repeats, options.readers)
+        if not options.readers:
+            five = results["five_features"] = _measure_five_features(work, rows // 4, options.repeats)
+            results["five_features_to_memmap"] = five["native_to_memmap_cpu"]
+            results |= _measure_ways(work, rows // 4, options.repeats)
         harness.report(results, options.json)
         return results
     finally:
@@ -99,14 +111,70 @@ def _measure_one_feature(work: Path, rows: int, repeats: int, chosen: list[str] 
         "to_jax": lambda: on_device_loader(split).to_jax(),
         "to_torch": lambda: on_device_loader(split).to_torch(),
         "tfdata": lambda: tf_record_batches(files, ["tokens"]),
-        "grain": lambda: grain_batches(work / "tokens.array_record"),
+        "grain": lambda: grain_batches(grain_array_record(work / "tokens.array_record")),
+        "grain_memmap": lambda: grain_batches(memmap),
         "torch": lambda: torch_batches(memmap, batched_fetch=False),
         "torch_getitems": lambda: torch_batches(memmap, batched_fetch=True),
     }
     if chosen:
         readers = {name: reader for name, reader in readers.items() if name in chosen or name == "memmap"}
     secs = _measure(readers, rows, int(expected), repeats)
-    return _cpu_figures(readers, repeats) | _figures(secs, rows * WIDTH)
+    access = {"random_access_us": _random_access_us(split, repeats)}
+    return access | _cpu_figures(readers, repeats) | _figures(secs, rows * WIDTH)
+
+
+def _measure_ways(work: Path, rows: int, repeats: int) -> dict[str, Any]:
+    """Packed, filtered and mixed rows beside plain ones: tokens a second of the loader's processor time."""
+    rng = np.random.default_rng(3)
+    rows = max(20, rows // (20 * BATCH) * 20) * BATCH
+    tokens = rng.integers(1, 50_257, (rows, WIDTH), dtype=np.int32)
+    plain = write_cache(work / "plain", {"tokens": tokens, "keep": np.arange(rows, dtype=np.int64) % 2})
+    part = rows // 10
+    tenths = [write_cache(work / f"tenth-{n}", {"tokens": tokens[n * part : (n + 1) * part]}) for n in range(10)]
+    lengths = rng.integers(16, WIDTH + 1, 2 * rows)
+    lengths = lengths[: int(np.searchsorted(np.cumsum(lengths), rows * WIDTH))]
+    starts = np.cumsum(lengths) - lengths
+    flat = tokens.reshape(-1)
+    write_split_cache(
+        work / "documents",
+        {"train": ({"tokens": flat[s : s + n]} for s, n in zip(starts.tolist(), lengths.tolist(), strict=True))},
+        features={"tokens": FeatureSpec("int32", shape=(None,))},
+        name="benchmark",
+    )
+    plan = pack(Cache.open(work / "documents")["train"], sequence_length=WIDTH)
+    ways: dict[str, Callable[[], Loader]] = {
+        "native": lambda: Loader(plain, batch_size=BATCH, features=["tokens"]),
+        "packed": lambda: Loader(plan, batch_size=BATCH),
+        "filtered": lambda: Loader(plain.where("keep == 1"), batch_size=BATCH, features=["tokens"]),
+        "mixture_of_ten": lambda: Loader(Mixture([(tenth, 1) for tenth in tenths], exhausted="stop"), batch_size=BATCH),
+    }
+    rate: dict[str, float] = {}
+    made = {name: way() for name, way in ways.items()}
+    for name, loader in made.items():
+        seen = int(sum((batch["tokens"] != 0).sum() for batch in loader))
+        if not 0.98 * len(loader) * BATCH * WIDTH < seen <= len(loader) * BATCH * WIDTH:
+            raise AssertionError(f"{name} gave {seen} tokens in {len(loader)} batches")
+    secs = harness.paired_seconds(
+        {name: _pass_of(functools.partial(iter, loader)) for name, loader in made.items()},
+        repeats=7 * repeats,
+        clock=time.process_time,
+    )
+    for name, loader in made.items():
+        rate[name] = len(loader) * BATCH * WIDTH / min(secs[name])
+    return {f"{name}_to_native": round(rate[name] / rate["native"], 3) for name in ways if name != "native"}
+
+
+def _random_access_us(split: Split, repeats: int) -> float:
+    source = random_access(split)
+    indices = np.random.default_rng(0).permutation(len(split))[:20_000].tolist()
+
+    def one_by_one() -> None:
+        for index in indices:
+            source[index]
+
+    one_by_one()
+    secs = [harness.seconds_of(one_by_one, clock=time.process_time) for _ in range(3 * repeats)]
+    return round(min(secs) / len(indices) * 1e6, 2)
 
 
 def _measure_five_features(work: Path, rows: int, repeats: int) -> dict[str, Any]:
@@ -129,7 +197,7 @@ def _measure_five_features(work: Path, rows: int, repeats: int) -> dict[str, Any
         "tfdata": lambda: tf_record_batches(files, FIVE),
     }
     secs = _measure(readers, rows, expected, repeats)
-    return _figures(secs, rows * WIDTH * len(FIVE))
+    return _cpu_figures(readers, repeats) | _figures(secs, rows * WIDTH * len(FIVE))
 
 
 def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int) -> Secs:
@@ -157,12 +225,15 @@ def _measure(readers: dict[str, Reader], rows: int, expected: int, repeats: int)
 
 
 def _cpu_figures(readers: dict[str, Reader], repeats: int) -> dict[str, Any]:
-    """The ratio to the limit in CPU time of this one thread, which other users of the machine disturb less."""
-    if "native" not in readers:
+    """Ratios in CPU time, which other users of the machine disturb less."""
+    chosen: list[str] = [name for name in ("memmap", "native", "to_jax", "to_torch") if name in readers]
+    if "native" not in chosen:
         return {}
-    passes = {name: _pass_of(readers[name]) for name in ("memmap", "native")}
+    passes = {name: _pass_of(readers[name]) for name in chosen}
     secs = harness.paired_seconds(passes, repeats=7 * repeats, clock=time.process_time)
-    return {"native_to_memmap_cpu": round(min(secs["memmap"]) / min(secs["native"]), 3)}
+    best = {name: min(times) for name, times in secs.items()}
+    ratios = {f"{name}_to_native": round(best["native"] / best[name], 3) for name in chosen[2:]}
+    return {"native_to_memmap_cpu": round(best["memmap"] / best["native"], 3), **ratios}
 
 
 def _pass_of(reader: Reader) -> Callable[[], None]:
@@ -189,6 +260,7 @@ def _figures(secs: Secs, tokens: int) -> dict[str, Any]:
         "native_to_memmap": of("native", "memmap"),
         "native_to_tfdata": of("native", "tfdata"),
         "native_to_grain": of("native", "grain"),
+        "native_to_grain_memmap": of("native", "grain_memmap"),
         "native_to_torch": of("native", "torch"),
         "tf_path_to_tfdata": of("tf_path", "tfdata"),
         "tf_dataset_to_tfdata": of("tf_dataset", "tfdata"),
@@ -196,9 +268,9 @@ def _figures(secs: Secs, tokens: int) -> dict[str, Any]:
     }
 
 
-def write_cache(path: Path, columns: dict[str, Tokens]) -> Split:
+def write_cache(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> Split:
     """The columns as split "train" of a cache of ordinary TFRecord files."""
-    spec = ExampleSpec({name: FeatureSpec("int32", shape=(WIDTH,)) for name in columns})
+    spec = ExampleSpec({name: FeatureSpec(str(each.dtype), shape=each.shape[1:]) for name, each in columns.items()})
     rows = len(next(iter(columns.values())))
     bounds = np.linspace(0, rows, SHARDS + 1).astype(int).tolist()
     snapshot = "0" * 16
@@ -262,13 +334,20 @@ def tf_record_batches(files: list[str], features: Iterable[str]) -> Any:
     )
 
 
-def grain_batches(path: Path) -> Any:
+def grain_array_record(path: Path) -> Any:
+    import grain.python as grain
+
+    return grain.ArrayRecordDataSource(str(path))
+
+
+def grain_batches(source: Any) -> Any:
+    """`source` gives rows by index: arrays, or their raw bytes."""
     import grain.python as grain
 
     return (
-        grain.MapDataset.source(grain.ArrayRecordDataSource(str(path)))
+        grain.MapDataset.source(source)
         .shuffle(seed=1)
-        .map(lambda record: np.frombuffer(record, np.int32))
+        .map(lambda record: np.frombuffer(record, np.int32) if isinstance(record, bytes) else record)
         .batch(BATCH, drop_remainder=True)
         .to_iter_dataset()
     )

@@ -42,6 +42,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "beam_pipes.transforms.converters": "feature converters",
         "beam_pipes.transforms.datatrove": "filters and formatters of datatrove as stages",
         "beam_pipes.transforms.dedup": "duplicates",
+        "beam_pipes.transforms.denoising": "objectives drawn when rows are read",
     }
 )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -85,6 +86,7 @@ class ExampleCodec:
         self.fixed_layout = self._fixed_layout() if spec.fixed else None
         self._template = self._make_template() if spec.fixed else None
         self._fixed_values = self._make_fixed_values() if spec.fixed else []
+        self._fixed_bytes = self._make_fixed_bytes(self._template[0]) if self._template is not None else []
 
     def encode(self, value: Example) -> bytes:
         """The serialized example.
@@ -157,10 +159,10 @@ class ExampleCodec:
             SpecError: the Example does not hold the declared features.
         """
         if self._template is not None and self.fixed_layout is not None:
-            if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload, self._template[0]):
+            if len(payload) == self.fixed_layout.payload_bytes and self._is_ours(payload):
                 return {
-                    feature: own_array(feature, np.frombuffer(payload, dtype, count, start), spec, shape)
-                    for feature, dtype, count, start, spec, shape in self._fixed_values
+                    feature: own(np.frombuffer(payload, dtype, count, start))
+                    for feature, dtype, count, start, own in self._fixed_values
                 }
         else:
             ours = self._own_records.decode(payload)
@@ -246,27 +248,38 @@ class ExampleCodec:
         constants.append(FILLER[self.fixed_layout.payload_bytes - position])
         return constants, slots
 
-    def _make_fixed_values(self) -> list[tuple[str, np.dtype[Any], int, int, FeatureSpec, tuple[int, ...]]]:
+    def _make_fixed_values(self) -> list[tuple[str, np.dtype[Any], int, int, Callable[[Any], Any]]]:
         assert self.fixed_layout is not None
         made = []
         for field in self.fields:
             spec, (start, size) = self.spec[field.feature], self.fixed_layout.fields[field.name]
             dtype = dtypes.numpy_dtype(field.dtype)
             shape = tuple(extent for extent in spec.shape if extent is not None)
-            made.append((field.feature, dtype, size // dtype.itemsize, start, spec, shape))
+            count = size // dtype.itemsize
+            # A vector in its own dtype, the usual case, is one call.
+            plain = dtype == spec.numpy_dtype and shape == (count,)
+            own = operator.methodcaller("copy") if plain else _owned(field.feature, spec, shape)
+            made.append((field.feature, dtype, count, start, own))
         return made
 
-    def _is_ours(self, payload: bytes, constants: list[bytes]) -> bool:
-        """Whether all bytes between the values are those that we write, and booleans are 0 or 1."""
-        position = 0
+    def _make_fixed_bytes(self, constants: list[bytes]) -> list[tuple[int, bytes, int, int]]:
+        """What stands before the values of each field, from where on, and where booleans are."""
+        made, position = [], 0
         for field, constant in zip(self.fields, constants[::2], strict=False):
-            end = position + len(constant)
-            if payload[position:end] != constant:
+            begin = position + len(constant)
+            end = begin + (field.num_bytes or 0)
+            made.append((position, constant, begin, end if field.dtype == dtypes.BOOL else begin))
+            position = end
+        return [*made, (position, constants[-1], 0, 0)]
+
+    def _is_ours(self, payload: bytes) -> bool:
+        """Whether all bytes between the values are those that we write, and booleans are 0 or 1."""
+        for position, constant, begin, end in self._fixed_bytes:
+            if not payload.startswith(constant, position):
                 return False
-            position = end + (field.num_bytes or 0)
-            if field.dtype == dtypes.BOOL and max(payload[end:position], default=0) > 1:
+            if begin < end and max(payload[begin:end]) > 1:
                 return False
-        return payload[position:] == constants[-1]
+        return True
 
     def _check_names(self, value: Example) -> None:
         missing = sorted(self.spec.keys() - set(value))
@@ -282,6 +295,10 @@ class ExampleCodec:
             expected=list(self.spec),
             found=sorted(value, key=repr),
         )
+
+
+def _owned(name: str, spec: FeatureSpec, shape: tuple[int, ...]) -> Callable[[Any], Any]:
+    return lambda values: own_array(name, values, spec, shape)
 
 
 class ProtoCodec:

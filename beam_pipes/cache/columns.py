@@ -19,6 +19,7 @@ from beam_pipes.cache.exact import NotExactError, NotNumbersError, brief, exact_
 from beam_pipes.cache.feature_values import restored
 from beam_pipes.cache.framing import HEADER_BYTES
 from beam_pipes.cache.layout import MAX_PAYLOAD_BYTES, Field
+from beam_pipes.cache.regions import MOST_ROW_BYTES, Located
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import SHAPE_SUFFIX, FeatureSpec
 from beam_pipes.errors import CacheNotFoundError, CorruptRecordError, SpecError
@@ -81,10 +82,7 @@ class ColumnReader:
 
     def stacked(self, feature: str, places: Places) -> Array | None:
         """(n, *shape) where all records have the same shape; None where it varies, and of scalar texts."""
-        try:
-            plan = self._plans[feature]
-        except KeyError:
-            plan = self._plans[feature] = self._plan(feature)
+        plan = self._plan(feature)
         if plan is None:
             return None
         start, row_bytes, storage, shape, declared = plan
@@ -92,12 +90,35 @@ class ColumnReader:
             return self.runs(feature, places)[0].reshape(len(places), *shape)
         if row_bytes == 0 or not len(places):
             return np.empty((len(places), *shape), declared)
-        addresses = places.payloads + (start if start is not None else self._files.column(f"start/{feature}", places))
-        self._files.check_inside(places, addresses, row_bytes)
+        addresses = self._stacked_addresses(feature, places, start, row_bytes)
         made = self._files.data.rows(addresses, row_bytes).view(storage).reshape(len(places), *shape)
         return made if storage is declared else restored(feature, self._specs[feature], made)
 
+    def located(self, feature: str, places: Places) -> Located | None:
+        """Where the values lie that `stacked` copies; None where they do not lie in memory as they are handed out."""
+        plan, region = self._plan(feature), self._files.data
+        if plan is None or region.origin is None:
+            return None
+        start, row_bytes, storage, shape, declared = plan
+        if not row_bytes or row_bytes > MOST_ROW_BYTES or storage is not declared:
+            return None
+        addresses = self._stacked_addresses(feature, places, start, row_bytes) + region.origin
+        return Located(addresses, row_bytes, storage, shape, (region,))
+
+    def _stacked_addresses(self, feature: str, places: Places, start: int | None, row_bytes: int) -> Array:
+        addresses: Array = places.payloads + (
+            start if start is not None else self._files.column(f"start/{feature}", places)
+        )
+        self._files.check_inside(places, addresses, row_bytes)
+        return addresses
+
     def _plan(self, feature: str) -> _Plan | None:
+        try:
+            return self._plans[feature]
+        except KeyError:
+            return self._plans.setdefault(feature, self._new_plan(feature))
+
+    def _new_plan(self, feature: str) -> _Plan | None:
         """Constant start in the payload, bytes, stored dtype, shape and declared dtype of a feature that stacks."""
         spec, field, layout = self.spec(feature), self._fields[feature], self._files.layout
         declared = spec.numpy_dtype
@@ -352,6 +373,9 @@ class DecodedColumns(ColumnReader):
             known = {index: made[index] if index in made else known[index] for index in indices}
             self._latest.examples = known
         return [known[index][feature] for index in indices]
+
+    def located(self, feature: str, places: Places) -> None:
+        return None
 
     def stacked(self, feature: str, places: Places) -> Array | None:
         spec = self.spec(feature)

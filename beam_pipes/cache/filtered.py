@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.errors import SpecError
+from beam_pipes.errors import ExampleIndexError, SpecError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Records whose columns are held at once: 8 MB for a feature of 8 bytes.
+#: Records whose columns are held at once: 8 MB for a feature of 8 bytes. A multiple of 8.
 RECORDS_AT_ONCE = 1 << 20
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -278,44 +278,94 @@ def _values(column: _Column, columns: ColumnReader, places: Places) -> Any:
     return values
 
 
-def rows_where(condition: Condition, columns: ColumnReader, places: Iterator[Places]) -> Array:
-    """(k,) int64, ascending: the records among `places` that meet a condition."""
-    found = [np.empty(0, np.int64)]
-    for some in places:
-        found.append(some.indices[condition.of(columns, some)])
-    rows: Array = np.concatenate(found)
+def rows_where(
+    condition: Condition, columns: ColumnReader, records: Array | int, place: Callable[[Array], Places]
+) -> Array:
+    """(k,), ascending: those of `records` (numbers, or how many from 0 on) that meet a condition.
+
+    What is held at once is a bit a record, the columns of `RECORDS_AT_ONCE` of them, and what is returned: 4 bytes a
+    record that is left, 8 where there are more than 2^32.
+    """
+    masks = []
+    for begin, end in _portions(records if isinstance(records, int) else len(records)):
+        some = np.arange(begin, end) if isinstance(records, int) else records[begin:end]
+        masks.append(np.packbits(condition.of(columns, place(some))))
+    return _rows_of(masks, records)
+
+
+def _portions(total: int) -> Iterator[tuple[int, int]]:
+    return ((begin, min(begin + RECORDS_AT_ONCE, total)) for begin in range(0, total, RECORDS_AT_ONCE))
+
+
+def _rows_of(masks: Sequence[Array], records: Array | int) -> Array:
+    """The records that masks of bits choose, one mask for each portion: allocated once, as large as it has to be."""
+    total = records if isinstance(records, int) else len(records)
+    counts = [int(_BITS_OF[mask].sum()) for mask in masks]
+    dtype = (np.uint32 if total <= 1 << 32 else np.int64) if isinstance(records, int) else records.dtype
+    rows = np.empty(sum(counts), dtype)
+    at = 0
+    for (begin, end), mask, count in zip(_portions(total), masks, counts, strict=True):
+        chosen = np.flatnonzero(np.unpackbits(mask, count=end - begin))
+        rows[at : at + count] = chosen + begin if isinstance(records, int) else records[begin:end][chosen]
+        at += count
     return rows
 
 
-def portions(records: Array | int, place: Callable[[Array], Places]) -> Iterator[Places]:
-    """The places of all of `records` (numbers, or how many from 0 on), `RECORDS_AT_ONCE` at a time."""
-    total = records if isinstance(records, int) else len(records)
-    for begin in range(0, total, RECORDS_AT_ONCE):
-        end = min(begin + RECORDS_AT_ONCE, total)
-        yield place(np.arange(begin, end) if isinstance(records, int) else records[begin:end])
+# How many bits of each byte are set.
+_BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.int64)
 
 
 def digest_of_rows(rows: Array) -> str:
     """Names a choice of rows: 12 hexadecimal digits of the sha256 of their numbers as little-endian int64."""
-    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:12]
+    digest = hashlib.sha256()
+    for begin, end in _portions(len(rows)):
+        digest.update(rows[begin:end].astype("<i8").tobytes())
+    return digest.hexdigest()[:12]
 
 
 def packed_rows(rows: Array, total: int) -> bytes:
     """`rows` out of `total` as one bit a record: what is pickled. `([0, 2], 3)` → `b"\\xa0"`."""
-    mask = np.zeros(total, bool)
-    mask[rows] = True
-    return np.packbits(mask).tobytes()
+    masks = []
+    for begin, end in _portions(total):
+        first, last = bounds_of(rows, [begin, end])
+        mask = np.zeros(end - begin, bool)
+        mask[rows[first:last].astype(np.int64) - begin] = True
+        masks.append(np.packbits(mask).tobytes())
+    return b"".join(masks)
 
 
 def unpacked_rows(data: bytes, total: int) -> Array:
     """The inverse of `packed_rows`."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), count=total))
+    bits = np.frombuffer(data, np.uint8)
+    return _rows_of([bits[begin // 8 : -(-end // 8)] for begin, end in _portions(total)], total)
+
+
+def checked_indices(indices: Sequence[int] | Array, split: Any) -> Array:
+    """`indices` of a split's records counted from the start; raises `ExampleIndexError` outside of them."""
+    total, wanted = len(split), np.asarray(indices)
+    if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+        raise ExampleIndexError(f"{split!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
+    wanted = wanted.astype(np.int64)
+    outside = (wanted < -total) | (wanted >= total)
+    if outside.any():
+        index = int(wanted[np.argmax(outside)])
+        raise ExampleIndexError(f"{split!r}: there is no record {index}", split=split.name, index=index)
+    checked: Array = np.where(wanted < 0, wanted + total, wanted)
+    return checked
+
+
+def bounds_of(rows: Array, records: Sequence[int] | Array) -> Array:
+    """Where `records` would stand in `rows` (ascending): (k,) int64."""
+    wanted = np.asarray(records, np.int64)
+    inside = np.minimum(wanted, np.iinfo(rows.dtype).max).astype(rows.dtype)  # else all rows would be converted
+    found: Array = np.where(wanted > inside.astype(np.int64), len(rows), np.searchsorted(rows, inside))
+    return found
 
 
 def positions_of(rows: Array, records: Sequence[int] | Array) -> Array:
     """(k,) int64, ascending: the positions in `rows` (ascending) of those `records` that are among them."""
     wanted = np.asarray(records, np.int64)
-    at = np.searchsorted(rows, wanted)
+    at = bounds_of(rows, wanted)
     inside = at < len(rows)
     at, wanted = at[inside], wanted[inside]
     found: Array = at[rows[at] == wanted]

@@ -206,6 +206,20 @@ def check_header(name: str, offset: int, header: bytes, available: int) -> int:
     return int(length)
 
 
+_headers = HeaderTable()
+
+
+def intact_payload(frame: bytes) -> bytes | None:
+    """The payload of one whole frame, its length and both checksums checked; None where `check_frame` raises."""
+    end = len(frame) - FOOTER_BYTES
+    payload = frame[HEADER_BYTES:end]
+    if end < HEADER_BYTES or not frame.startswith(_headers[len(payload)]):
+        return None
+    crc = _crc32c(payload)
+    whole = frame.endswith(_pack_crc((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF))
+    return payload if whole else None
+
+
 def check_frame(name: str, offset: int, frame: bytes) -> bytes:
     """The payload of one whole frame, its length and both checksums checked, or `CorruptRecordError`."""
     length = check_header(name, offset, frame[:HEADER_BYTES], len(frame))

@@ -15,8 +15,8 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from beam_pipes.cache.storage import open_regular, read_error
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
 
 Array = np.ndarray[Any, Any]
+
+# Where `_Memory` begins: nothing is ever mapped before.
+_FIRST_BYTE = mmap.PAGESIZE
 
 # From this mean number of elements on, copying run by run beats one index per element: measured on batches of 64, both
 # take 90 µs at 100 elements; at 1,000 they take 120 and 224 µs.
@@ -61,6 +64,49 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any])
     return taken
 
 
+# An array of all memory, a row starting at each byte, has at most 2^63 bytes by NumPy's count. Larger rows take so
+# long to copy that calls do not count.
+MOST_ROW_BYTES = 1 << 15
+
+
+class _Memory:
+    """All memory that a process can have, as bytes from `_FIRST_BYTE` on: only what is mapped may be read.
+
+    Printing an array of it ends the process, so no function keeps one in a variable that a traceback would show.
+    """
+
+    __array_interface__: Mapping[str, Any] = {
+        "version": 3,
+        "shape": ((1 << 47) - 2 * _FIRST_BYTE,),
+        "typestr": "|u1",
+        "data": (_FIRST_BYTE, True),
+    }
+
+
+@functools.cache
+def _memory_rows(row_bytes: int) -> Array:
+    return overlapping_rows(np.asarray(_Memory()), row_bytes)
+
+
+class Located(NamedTuple):
+    """Values that lie in memory just as they are handed out, those of one record at each address.
+
+    Records of several regions may stand in one of these: they are copied by one call of NumPy. `regions` keeps their
+    files mapped.
+    """
+
+    addresses: Array  # (n,) int64, counted from the first byte of `_Memory`
+    row_bytes: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    regions: tuple[Region, ...]
+
+    def rows(self, first: int, last: int) -> Array:
+        """(last - first, *shape): a copy of these records."""
+        rows: Array = _memory_rows(self.row_bytes)[self.addresses[first:last]]
+        return rows.view(self.dtype).reshape(last - first, *self.shape)
+
+
 Check = Callable[[int, Array], None]  # (file, its bytes): raises where they are not what they should be
 
 # Linux allows 65,530 maps a process by default: all regions together take at most this many, the rest is for others.
@@ -75,6 +121,7 @@ class Region(Protocol):
     """Many files as one memory."""
 
     bases: Array  # (files + 1,) int64: the address of each file's first byte
+    origin: int | None  # where address 0 is in `_Memory`; None where files are mapped one by one
 
     def prepare(self, files: Array) -> None:
         """Opens the given files where they are not yet; must come before reading from them."""
@@ -87,6 +134,9 @@ class Region(Protocol):
 
     def file(self, number: int) -> Array:
         """The bytes of one file, read-only and not copied."""
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        """A copy of `size` bytes of one file."""
 
 
 def open_region(
@@ -128,6 +178,10 @@ class MappedRegion:
         self._all_ready = False
         self._reservation = _Reservation(max(int(self.bases[-1]), mmap.ALLOCATIONGRANULARITY), len(self._sizes))
         self._bytes: Array = np.asarray(self._reservation)
+        self._view = self._bytes.data
+        self._begins: list[int] = self.bases.tolist()
+        self._mapped: set[int] = set()
+        self.origin: int | None = self._reservation.address - _FIRST_BYTE
         self._rows: dict[int, Array] = {}
 
     def prepare(self, files: Array) -> None:
@@ -155,6 +209,13 @@ class MappedRegion:
         start = int(self.bases[number])
         return self._bytes[start : start + int(self._sizes[number])]
 
+    def read(self, number: int, start: int, size: int) -> bytes:
+        if number not in self._mapped:
+            self.file(number)
+            self._mapped.add(number)
+        first = self._begins[number] + start
+        return self._view[first : first + size].tobytes()
+
     def _map(self, number: int) -> None:
         start, size = int(self.bases[number]), int(self._sizes[number])
         if size:
@@ -170,6 +231,8 @@ class MappedRegion:
 
 class SeparateFiles:
     """The slow and general way: one map a file, the last ones kept open. Thread-safe."""
+
+    origin: int | None = None
 
     def __init__(
         self,
@@ -220,6 +283,9 @@ class SeparateFiles:
             if self._max_bytes is not None:
                 self._close_oldest(self._max_bytes)
         return found
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        return self.file(number)[start : start + size].tobytes()
 
     def _close_oldest(self, max_bytes: int) -> None:
         """An open map keeps the disk space of a removed file."""
@@ -299,18 +365,18 @@ class _Reservation:
     def __init__(self, size: int, files: int) -> None:
         self._size = size
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        self._address = _mmap(None, size, 0, flags, -1)
-        _maps[self._address] = files
-        weakref.finalize(self, _release, self._address, size).atexit = False
+        self.address = _mmap(None, size, 0, flags, -1)
+        _maps[self.address] = files
+        weakref.finalize(self, _release, self.address, size).atexit = False
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": (self._size,), "typestr": "|u1", "data": (self._address, True)}
+        return {"version": 3, "shape": (self._size,), "typestr": "|u1", "data": (self.address, True)}
 
     def map(self, descriptor: int, offset: int, size: int) -> None:
         """Puts the file at `offset` of the range."""
         flags = mmap.MAP_SHARED | _MAP_FIXED
-        _mmap(self._address + offset, size, mmap.PROT_READ, flags, descriptor)
+        _mmap(self.address + offset, size, mmap.PROT_READ, flags, descriptor)
 
 
 @functools.cache

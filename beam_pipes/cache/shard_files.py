@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import operator
 import os
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipes.cache.codec import RecordCodec
-from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, read_records
+from beam_pipes.cache.framing import FRAME_BYTES, HEADER_BYTES, check_frame, intact_payload, read_records
 from beam_pipes.cache.index import (
     OFFSET,
     ORDINAL,
@@ -181,9 +182,17 @@ class ShardFiles:
         wanted = operator.index(index)
         if not -self.num_records <= wanted < self.num_records:
             raise self._outside(wanted)
-        wanted %= self.num_records
-        shard = int(self._ends.searchsorted(wanted, side="right"))
-        return shard, wanted - int(self.begins[shard])
+        if wanted < 0:
+            wanted += self.num_records
+        ends = self._end_numbers
+        shard = bisect.bisect_right(ends, wanted)
+        return shard, wanted - (ends[shard - 1] if shard else 0)
+
+    @functools.cached_property
+    def _end_numbers(self) -> list[int]:
+        """The end of each shard as Python's numbers, in which the place of one record is found faster."""
+        numbers: list[int] = self._ends.tolist()
+        return numbers
 
     def _outside(self, index: int) -> ExampleIndexError:
         return ExampleIndexError(
@@ -270,8 +279,9 @@ class ShardFiles:
             size = self.layout.stride
         else:
             size = self._index_value(SIZE, shard, position) + FRAME_BYTES
-        frame = self.data.file(shard)[offset : offset + size].tobytes()
-        return check_frame(self.path(shard), offset, frame)
+        frame = self.data.read(shard, offset, size)
+        payload = intact_payload(frame)
+        return check_frame(self.path(shard), offset, frame) if payload is None else payload
 
     def _index_value(self, name: str, shard: int, position: int) -> int:
         itemsize = column_dtype(name).itemsize

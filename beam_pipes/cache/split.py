@@ -13,9 +13,10 @@ from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded
 from beam_pipes.cache.decoding import MessageDecoder, message_decoder
 from beam_pipes.cache.filtered import (
     Condition,
+    bounds_of,
+    checked_indices,
     digest_of_rows,
     packed_rows,
-    portions,
     positions_of,
     rows_where,
     unpacked_rows,
@@ -25,12 +26,13 @@ from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest
 from beam_pipes.cache.publish import read_manifest, snapshot_directory
+from beam_pipes.cache.regions import Located
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
 from beam_pipes.cache.takedown import RemovedRows, is_removed, stand_in_key, stand_ins
-from beam_pipes.errors import CacheError, ExampleIndexError, RecordRemovedError, SpecError, StaleCacheError
+from beam_pipes.errors import CacheError, RecordRemovedError, SpecError, StaleCacheError
 
 Array = np.ndarray[Any, Any]
 
@@ -159,7 +161,7 @@ class Split:
         """
         spec = self.spec
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
-        rows = rows_where(parsed, self._columns, portions(len(self), self._files.place))
+        rows = rows_where(parsed, self._columns, len(self), self._files.place)
         return FilteredSplit(self, rows, condition)
 
     @property
@@ -227,11 +229,10 @@ class Split:
 
     def record_bytes(self, index: int) -> bytes:
         """The payload of one record, as it is stored; its checksums are checked."""
-        removed = self.removed_rows
-        if len(removed):
+        if self._takedowns is not None and self._takedowns.overlay().takedowns and len(self.removed_rows):
             shard, position = self._files.place_one(index)
             row = int(self._files.begins[shard]) + position
-            index = int(self._stand_ins([row], removed)[0])
+            index = int(self._stand_ins([row], self.removed_rows)[0])
         return self._files.payload(index)
 
     @property
@@ -384,6 +385,16 @@ class Split:
                 batch[name] = columns.padded(name, places, box=shape, value=value)
         return batch
 
+    def located(self, indices: Sequence[int] | Array, features: Sequence[str]) -> dict[str, Located] | None:
+        """Where `gather` copies these features from; None where one of them has to be made or read first."""
+        places, found = self._place(indices), {}
+        for name in features:
+            located = self._columns.located(name, places)
+            if located is None:
+                return None
+            found[name] = located
+        return found
+
     def will_need(self, blocks: Array) -> None:
         """Says which shards come next: of a cache on an object store they are fetched in the background meanwhile."""
         if self._copies is not None:
@@ -458,7 +469,7 @@ class FilteredSplit(Split):
 
     def where(self, condition: str) -> FilteredSplit:
         parsed = Condition(condition, self.spec)
-        rows = rows_where(parsed, self._columns, portions(self._rows, self._files.place))
+        rows = rows_where(parsed, self._columns, self._rows, self._files.place)
         return FilteredSplit(self._split, rows, f"({self.condition}) and ({condition})")
 
     def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
@@ -492,7 +503,7 @@ class FilteredSplit(Split):
 
     @property
     def shard_sizes(self) -> Array:
-        ends = np.searchsorted(self._rows, np.append(self._files.begins, self._files.num_records))
+        ends = bounds_of(self._rows, np.append(self._files.begins, self._files.num_records))
         sizes: Array = np.diff(ends)
         return sizes
 
@@ -542,16 +553,7 @@ class FilteredSplit(Split):
 
     def _checked(self, indices: Sequence[int] | Array) -> Array:
         """`indices` counted from the start; raises `ExampleIndexError` outside these records."""
-        wanted = np.asarray(indices)
-        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
-            raise ExampleIndexError(f"{self!r}: expected a sequence of indices, got {wanted.dtype} {wanted.shape}")
-        wanted = wanted.astype(np.int64)
-        outside = (wanted < -len(self)) | (wanted >= len(self))
-        if outside.any():
-            index = int(wanted[np.argmax(outside)])
-            raise ExampleIndexError(f"{self!r}: there is no record {index}", split=self.name, index=index)
-        checked: Array = np.where(wanted < 0, wanted + len(self), wanted)
-        return checked
+        return checked_indices(indices, self)
 
 
 def _filtered(split: Split, packed: bytes, condition: str) -> FilteredSplit:

@@ -140,6 +140,28 @@ def _inner_of(feature: str, shapes: npt.NDArray[np.int64]) -> list[int]:
     return sizes
 
 
+# From this many bytes a row on, copying row by row beats a mask over all of them.
+_LONG_ROW_BYTES = 512
+
+
+def rows_of(
+    values: npt.NDArray[Any], totals: npt.NDArray[np.int64], width: int, *, inner: Sequence[int], fill: Any
+) -> npt.NDArray[Any]:
+    """Concatenated values as rows of `width`, filled up: [5, 6, 7], totals [2, 1] → [[5, 6], [7, fill]]."""
+    alike = values.shape[1:] == tuple(inner)
+    if alike and (totals == width).all():
+        return values.reshape(len(totals), width, *inner)
+    made = np.full((len(totals), width, *inner), fill, values.dtype)
+    if alike and values.dtype != object and values.nbytes >= _LONG_ROW_BYTES * len(totals):
+        end = 0
+        for row, total in enumerate(totals.tolist()):
+            start, end = end, end + total
+            made[row, :total] = values[start:end]
+    else:
+        put_into(made, np.arange(width) < totals[:, None], values)
+    return made
+
+
 def put_into(batch: npt.NDArray[Any], inside: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> None:
     """Writes concatenated values to the places that `inside` marks; their inner dimensions may be smaller."""
     corner: Any = (..., *(slice(size) for size in values.shape[1:]))

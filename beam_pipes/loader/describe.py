@@ -27,18 +27,23 @@ from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.row_source import PaddedSplit
 
 
-class _Node(NamedTuple):
+class Description(NamedTuple):
+    """A fact, and what it is made of; as text, the tree above."""
+
     title: str
-    parts: list[_Node]
+    parts: list[Description]
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
 
 
-def tree_of(title: str, run: Sequence[str], source: object, rates: Sequence[int] | None = None) -> str:
-    """The text: a title, facts about the run, and the tree of what is read; `rates` are a mixture's present ones."""
-    facts = [_Node(fact, []) for fact in run]
-    return "\n".join(_lines(_Node(title, [*facts, _source(source, rates)])))
+def tree_of(title: str, run: Sequence[str], source: object, rates: Sequence[int] | None = None) -> Description:
+    """A title, facts about the run, and the tree of what is read; `rates` are a mixture's present ones."""
+    facts = [Description(fact, []) for fact in run]
+    return Description(title, [*facts, _source(source, rates)])
 
 
-def _lines(node: _Node) -> list[str]:
+def _lines(node: Description) -> list[str]:
     lines = [node.title]
     for part in node.parts:
         last = part is node.parts[-1]
@@ -48,7 +53,7 @@ def _lines(node: _Node) -> list[str]:
     return lines
 
 
-def _source(source: object, rates: Sequence[int] | None = None) -> _Node:
+def _source(source: object, rates: Sequence[int] | None = None) -> Description:
     if isinstance(source, Mixture):
         return _mixture(source, rates or source.integer_rates)
     if isinstance(source, PackingPlan):
@@ -57,24 +62,26 @@ def _source(source: object, rates: Sequence[int] | None = None) -> _Node:
         lengths = ", ".join(
             f"{name} to {length}" if length else f"{name} as stored" for name, length in source.sequence_lengths.items()
         )
-        return _Node(f"{len(source):,} rows, padded: {lengths}; overlong={source.overlong!r}", [_source(source.split)])
+        return Description(
+            f"{len(source):,} rows, padded: {lengths}; overlong={source.overlong!r}", [_source(source.split)]
+        )
     if isinstance(source, FilteredSplit):
-        return _Node(f"{len(source):,} records where {source.condition}", [_source(source._split)])
+        return Description(f"{len(source):,} records where {source.condition}", [_source(source._split)])
     if isinstance(source, Split):
         return _split(source)
     stored = stored_split(source)  # behind the steps of a task, several splits side by side, or what else derives
-    return _Node(repr(source), [] if stored is source else [_source(stored)])
+    return Description(repr(source), [] if stored is source else [_source(stored)])
 
 
-def _mixture(mixture: Mixture, rates: Sequence[int]) -> _Node:
+def _mixture(mixture: Mixture, rates: Sequence[int]) -> Description:
     parts = []
     for (source, _), rate in zip(mixture.sources, rates, strict=True):
         node = _source(source)
-        parts.append(_Node(f"{rate / sum(rates):.4g} of the rows: {node.title}", node.parts))
-    return _Node(f"mixture, exhausted={mixture.exhausted!r}", parts)
+        parts.append(Description(f"{rate / sum(rates):.4g} of the rows: {node.title}", node.parts))
+    return Description(f"mixture, exhausted={mixture.exhausted!r}", parts)
 
 
-def _plan(plan: PackingPlan) -> _Node:
+def _plan(plan: PackingPlan) -> Description:
     sizes = " and ".join(f"{length:,} {name}" for name, length in plan.sequence_lengths.items())
     how = [f"packed by {plan.algorithm}"]
     if plan.seed is not None:
@@ -90,17 +97,17 @@ def _plan(plan: PackingPlan) -> _Node:
     if plan.dropped_tokens:
         facts.append(f"{plan.dropped_tokens:,} tokens of {plan.dropped_records:,} records left out")
     facts.append(f"plan {plan.digest}")
-    parts = [_Node(", ".join(facts), [])]
+    parts = [Description(", ".join(facts), [])]
     if plan.split is not None:
         parts.append(_source(plan.split))
-    return _Node(f"{len(plan):,} rows of {sizes}, {', '.join(how)}", parts)
+    return Description(f"{len(plan):,} rows of {sizes}, {', '.join(how)}", parts)
 
 
-def _split(split: Split) -> _Node:
+def _split(split: Split) -> Description:
     removed = len(split.removed_rows)
     facts = [
         f"{len(split):,} records in {split.num_shards:,} shards",
         *([f"{removed:,} taken down"] if removed else []),
         f"manifest {split.manifest_id}",
     ]
-    return _Node(f"split {split.name!r} of {split.path!r}", [_Node(", ".join(facts), [])])
+    return Description(f"split {split.name!r} of {split.path!r}", [Description(", ".join(facts), [])])

@@ -30,11 +30,13 @@ def loader_from_state(
     host_count: int = 1,
     last: Last = "drop",
     plans: Sequence[str | os.PathLike[str]] = (),
+    conditions: Sequence[str] = (),
 ) -> Loader:
     """The loader of a state, standing where the state stands, over the caches at `paths`.
 
     `paths` are the directories of the caches, one for each source of a mixture, in its order; of each, the snapshot
-    that the state names is opened. `plans` are the files of packing plans, likewise. `batch_size` and `last` are not
+    that the state names is opened. `plans` are the files of packing plans, likewise, and `conditions` those of
+    `split.where`, which a state does not hold: "" for a source without one. `batch_size` and `last` are not
     part of a state, because they may change between saving and restoring: pass those of the run. The loader is that of
     host 0 of `host_count`; `who` and `when` tell of all hosts.
 
@@ -45,7 +47,9 @@ def loader_from_state(
     if "num_sources" not in named:
         if len(paths) != 1:
             raise LoaderError(f"this state is of one source: pass the directory of its cache, got {len(paths)} paths.")
-        source = _source(paths[0], named.get("split"), named.get("manifest"), plans[0] if plans else None, named)
+        condition = conditions[0] if conditions else ""
+        plan = plans[0] if plans else None
+        source = _source(paths[0], named.get("split"), named.get("manifest"), plan, named, condition)
     else:
         listed = named.get("sources")
         if not isinstance(listed, list) or not isinstance(named.get("rates"), list):
@@ -69,7 +73,8 @@ def loader_from_state(
             manifest, *more = rest.split("/")
             plan = plans[index] if plans and len(more) == 2 else None
             where = {"plan": more[1]} if len(more) == 2 else {}
-            pairs.append((_source(path, split, manifest, plan, where), named["rates"][index]))
+            condition = conditions[index] if conditions else ""
+            pairs.append((_source(path, split, manifest, plan, where, condition), named["rates"][index]))
         source = Mixture(pairs, exhausted=str(named.get("exhausted")), max_epochs=named.get("max_epochs"))
     loader = Loader(
         source,
@@ -106,15 +111,23 @@ def _shuffle(label: str, batch_size: int | TokenBatches | None) -> Shuffle:
 
 
 def _source(
-    path: str | os.PathLike[str], split: Any, manifest: Any, plan: str | os.PathLike[str] | None, named: Any
+    path: str | os.PathLike[str],
+    split: Any,
+    manifest: Any,
+    plan: str | os.PathLike[str] | None,
+    named: Any,
+    condition: str,
 ) -> Any:
-    if "?" in str(manifest):
+    whole, filtered, _ = str(manifest).partition("?")
+    if filtered and not condition:
         raise LoaderError(
             f"this state was saved over a part of the split {str(split)!r}, and a state does not hold the condition: "
-            "make the loader as the run does, from split.where(…), and restore the state into it: "
-            "loader.restore(state)."
+            "pass it (--where of commands, conditions=[…] in Python), or make the loader as the run does, from "
+            "split.where(…), and restore the state into it: loader.restore(state)."
         )
-    found = _open_snapshot(path, str(manifest))[str(split)]
+    found = _open_snapshot(path, whole)[str(split)]
+    if condition:
+        found = found.where(condition)
     if "plan" not in named:
         return found
     if plan is None:

@@ -16,12 +16,9 @@ from typing import Any, Protocol
 from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch
 from beam_pipes.loader.prefetch import CLOSED, OrderedPrefetcher, not_copied
-from beam_pipes.loader.reader import BatchReader
+from beam_pipes.loader.reader import MAX_GROUP, Batches, BatchReader, Made, PendingBatch
 from beam_pipes.loader.steps import Cursor, StepOptions, Steps
 from beam_pipes.loader.world import Share
-
-# Steps, their batches, and why there are no more of them; see `BatchReader.read_until_failure`.
-_Made = tuple[Steps, list[Batch], Exception | None]
 
 _BEFORE_WORLD = (
     "this iterator began before the processes that train together were initialised, and so it gives each of them the "
@@ -35,7 +32,7 @@ class Progress:
     def __init__(self, start: Cursor) -> None:
         self._start = start
         # Replaced as a whole: a thread that asks for the cursor never sees steps beside the batches of other ones.
-        self._group: tuple[Steps, list[Batch]] | None = None
+        self._group: tuple[Steps, Batches] | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -46,11 +43,9 @@ class Progress:
         steps, ready = group
         return steps.cursor_after(steps.length - len(ready) - 1)
 
-    def refill(self, steps: Steps, batches: list[Batch]) -> list[Batch]:
-        """Takes a group; returns its batches in reverse, to be popped from."""
-        batches.reverse()
+    def refill(self, steps: Steps, batches: Batches) -> None:
+        """Takes a group, its batches in reverse, to be popped from."""
         self._group = steps, batches
-        return batches
 
     def forget(self) -> None:
         """Drops the batches that are left; the cursor stays."""
@@ -96,10 +91,10 @@ class LoaderIterator:
         self._loader = loader
         self._workers = workers
         self._prefetch = prefetch
-        self._groups: Iterator[_Made] | None = None  # groups of finished batches
+        self._groups: Iterator[Made] | None = None  # groups of finished batches
         self._error: Exception | None = None  # why there is no batch behind those that are ready
         self._progress = loader._progress
-        self._ready: list[Batch] = []
+        self._ready: Batches = []
         self._closed = False
         self._reading = threading.RLock()  # held while a group is read, or waited for
         self._changing = threading.RLock()  # held for moments, so that closing never waits for a thread that reads
@@ -112,9 +107,11 @@ class LoaderIterator:
         ready = self._ready
         if ready:
             try:
-                return ready.pop()
+                batch = ready.pop()
             except IndexError:
                 pass  # another thread took the last one
+            else:
+                return _made(batch, ready) if isinstance(batch, PendingBatch) else batch
         return self._next_of_next_group()
 
     def _next_of_next_group(self) -> Batch:
@@ -122,10 +119,10 @@ class LoaderIterator:
             while True:
                 if not self._ready:  # no other thread has read a group meanwhile
                     self._refill()
-                try:
-                    return self._ready.pop()
-                except IndexError:
-                    pass
+                ready = self._ready
+                with contextlib.suppress(IndexError):
+                    batch = ready.pop()
+                    return _made(batch, ready) if isinstance(batch, PendingBatch) else batch
 
     def _refill(self) -> None:
         if self._closed:
@@ -153,7 +150,9 @@ class LoaderIterator:
                 raise error if error is not None and not batches else LoaderError(CLOSED)
             self._error = error
             if batches:
-                self._ready = self._progress.refill(steps, batches)
+                batches.reverse()
+                self._progress.refill(steps, batches)
+                self._ready = batches
 
     def start_prefetch(self) -> None:
         """Starts the threads now, not at the first batch."""
@@ -162,14 +161,15 @@ class LoaderIterator:
                 return
             loader = self._loader
             reader = loader._reader
-            groups = loader._steps.groups(loader._progress.cursor, reader.stream.size_of, reader.group_length)
+            most = reader.group_length if self._workers or not reader.pends else MAX_GROUP
+            groups = loader._steps.groups(loader._progress.cursor, reader.stream.size_of, most)
             # Of the reader, not of the iterator: threads that knew the iterator would keep it alive, and so themselves.
-            make = reader.read_until_failure
             if self._workers:
                 depth = max(1, -(-self._prefetch // reader.group_length))
+                make = reader.read_until_failure
                 self._groups = OrderedPrefetcher(make, groups, workers=self._workers, depth=depth)
             else:
-                self._groups = map(make, groups)
+                self._groups = map(reader.pending, groups)
 
     def restart(self) -> None:
         """Forgets what was made ahead: the loader's cursor or rates were changed."""
@@ -223,3 +223,12 @@ class LoaderIterator:
             self._progress.forget()
         if isinstance(groups, OrderedPrefetcher):
             groups.close()
+
+
+def _made(batch: PendingBatch, ready: Batches) -> Batch:
+    """The batch, copied now; interrupted, or without memory for it, it counts as not handed out."""
+    try:
+        return batch.made()
+    except BaseException:
+        ready.append(batch)
+        raise

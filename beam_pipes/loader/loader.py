@@ -21,7 +21,7 @@ from beam_pipes.errors import LoaderError
 from beam_pipes.loader.batches import Batch, PadValue
 from beam_pipes.loader.columns import note_other_takedowns, takedown_revision
 from beam_pipes.loader.delivery import Delivery, deliveries, places_of, splits_of
-from beam_pipes.loader.describe import tree_of
+from beam_pipes.loader.describe import Description, tree_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
 from beam_pipes.loader.mixture import Mixture, RowSource
@@ -248,7 +248,13 @@ class Loader:
         """What this loader reads, as a tree in text: run, order, sources, rates, plans, splits and their fingerprints.
 
         `print(loader.describe())`; two processes that read the same print the same, but for the line of their share.
+        `beam_pipes.report.loader_html(loader)` is the same as a page, with the rows of a batch.
         """
+        return str(self.description)
+
+    @property
+    def description(self) -> Description:
+        """What `describe` prints, as nodes with a `title` and `parts`."""
         segment = self._reader.stream.segment(self.epoch)
         epochs = "epochs without end" if self.epochs is None else f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
         steps = "no end of an epoch" if self.steps_per_epoch is None else f"{self.steps_per_epoch:,} steps in an epoch"

@@ -68,6 +68,28 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
+RowKeys = npt.NDArray[np.uint64]
+
+
+def mixed(keys: RowKeys, words: int | npt.NDArray[Any]) -> RowKeys:
+    """Keys of keys and words, which have one shape or are broadcast to it: as good as drawn, equal for equal ones."""
+    mixed_words = np.uint64(_mix(words & _MASK_64)) if isinstance(words, int) else _mix_all(words)
+    return _mix_all(keys ^ mixed_words)
+
+
+def row_keys(epoch: int, rows: Indices) -> RowKeys:
+    """A key for each of these rows in an epoch."""
+    return mixed(rows.astype(np.uint64), derive_key(epoch))
+
+
+def _mix_all(values: npt.NDArray[Any]) -> RowKeys:
+    values = values.astype(np.uint64) + np.uint64(_GAMMA)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    made: RowKeys = values ^ (values >> np.uint64(31))
+    return made
+
+
 def check_indices(indices: IndexLike, size: int, what: str) -> Indices:
     """`indices` as int64, all within [0, size); raises `LoaderError` otherwise."""
     array = np.asarray(indices)

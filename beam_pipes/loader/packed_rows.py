@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from beam_pipes.errors import CorruptIndexError, LoaderError
 from beam_pipes.loader.batches import Batch, fills_of, ranges
-from beam_pipes.loader.columns import Column, columns_of, entries_left, put_into, read_consistently, widest_row
+from beam_pipes.loader.columns import Column, columns_of, entries_left, put_into, read_consistently, rows_of, widest_row
 from beam_pipes.loader.order import Indices
 from beam_pipes.loader.packing.pack import plan_of_epoch
 from beam_pipes.loader.packing.plan import PackingPlan, rounded_up
@@ -107,10 +107,9 @@ class PaddedRows:
             width = longest if length is None else length
             if (lengths > width).any():
                 values, lengths = self._cut(name, rows, values, lengths, width)
-            inside = np.arange(width, dtype=np.int32) < lengths[:, None]
-            batch[name] = np.full((len(rows), width, *inner), self.fills[name], values.dtype)
-            put_into(batch[name], inside, values)
+            batch[name] = rows_of(values, lengths, width, inner=inner, fill=self.fills[name])
             if self._padded.segments:
+                inside = np.arange(width, dtype=np.int32) < lengths[:, None]
                 batch[f"{name}_segment_ids"] = inside.astype(np.int32)
                 batch[f"{name}_positions"] = np.arange(width, dtype=np.int32) * inside
         return batch
@@ -264,23 +263,33 @@ class PackedRows:
     def _gather(self, rows: Indices, shapes: Shapes) -> Batch:
         segments, records, row_of_entry, all_starts, all_lengths = self._entries(rows)
         read = columns_of(self._split, [name for name, *_ in self._columns], records)
+        ends = np.searchsorted(row_of_entry, np.arange(len(rows)), side="right")
         batch: Batch = {}
         multiple = self.segment_multiple
         for name, column, width, pad, (segment_name, position_name) in self._columns:
             starts, lengths = all_starts[:, column], all_lengths[:, column]
             values = _pieces(read[name], starts, lengths)
+            _, *inner = shapes.get(name, (width, *values.shape[1:]))
             if multiple == 1:
                 # Entries of a row follow each other without gaps: its tokens are the first `total` places.
                 totals = np.bincount(row_of_entry, weights=lengths, minlength=len(rows)).astype(np.int64)
-                filled = np.arange(width) < totals[:, None]
-            else:
-                taken = rounded_up(lengths, multiple)
-                first_of_row = np.searchsorted(row_of_entry, row_of_entry)  # entries are in the order of rows
-                before = np.cumsum(taken) - taken
-                filled = np.zeros((len(rows), width), bool)
-                begins = row_of_entry * width + before - before[first_of_row]
-                filled.reshape(-1)[ranges(begins, lengths)] = True
-            _, *inner = shapes.get(name, (width, *values.shape[1:]))
+                batch[name] = rows_of(values, totals, width, inner=inner, fill=pad)
+                # With what is left of each row as one more run, runs follow each other without gaps over all rows.
+                runs = np.insert(lengths, ends, width - totals)
+                numbers = np.insert(segments.astype(np.int32), ends, 0)
+                begins = (np.cumsum(runs) - runs).astype(np.int32)
+                batch[segment_name] = np.repeat(numbers, runs).reshape(len(rows), width)
+                positions = np.arange(len(rows) * width, dtype=np.int32)
+                positions -= np.repeat(begins, runs)
+                batch[position_name] = positions.reshape(len(rows), width)
+                for row in np.flatnonzero(totals < width).tolist():
+                    batch[position_name][row, totals[row] :] = 0
+                continue
+            taken = rounded_up(lengths, multiple)
+            first_of_row = np.searchsorted(row_of_entry, row_of_entry)  # entries are in the order of rows
+            before = np.cumsum(taken) - taken
+            filled = np.zeros((len(rows), width), bool)
+            filled.reshape(-1)[ranges(row_of_entry * width + before - before[first_of_row], lengths)] = True
             batch[name] = np.full((len(rows), width, *inner), pad, values.dtype)
             put_into(batch[name], filled, values)
             for added, flat in (

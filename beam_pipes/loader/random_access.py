@@ -60,8 +60,10 @@ class RandomAccess:
         return len(self._split)
 
     def __getitem__(self, index: int) -> Any:
-        example = self._split[int(index)]
-        return self._finish({name: example[name] for name in self._features or example})
+        example = self._split[index]  # its own, to be handed out as it is
+        if self._features is not None:
+            example = {name: example[name] for name in self._features}
+        return example if self._transform is None else self._transform(example)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         names = self._features or tuple(self._split.spec)

@@ -7,31 +7,58 @@ Called by the loader for single steps, and by its iterator, on threads or not, f
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from beam_pipes.cache.regions import Located
+from beam_pipes.cache.split import Split
 from beam_pipes.errors import BeamPipesError, LoaderError, TransformError
 from beam_pipes.loader.batches import LENGTHS, Batch, Fills, PadValue, fills_of_result, pad_rows, stack_batches
 from beam_pipes.loader.delivery import named_failure
 from beam_pipes.loader.mesh import SequenceShare
 from beam_pipes.loader.mixture_stream import MixtureStream
+from beam_pipes.loader.order import Indices, row_keys
 from beam_pipes.loader.packed_rows import cu_seqlens_of
-from beam_pipes.loader.rows import varying
+from beam_pipes.loader.rows import Rows, SplitRows, varying
 from beam_pipes.loader.steps import Run, StepOptions, Steps
 from beam_pipes.loader.stream import Places, RowStream
 
 VALID = "valid"
 CU_SEQLENS = "cu_seqlens"
 
+
+class PendingBatch(NamedTuple):
+    """A batch of a group that is yet to be copied, which `made` does when it is asked for.
+
+    The copy is in the nearest cache then, for whoever reads the batch next, and the batch owns its memory: on batches
+    of 32 × 1,024 tokens, 19 µs against 25 µs for slices of a group of 8.
+    """
+
+    columns: Mapping[str, Located]
+    first: int
+    last: int
+    finish: Callable[[Batch], Batch] | None
+
+    def made(self) -> Batch:
+        first, last = self.first, self.last
+        batch = {name: located.rows(first, last) for name, located in self.columns.items()}
+        return batch if self.finish is None else self.finish(batch)
+
+
+Batches = list[Batch | PendingBatch]
+# Steps, their batches, and why there are no more of them.
+Made = tuple[Steps, Batches, Exception | None]
+
 _KEPT_WINDOWS = 4
 # Batches are gathered in groups of up to this size and handed out as slices. A batch of 32 × 1,024 tokens takes
 # 16 µs to copy and 17 µs of calls around it, which a group pays once. Beside a bare index into a memory map, groups of
 # 1, 4, 8, 16 and 32 such batches reach 0.48, 0.72, 0.80, 0.84 and 0.78 of its speed; the largest leave the caches.
 _GROUP_BYTES = 2 << 20
-_MAX_GROUP = 64
+MAX_GROUP = 64
 
 
 def checked_result(result: Any, rows: int) -> Batch:
@@ -78,7 +105,7 @@ class BatchReader:
         self._located_rows = stream.located_rows
         row_bytes = stream.row_bytes
         fitting = 1 if row_bytes is None else _GROUP_BYTES // max(1, row_bytes * self.host_rows)
-        self.group_length = max(1, min(fitting, _MAX_GROUP))
+        self.group_length = max(1, min(fitting, MAX_GROUP))
         self._finishes = bool(cu_seqlens) or steps.last == "pad" or sequence is not None
         self._windows: dict[tuple[int, int, int], Places] = {}
         self._lock = threading.Lock()
@@ -87,17 +114,51 @@ class BatchReader:
         """Our slices of global batches, gathered at once. They share memory, but no element."""
         return self.finished(self.gathered(steps), steps)
 
-    def read_until_failure(self, steps: Steps) -> tuple[Steps, list[Batch], Exception | None]:
+    @property
+    def _sources(self) -> list[Rows]:
+        return [self.stream.rows] if isinstance(self.stream, RowStream) else self.stream.sources
+
+    @functools.cached_property
+    def pends(self) -> bool:
+        """Whether a batch is nothing but a copy of what lies in memory."""
+        if self._transform is not None or self.stream.row_bytes is None or self._slice[0] == self._slice[1]:
+            return False
+        none = np.empty(0, np.int64)
+        return all(isinstance(rows, SplitRows) and rows.located(none) is not None for rows in self._sources)
+
+    @property
+    def gives_own_arrays(self) -> bool:
+        """Whether nothing else holds the arrays of a batch; a transform may give one array again and again."""
+        return self._transform is None and all(isinstance(rows.split, Split) for rows in self._sources)
+
+    def pending(self, steps: Steps) -> Made:
+        """As `read_until_failure`, each batch to be copied when it is handed out, where that is all there is to do."""
+        if steps.length == 1 or not self.pends:
+            return self.read_until_failure(steps)
+        if self.stream.fetches_ahead:
+            self.stream.approach(steps.epoch, steps.position)
+        try:
+            columns = _located(self.stream, self._places(steps))
+        except Exception:
+            columns = None  # read one by one, the batches in front of the one that fails come first
+        if columns is None:
+            return self.read_until_failure(steps)
+        rows = self.host_rows
+        finish = functools.partial(self._finish, steps=steps, fills=self._fills) if self._finishes else None
+        starts = range(0, steps.length * rows, rows)
+        return steps, [PendingBatch(columns, start, start + rows, finish) for start in starts], None
+
+    def read_until_failure(self, steps: Steps) -> Made:
         """As `read`; where that fails, the batches in front of the one that does, and why it does, naming the record.
 
         A group that fails is read again batch by batch, so that an error comes when its own batch is due.
         """
         try:
-            return steps, self.read(steps), None
+            return steps, [*self.read(steps)], None
         except Exception as error:
             if steps.length == 1:
                 return steps, [], self.named(error, steps)
-        batches: list[Batch] = []
+        batches: Batches = []
         for number in range(steps.length):
             one = steps.some(number, 1)
             try:
@@ -138,21 +199,27 @@ class BatchReader:
 
     def named(self, error: Exception, steps: Steps) -> Exception:
         """The error of one batch, with the record that it is about: to be raised in place of it."""
-        return named_failure(error, steps, self.stream, lambda: self._own_places(steps), self._read_rows)
+        return named_failure(
+            error, steps, self.stream, lambda: self._own_places(steps), functools.partial(self._read_rows, steps)
+        )
 
     def _own_places(self, steps: Steps) -> Places:
         places = self._places(steps)
         return places[slice(*self._own(steps))] if self._sees_whole else places
 
-    def _read_rows(self, places: Places) -> None:
+    def _read_rows(self, steps: Steps, places: Places) -> None:
         rows = self.stream.gather(places)
         if self._transform is not None:
-            self._transform_rows(rows, len(places))
+            self._transform_rows(rows, steps, places, places.reshape(len(places), -1)[:, -1])
 
-    def _transform_rows(self, rows: Batch, count: int) -> Batch:
+    def _transform_rows(self, rows: Batch, steps: Steps, places: Places, positions: Indices) -> Batch:
         assert self._transform is not None
+        draw, count = getattr(self._transform, "of_rows", None), len(places)
         try:
-            made = self._transform(rows)
+            if draw is None:
+                made = self._transform(rows)
+            else:  # a row of a mixture may come several times in an epoch
+                made = draw(rows, row_keys(steps.epoch, places if places.ndim == 1 else positions))
         except (BeamPipesError, MemoryError):
             raise
         except Exception as error:
@@ -165,6 +232,10 @@ class BatchReader:
         """The rows of all steps, as they are stored."""
         if self.stream.fetches_ahead:
             self.stream.approach(steps.epoch, steps.position)
+        return self.stream.gather(*self._places_to_read(steps))
+
+    def _places_to_read(self, steps: Steps) -> tuple[Places, Places | None]:
+        """The places of our rows, and of those beside them that decide how wide columns are."""
         places = self._places(steps)
         beside = None
         if self._sees_whole:
@@ -174,7 +245,7 @@ class BatchReader:
             # What a transform makes of no rows may have another dtype or width than what it makes of some: a row of
             # another host, which `finished` takes away again, shows which.
             places = self.stream.locate(steps.epoch, np.array([steps.position]))
-        return self.stream.gather(places, beside)
+        return places, beside
 
     def finished(self, whole: Batch, steps: Steps) -> list[Batch]:
         """What `gathered` gave, transformed and cut into batches."""
@@ -203,8 +274,10 @@ class BatchReader:
     def _transformed(self, whole: Batch, steps: Steps) -> Batch:
         if self._transform is None:
             return whole
-        first, last = self._own(steps)
-        return self._transform_rows(whole, steps.length * max(1, last - first))
+        first, last = self._own(steps) if self._has_own(steps) else (0, 1)
+        starts = steps.position + np.arange(steps.length) * steps.rows
+        positions = (starts[:, None] + np.arange(first, last)).reshape(-1)
+        return self._transform_rows(whole, steps, self._places_to_read(steps)[0], positions)
 
     def _own(self, steps: Steps) -> tuple[int, int]:
         """Our rows of each of these global batches, without those that fill it up."""
@@ -285,3 +358,27 @@ class BatchReader:
             # Rows before the last change of rates cannot be located; the caller has made sure that none is wanted.
             starts = np.maximum(starts, segment.start)
         return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
+
+
+def _located(stream: RowStream | MixtureStream, places: Places) -> Mapping[str, Located] | None:
+    """Where the columns of rows of one source, or of all of them, lie in memory."""
+    if isinstance(stream, RowStream):
+        return stream.rows.located(places) if isinstance(stream.rows, SplitRows) else None
+    order = np.argsort(places[:, 0], kind="stable")
+    parts: list[Mapping[str, Located]] = []
+    numbers, starts = np.unique(places[order, 0], return_index=True)
+    for number, some in zip(numbers.tolist(), np.split(places[order, 1], starts[1:]), strict=True):
+        source = stream.sources[number]
+        part = source.located(some) if isinstance(source, SplitRows) else None
+        if part is None:
+            return None
+        parts.append(part)
+    columns = {}
+    for name, first in parts[0].items():
+        found = [part[name] for part in parts]
+        if any(one[1:4] != first[1:4] for one in found):
+            return None
+        addresses = np.empty(len(places), np.int64)
+        addresses[order] = np.concatenate([one.addresses for one in found])
+        columns[name] = first._replace(addresses=addresses, regions=tuple(one.regions[0] for one in found))
+    return columns

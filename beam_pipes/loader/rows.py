@@ -11,6 +11,7 @@ import numpy as np
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.columns import PadTo, padded_shape
+from beam_pipes.cache.regions import Located
 from beam_pipes.errors import LoaderError, SpecError
 from beam_pipes.loader.batches import LENGTHS, SHAPE, Batch, Fills, PadValue, fills_of
 from beam_pipes.loader.columns import stored_split
@@ -216,6 +217,14 @@ class SplitRows:
             options = {**options, "pad_to": {**self._pad_to, **wider}}
         batch: Batch = self._split.gather(rows, **options)
         return batch
+
+    def located(self, rows: Indices) -> Mapping[str, Located] | None:
+        """Where the features of these rows lie in memory; None where a batch is more than a copy of them."""
+        locate = getattr(self._split, "located", None)
+        if locate is None or any(self._split.spec[name].ragged for name in self.features):
+            return None
+        found: Mapping[str, Located] | None = locate(rows, self.features)
+        return found
 
     def will_need(self, blocks: Indices) -> None:
         will_need = getattr(self._split, "will_need", None)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
+    from beam_pipes.on_device.lambda_loader import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.optimize import Suggestion as Suggestion
-    from beam_pipes.on_device.prefetch import PrefetchOptions as PrefetchOptions
     from beam_pipes.on_device.torch_loader import TorchDataLoader as TorchDataLoader
 
 _FILE_OF_NAME = {

@@ -54,6 +54,8 @@ class Skipped:
 
 def map_leaves(function: Callable[[Any, str], Any], element: Any, key: str = "") -> Any:
     """`function(leaf, key)` on every leaf; the key of `{"a": ({"b": leaf},)}` is `a/0/b`."""
+    if isinstance(element, np.ndarray):
+        return function(element, key)
     if isinstance(element, dict):
         return {name: map_leaves(function, item, _joined(key, name)) for name, item in element.items()}
     if isinstance(element, tuple) and hasattr(element, "_fields"):

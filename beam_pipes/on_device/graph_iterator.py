@@ -31,7 +31,7 @@ from beam_pipes.graph.tensors import TensorList, no_samples
 from beam_pipes.loader.prefetch import OrderedPrefetcher
 from beam_pipes.on_device.conversions import narrowed, require_numeric
 from beam_pipes.on_device.jax_loader import REMEDY
-from beam_pipes.on_device.prefetch import Stage
+from beam_pipes.on_device.lambda_loader import Stage
 from beam_pipes.on_device.torch_loader import to_tensor
 
 

@@ -5,6 +5,10 @@
                         ◄── ConvertedLoader            in three steps, which prefetching takes apart
                               ◄── NumpyDataLoader, JaxDataLoader, TorchDataLoader
 
+Two stages of prefetching in a row overlap reading (host) with placing (device):
+
+    source ──thread──► host buffer ──thread──► device buffer ──► consumer
+
 Every chain is a list of `Transformation`s: labels that users compare (`tf.data.Dataset.map` for what TensorFlow does,
 `midas.JaxDataLoader.shard` for what a loader class does), and steps that can be done again.
 """
@@ -16,12 +20,58 @@ import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.loader.prefetch import SharedIterator
+from beam_pipes.loader.prefetch import END_SECS, OrderedPrefetcher, SharedIterator
 from beam_pipes.on_device.conversions import checked_skip_keys, skipping, to_host, unskipped
-from beam_pipes.on_device.prefetch import PrefetchOptions, Stage
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrefetchOptions:
+    """How many elements wait on the host and on the device; each buffer holds that many, its thread one more."""
+
+    host_buffer: int = 2
+    device_buffer: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("host_buffer", "device_buffer"):
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise LoaderError(f"prefetching needs a {name} of at least 1 element, got {size!r}.")
+
+
+class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
+    """An iterator over `function` of the items that a thread keeps up to `size` results ahead, and one in work.
+
+    Dropping the stage, or leaving a `with` block, closes it; closing it closes the stage before it.
+    """
+
+    def __init__(self, function: Callable[[T], U], items: Iterable[T], size: int, *, name: str = "prefetch") -> None:
+        self._size = size
+        super().__init__(function, iter(items), workers=1, depth=size + 1, name=f"beam-pipes-{name}")
+
+    @property
+    def ready(self) -> int:
+        """Results that wait to be taken."""
+        return min(super().ready, self._size)
+
+    def close(self, *, most_secs: float | None = END_SECS) -> None:
+        """Ends the thread and drops what waits; done twice it does nothing."""
+        super().close(most_secs=most_secs)
+
+    def __enter__(self) -> Stage[T, U]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if any(thread.is_alive() for thread in self.__dict__.get("_threads", ())):
+            self.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -243,6 +293,7 @@ class ConvertedLoader(LambdaDataLoader):
     def __init__(self, dataloader: Any, *, skip_keys: str | Iterable[str] = ()) -> None:
         super().__init__(dataloader, skip_keys=skip_keys)
         self._functions: tuple[Callable[[Any], Any], ...] = ()
+        self._owns_arrays = False  # whether nothing else holds the arrays of an element, so that they need no copy
         self._handed_out: dict[str, Any] | None = None
         self._placed: weakref.ref[Stage[_Placed, _Placed]] | None = None
         self._iteration: weakref.ref[SharedIterator[Any]] | None = None
@@ -294,7 +345,9 @@ class ConvertedLoader(LambdaDataLoader):
         return self._finished(self._place(self._host(skipping(element, self.skip_keys))))
 
     def _finished(self, placed: Any) -> Any:
-        element = unskipped(self._receive(placed))
+        element = self._receive(placed)
+        if self.skip_keys:
+            element = unskipped(element)
         for function in self._functions:
             element = _beside_skipped(function, element, self.skip_keys)
         return element
@@ -323,6 +376,7 @@ class ConvertedLoader(LambdaDataLoader):
 
     def timed(self, elements: Iterable[Any]) -> Iterator[tuple[float, float]]:
         """Seconds of conversion (to private host memory) and of transfer (until on the device), for each element."""
+        self._find_owner()
         place, clock = self._placement(), time.perf_counter
         for element in elements:
             began = clock()
@@ -331,6 +385,11 @@ class ConvertedLoader(LambdaDataLoader):
             received = self._finished(place(host))
             self._arrived(received)
             yield converted - began, clock() - converted
+
+    def _find_owner(self) -> None:
+        converted = getattr(self._loader, "_converted_loader", None)
+        reader = getattr(self._loader if converted is None else converted(), "_reader", None)
+        self._owns_arrays = bool(getattr(reader, "gives_own_arrays", False))
 
     def source_elements(self) -> Any:
         """What is converted: a native loader, or another iterable."""
@@ -362,6 +421,7 @@ class ConvertedLoader(LambdaDataLoader):
     def __iter__(self) -> Iterator[Any]:
         if self._native() is not None:
             self._end_iteration()  # it has read ahead: what it has not handed out is for this one
+        self._find_owner()
         iteration = SharedIterator(self._iterate())
         self._iteration = weakref.ref(iteration)
         return iteration

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from beam_pipes.on_device.conversions import map_leaves, require_numeric, to_host, unsupported_dtype
-from beam_pipes.on_device.lambda_loader import ConvertedLoader
-from beam_pipes.on_device.prefetch import PrefetchOptions
+from beam_pipes.on_device.lambda_loader import ConvertedLoader, PrefetchOptions
 
 # What NumPy has no type of its own for: the carrier with the same bits, and what it is seen as.
 _SEEN_AS: dict[str, tuple[Any, torch.dtype]] = {
@@ -45,7 +44,7 @@ class TorchDataLoader(ConvertedLoader):
         return self._with("prefetch_to_devices", _prefetch=options, _device=torch.device(device))
 
     def _host(self, sample: Any) -> Any:
-        return map_leaves(to_tensor, to_host(sample))
+        return map_leaves(own_tensor, sample if self._owns_arrays else to_host(sample))
 
     def _place(self, host: Any) -> Any:
         return host if self._device is None else map_leaves(lambda tensor, _: tensor.to(self._device), host)
@@ -94,11 +93,18 @@ class _Copying:
 
 
 def to_tensor(value: Any, key: str) -> torch.Tensor:
-    """A tensor over the memory of a host value, with the same dtype and values."""
+    """A tensor of a host value, with the same dtype and values, over its memory where the value owns that."""
     array = require_numeric(value, key, "torch")
-    if not array.flags.writeable or not array.flags.owndata:
+    return own_tensor(array if array.flags.owndata else array.copy(), key)
+
+
+def own_tensor(value: Any, key: str) -> torch.Tensor:
+    """`to_tensor` of a value whose memory nothing else holds: no copy, unless it is read-only."""
+    array = require_numeric(value, key, "torch")
+    if not array.flags.writeable:
         array = array.copy()
-    carrier, dtype = _SEEN_AS.get(array.dtype.name, (None, None))
+    # Looking up the name takes longer than making a tensor.
+    carrier, dtype = (None, None) if array.dtype.isbuiltin == 1 else _SEEN_AS.get(array.dtype.name, (None, None))
     try:
         if carrier is not None and dtype is not None:
             return torch.from_numpy(array.view(carrier)).view(dtype)

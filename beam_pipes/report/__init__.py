@@ -14,5 +14,6 @@ from beam_pipes.report.overview import cache_directories as cache_directories
 from beam_pipes.report.overview import overview_html as overview_html
 from beam_pipes.report.overview import write_overview as write_overview
 from beam_pipes.report.page import REPORT as REPORT
+from beam_pipes.report.page import loader_html as loader_html
 from beam_pipes.report.page import report_html as report_html
 from beam_pipes.report.page import write_report as write_report

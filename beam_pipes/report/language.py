@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -171,6 +171,16 @@ def pieces_of(vocabulary: Tokenizer, ids: Sequence[int], *, most: int = _PIECES_
 def shown_tokens(vocabulary: Tokenizer, ids: npt.NDArray[np.int64] | Sequence[int]) -> str:
     """Tokens on one line, with their boundaries: `The| dog| is|⟨2⟩`."""
     return "|".join(pieces_of(vocabulary, [int(each) for each in ids]))
+
+
+def shown_row(vocabulary: Tokenizer, batch: Mapping[str, Any], feature: str, row: int) -> list[str]:
+    """The tokens of a row of a batch; of a packed one, of each of its segments: `["segment 1: The| dog", …]`."""
+    ids = batch[feature][row]
+    segments = batch.get(f"{feature}_segment_ids", batch.get("segment_ids"))
+    if segments is None:
+        return [shown_tokens(vocabulary, np.trim_zeros(ids, "b"))]
+    numbers = range(1, int(segments[row].max(initial=0)) + 1)
+    return [f"segment {number}: {shown_tokens(vocabulary, ids[segments[row] == number])}" for number in numbers]
 
 
 def _text(vocabulary: Tokenizer, ids: Sequence[int]) -> str:

@@ -1,10 +1,11 @@
-"""`report.html`: one page about a snapshot, which needs nothing else: no script, no network, no other file."""
+"""Pages that need nothing else, no script, no network, no other file: about a snapshot, and about a loader."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,11 @@ from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import is_remote, storage_for, writing_to
 from beam_pipes.engine.account import Account
 from beam_pipes.engine.statistics import Histogram
+from beam_pipes.loader import Loader
 from beam_pipes.report.difference import difference_to_previous
 from beam_pipes.report.drift import SAMPLED_RECORDS, sampled_numbers
 from beam_pipes.report.examples import decoded_examples
-from beam_pipes.report.language import Tokenizer, language_of, token_features
+from beam_pipes.report.language import Tokenizer, language_of, shown_row, token_features
 from beam_pipes.report.lengths import Waste, features_with_lengths, packing_waste, record_lengths
 from beam_pipes.report.shown import Bar, bars_of, bars_of_values, render, shown_value
 from beam_pipes.report.stage_graph import lay_out, stage_graph
@@ -80,6 +82,36 @@ def write_report(
     with writing_to(target):
         storage_for(target).replace(target, html.encode("utf-8", errors="backslashreplace"))
     return target
+
+
+def loader_html(
+    loader: Loader, *, step: int = 0, num_rows: int = 3, vocabulary: Tokenizer | None = None, tokens: Sequence[str] = ()
+) -> str:
+    """A page about a loader: what `loader.describe()` says, the columns of the batch of a step, and its first rows.
+
+        Path("loader.html").write_text(loader_html(loader, vocabulary=vocabulary, tokens=["tokens"]), encoding="utf-8")
+
+    The cursor stays. With a `vocabulary`, the ids of the features `tokens` are shown as tokens, too. Everything that
+    comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what reading the batch
+    raises.
+    """
+    batch = loader.batch_at(step)
+    # Values that are concatenated belong to no row alone: their lengths do.
+    by_row = [name for name in batch if f"{name}/lengths" not in batch and name != "cu_seqlens"]
+    count = min(num_rows, *(len(batch[name]) for name in by_row)) if by_row else 0
+    rows = [
+        [
+            (
+                name,
+                shown_value(batch[name][row]),
+                shown_row(vocabulary, batch, name, row) if vocabulary is not None and name in tokens else [],
+            )
+            for name in by_row
+        ]
+        for row in range(count)
+    ]
+    facts = {"loader": loader, "tree": loader.description, "batch": batch, "step": step, "rows": rows}
+    return render("loader.html.j2", {**facts, "shown": shown_value})
 
 
 def report_html(

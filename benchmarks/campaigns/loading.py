@@ -135,7 +135,7 @@ def load(way: str, cache: Path, store: Path) -> Iterator[Any]:
         remote = open_remote(str(cache), "train", local_directory=store, max_bytes=6 * largest + 8_192)
         yield from Loader(remote, batch_size=8, seed=3, workers=1, epochs=1, shuffle=BlockShuffle(window=1))
     elif way == "prefetched to a device":
-        from beam_pipes.on_device.prefetch import Stage
+        from beam_pipes.on_device.lambda_loader import Stage
 
         loader = Loader(split, batch_size=8, seed=3, workers=1, epochs=1)
         hosted = Stage(lambda batch: batch, loader, 2, name="host")
@@ -195,7 +195,7 @@ class _Forker:
 def serve() -> None:
     """In the process that forks: one order a line, what came of it a line."""
     import beam_pipes.map_style.loader  # noqa: F401
-    import beam_pipes.on_device.prefetch  # noqa: F401  what every pass would import
+    import beam_pipes.on_device.lambda_loader  # noqa: F401  what every pass would import
 
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -3,6 +3,7 @@
 beam-pipes inspect cache -n 1                               → a record, decoded
 beam-pipes inspect cache --tokens tokenizer.json            → with ids as tokens: The| dog| is
 beam-pipes inspect cache --split train --loader             → what a loader reads, and its first batch
+beam-pipes inspect cache --loader --html loader.html        → the same as a page
 beam-pipes inspect --task wmt --module-import my.tasks      → raw, behind each step, converted
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +63,8 @@ def inspect_command(
 
     Example: beam-pipes inspect .demo/python_source --split train --loader --sequence-length tokens=2048 --tokens bytes
 
+    Example: beam-pipes inspect .demo/python_source --split train --loader --html loader.html
+
     Example: beam-pipes inspect --task wmt_de_en --module-import my.tasks --html wmt.html
     """
     if (path is None) == (task is None):
@@ -87,7 +90,7 @@ def inspect_command(
         return
     of_tasks: dict[str, str | None] = {"--sequence-length": sequence_length, "--html": html, "--converter": converter}
     if loader:
-        del of_tasks["--sequence-length"]
+        del of_tasks["--sequence-length"], of_tasks["--html"]
     if given := [name for name, value in of_tasks.items() if value not in (None, "auto")]:
         raise DeclarationError(
             f"{', '.join(given)} belong to --task NAME, and {path!r} is a cache, whose examples are shown as they are. "
@@ -109,6 +112,7 @@ def inspect_command(
             seed=seed,
             num_rows=count,
             vocabulary=vocabulary,
+            html=html,
         )
         return
     if split is None:
@@ -156,37 +160,35 @@ def show_loader(
     seed: int,
     num_rows: int,
     vocabulary: Vocabulary | None,
+    html: str | None,
 ) -> None:
-    """Prints what a loader over a split reads, and the first rows of its first batch."""
+    """Prints what a loader over a split reads, and the first rows of its first batch, or writes a page about it."""
     from beam_pipes.loader import Loader, pack
+    from beam_pipes.report import loader_html
+    from beam_pipes.report.language import shown_row, token_features
     from beam_pipes.runners.commands.loading import split_of
 
     chosen = split_of(cache, split)
     rows = chosen if where is None else chosen.where(where)
     source = rows if lengths is None else pack(rows, sequence_length=lengths, overlong="split")
     loader = Loader(source, batch_size=min(batch_size, max(1, len(source))), seed=seed)
+    ids = [] if vocabulary is None else token_features(cache, chosen.name)
+    if html is not None:
+        page = loader_html(loader, num_rows=num_rows, vocabulary=vocabulary, tokens=ids)
+        with writing_to(html):
+            Path(html).write_text(page, encoding="utf-8", errors="backslashreplace")
+        console.print(f"{html}: {loader.description.title}", markup=False)
+        return
     console.print(loader.describe(), markup=False)
     batch = loader.batch_at(0)
     console.print("first batch: " + ", ".join(f"{name} {each.dtype}{list(each.shape)}" for name, each in batch.items()))
-    readers = _read_by(vocabulary, cache, chosen.name)
     for row in range(min(num_rows, loader.batch_size)):
         console.print(f"  [{row}]", markup=False)
         for name, array in batch.items():
             console.print(f"    {name}: {_short(array[row])}", markup=False)
-            if name in readers:
-                for line in _segments(batch, name, row, readers[name]):
+            if vocabulary is not None and name in ids:
+                for line in shown_row(vocabulary, batch, name, row):
                     console.print(f"      {line}", markup=False)
-
-
-def _segments(batch: Mapping[str, Any], name: str, row: int, read: Callable[[Any], str]) -> Iterator[str]:
-    """The tokens of a row; of a packed one, of each of its segments."""
-    ids = batch[name][row]
-    segments = batch.get(f"{name}_segment_ids", batch.get("segment_ids"))
-    if segments is None:
-        yield read(np.trim_zeros(ids, "b"))
-        return
-    for segment in range(1, int(segments[row].max(initial=0)) + 1):
-        yield f"segment {segment}: {read(ids[segments[row] == segment])}"
 
 
 def _short(feature: Any) -> str:

@@ -41,6 +41,10 @@ SplitName = Annotated[str | None, typer.Option("--split", help="split of each ca
 Seed = Annotated[int, typer.Option("--seed", help="seed of the order (without --state)")]
 ShuffleName = Annotated[str, typer.Option("--shuffle", help="global, stored or blocks/<window> (without --state)")]
 Rate = Annotated[list[float] | None, typer.Option("--rate", help="rate of each source of a mixture (without --state)")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", help="condition that the loader's records meet; for a mixture, one per cache, or empty"),
+]
 Exhausted = Annotated[
     str,
     typer.Option("--exhausted", help="when a source of a mixture is exhausted: repeat, stop or drop (without --state)"),
@@ -60,24 +64,35 @@ def make_loader(
     shuffle: str,
     rate: list[float] | None,
     exhausted: str,
+    where: list[str] | None = None,
     workers: int = 0,
     transform: Callable[[Batch], Batch] | None = None,
 ) -> Loader:
     """A loader over the caches; nothing of their records is read."""
     last_rows = cast("LastRows", last)  # the loader checks it
-    plans = plan or []
+    plans, conditions = plan or [], where or []
+    if conditions and len(conditions) != len(paths):
+        raise LoaderError(f"pass one --where for each of the {len(paths)} caches, got {len(conditions)}.")
     if state is not None:
         if not state.is_file():
             raise LoaderError(f"expected the state of a loader at {str(state)!r}, and there is no such file.")
         saved = LoaderState.from_json(state.read_bytes())
         return loader_from_state(
-            saved, paths, batch_size=batch_size, host_count=host_count, last=last_rows, plans=plans
+            saved,
+            paths,
+            batch_size=batch_size,
+            host_count=host_count,
+            last=last_rows,
+            plans=plans,
+            conditions=conditions,
         )
     if plans and len(plans) != len(paths):
         raise LoaderError(f"pass one --plan for each of the {len(paths)} caches, got {len(plans)}.")
     sources: list[RowSource] = []
     for index, path in enumerate(paths):
         found = split_of(Cache.open(path), split)
+        if conditions and conditions[index]:
+            found = found.where(conditions[index])
         sources.append(PackingPlan.load(plans[index], found) if plans else found)
     source: RowSource | Mixture
     if len(sources) == 1 and not rate:
@@ -122,11 +137,14 @@ def who_command(
     shuffle: ShuffleName = "global",
     rate: Rate = None,
     exhausted: Exhausted = "repeat",
+    where: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the source records of a training step, using only the cache's index and the loader's state.
 
     Example: beam-pipes who .demo/python_source --split train --step 100 --batch-size 32 --seed 1
+
+    Example: beam-pipes who .demo/python_source --split train --where "len(tokens) > 200" --step 10 --batch-size 32
     """
     loader = make_loader(
         paths,
@@ -140,6 +158,7 @@ def who_command(
         shuffle=shuffle,
         rate=rate,
         exhausted=exhausted,
+        where=where,
     )
     found = loader.who(step)
     if as_json:
@@ -156,8 +175,8 @@ def who_command(
             note = f"taken down; in its place: {each.stands_in}" if each.stands_in else "taken down; left out"
         segment = "" if each.segment is None else str(each.segment)
         source = [str(each.source)] if len(paths) > 1 else []
-        where = [str(each.host_index), str(each.index), segment, each.record_id, *source, each.split, str(each.record)]
-        table.add_row(*where, note)
+        place = [str(each.host_index), str(each.index), segment, each.record_id, *source, each.split, str(each.record)]
+        table.add_row(*place, note)
     console.print(table)
     for number, path in enumerate(paths if len(paths) > 1 else []):
         console.print(f"source {number}: {path}", markup=False)
@@ -188,6 +207,7 @@ def when_command(
     shuffle: ShuffleName = "global",
     rate: Rate = None,
     exhausted: Exhausted = "repeat",
+    where: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the training steps that deliver a source record: the inverse of `who`.
@@ -206,6 +226,7 @@ def when_command(
         shuffle=shuffle,
         rate=rate,
         exhausted=exhausted,
+        where=where,
     )
     found = loader.when_record(record, epochs=epochs, last_step=last_step)
     if as_json:
@@ -262,6 +283,7 @@ def doctor_loader_command(
     shuffle: ShuffleName = "global",
     rate: Rate = None,
     exhausted: Exhausted = "repeat",
+    where: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Report whether training from a cache would be input-bound, and which loading stage costs most.
@@ -280,6 +302,7 @@ def doctor_loader_command(
         shuffle=shuffle,
         rate=rate,
         exhausted=exhausted,
+        where=where,
         workers=workers,
         transform=None if transform is None else _function(transform),
     )

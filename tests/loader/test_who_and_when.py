@@ -242,6 +242,32 @@ class TestFromAState:
         made = loader_from_state(state, [train._root], batch_size=2, plans=[tmp_path / "plan"])
         assert made.who(1) == Loader(plan, batch_size=2, seed=3).who(1)
 
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_a_part_of_a_split_needs_its_condition(self, train, tmp_path, packed):
+        part = train.where("number >= 20")
+        plan = pack(part, sequence_length=24, feature="tokens")
+        plan.save(tmp_path / "plan")
+        loader = Loader(plan if packed else part, batch_size=2, seed=3)
+        plans = {"plans": [tmp_path / "plan"]} if packed else {}
+
+        made = loader_from_state(loader.state, [train._root], batch_size=2, conditions=["number >= 20"], **plans)
+
+        assert made.who(1) == loader.who(1) and made.state == loader.state
+        with pytest.raises(LoaderError, match="pass it \\(--where of commands, conditions="):
+            loader_from_state(loader.state, [train._root], batch_size=2, **plans)
+        if not packed:
+            with pytest.raises(StateMismatchError):
+                loader_from_state(loader.state, [train._root], batch_size=2, conditions=["number >= 21"])
+
+    def test_a_part_in_a_mixture_needs_its_condition_too(self, train, other):
+        loader = Loader(Mixture([(train.where("number >= 20"), 2), (other, 1)]), batch_size=2, seed=3, epochs=None)
+
+        made = loader_from_state(
+            loader.state, [train._root, other._root], batch_size=2, conditions=["number >= 20", ""]
+        )
+
+        assert made.who(9) == loader.who(9)
+
     @pytest.mark.parametrize(
         ("changes", "paths", "error", "words"),
         [

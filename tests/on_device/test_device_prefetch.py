@@ -11,7 +11,7 @@ import time
 import pytest
 
 from beam_pipes.errors import LoaderError
-from beam_pipes.on_device.prefetch import PrefetchOptions, Stage
+from beam_pipes.on_device.lambda_loader import PrefetchOptions, Stage
 
 
 def our_threads() -> list[threading.Thread]:
@@ -145,7 +145,7 @@ def test_a_consumer_in_a_forked_process_notices_that_the_thread_is_gone():
     program = """
 import os, time
 from beam_pipes.errors import LoaderError
-from beam_pipes.on_device.prefetch import Stage
+from beam_pipes.on_device.lambda_loader import Stage
 
 def slow():
     yield 1
@@ -170,7 +170,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_process_ends_while_a_stage_is_open():
     program = """
-from beam_pipes.on_device.prefetch import Stage
+from beam_pipes.on_device.lambda_loader import Stage
 stage = Stage(lambda item: item, Stage(abs, iter(int, 1), 2), 2, name="device")
 next(stage)
 """

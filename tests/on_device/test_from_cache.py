@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from shared_iterators import assert_each_comes_once_and_in_order
 
+import beam_pipes.cache
 from beam_pipes.cache import (
     Cache,
     ExampleCodec,
@@ -624,3 +625,41 @@ def test_a_pipeline_of_tf_data_keeps_the_share_it_was_made_with(fixed):
     ):
         list(mapped)
     assert len(next(iter(DataLoader.from_cache(loader).map(lambda batch: batch["id"])))) == 4
+
+
+@pytest.mark.parametrize("steps", [3, 40])  # before and after a program is compiled for the shape
+def test_arrays_of_jax_keep_their_values_whatever_is_read_later(tmp_path, steps):
+    import jax
+
+    features = {"x": FeatureSpec("int32", shape=(512,))}
+    rows = ({"x": np.full(512, i, np.int32)} for i in range(steps * 8))
+    split = beam_pipes.cache.write_cache(tmp_path / "cache", {"train": rows}, features=features)["train"]
+    placed = [batch["x"] for batch in JaxDataLoader(Loader(split, batch_size=8, shuffle=False))]
+    for batch in Loader(split, batch_size=8, shuffle=False):  # memory that was given back is used again
+        batch["x"][...] = -1
+
+    for number, array in enumerate(placed):
+        assert isinstance(array, jax.Array) and array.dtype == np.int32
+        assert np.asarray(array)[:, 0].tolist() == list(range(8 * number, 8 * number + 8))
+
+
+def test_a_tensor_of_torch_takes_the_batch_over_and_a_transforms_array_is_copied(tmp_path):
+    split = beam_pipes.cache.write_cache(tmp_path / "cache", {"train": [{"x": np.arange(64)} for _ in range(8)]})[
+        "train"
+    ]
+    constant = np.zeros((4, 3), np.int32)
+
+    def with_constant(batch):
+        return {**batch, "constant": constant[: len(batch["x"])]}
+
+    plain = TorchDataLoader(Loader(split, batch_size=4))
+    shared = TorchDataLoader(Loader(split, batch_size=4, transform=with_constant))
+
+    for batch in plain:
+        batch["x"] += 1  # its own, and writable
+    for batch in shared:
+        batch["constant"] += 1
+
+    assert not constant.any()
+    assert Loader(split, batch_size=4)._reader.gives_own_arrays
+    assert not Loader(split, batch_size=4, transform=with_constant)._reader.gives_own_arrays

@@ -14,7 +14,8 @@ from sample_lines import make_lines
 from selenium.webdriver.common.keys import Keys
 
 from beam_pipes.cache import Cache, FeatureSpec
-from beam_pipes.report import write_overview, write_report
+from beam_pipes.loader import Loader, Mixture
+from beam_pipes.report import loader_html, write_overview, write_report
 from beam_pipes.runners import LocalOptions, build
 
 LONG = "x" * 300
@@ -31,7 +32,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """`first`: of a first snapshot. `second`: with dead letters, changes, long words, and examples traced. `many`."""
+    """`first`: of a first snapshot. `second`: with dead letters, changes, long words, traces. `many`, `loader`."""
     base = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(sample_declarations.INPUT_VARIABLE, str(base / "in"))
@@ -50,12 +51,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
         second = write_report(caches / "words", declaration=changed)
         many = write_overview(caches)
         assert Cache.open(caches / "words").directory in second
-        yield {"first": Path(first), "second": Path(second), "many": Path(many)}
+        split = Cache.open(caches / "words")["train"]
+        mixture = Mixture([(split, 3), (split.where("n > 0"), 1)]) if "n" in split.spec else Mixture([(split, 1)])
+        loader = base / "loader.html"
+        loader.write_text(loader_html(Loader(mixture, batch_size=4, epochs=None)), encoding="utf-8")
+        yield {"first": Path(first), "second": Path(second), "many": Path(many), "loader": loader}
 
 
 @pytest.mark.parametrize("width", [320, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["first", "second", "many"])
+@pytest.mark.parametrize("name", ["first", "second", "many", "loader"])
 def test_a_page_loads_nothing_complains_of_nothing_and_everybody_can_use_it(
     browser: Browser, pages: dict[str, Path], name: str, scheme: str, width: int
 ) -> None:
@@ -76,7 +81,7 @@ def brightness(color: str) -> list[int]:
     return [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
 
 
-@pytest.mark.parametrize("name", ["first", "second", "many"])
+@pytest.mark.parametrize("name", ["first", "second", "many", "loader"])
 def test_on_paper_nothing_is_cut_off_and_it_is_dark_on_light(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:

@@ -48,6 +48,12 @@ def test_a_record_is_followed_from_its_source_to_its_steps_and_taken_down(cache:
     who = json.loads(beam_pipes("who", cache.path, "--step", step, *plain).stdout)
     assert [each["record_id"] for each in who] == [each.record_id for each in loader.who(int(step))]
     assert "delivered 1 time in epoch 0." in beam_pipes("when", record, cache.path, *options).stdout
+    part = Loader(cache["train"].where("len(text) > 20"), batch_size=8, seed=4)
+    state.write_bytes(part.get_state())
+    for chosen in (options, plain[:-1]):
+        told = beam_pipes("who", cache.path, "--step", "0", *chosen, "--where", "len(text) > 20", "--json").stdout
+        assert [each["record_id"] for each in json.loads(told)] == [each.record_id for each in part.who(0)]
+    state.write_bytes(loader.get_state())
     mixed = (cache.path, cache.path, "--rate", "2", "--rate", "1", "--batch-size", "8", "--split", "train")
     places = beam_pipes("when", record, *mixed, "--last-step", "60").stdout
     loader = Loader(Mixture([(cache["train"], 2), (cache["train"], 1)]), batch_size=8, epochs=None)
@@ -154,6 +160,10 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
         (["trace", "large@0", "sample_declarations:words"], "Did you mean large.txt@0"),
         (["who", "CACHE", "--step", "0", "--batch-size", "2"], "has the splits eval, train, words: choose one with"),
         (["who", "CACHE", "--step", "0", "--batch-size", "2", "--state", "none.json"], "no such file"),
+        (
+            ["who", "CACHE", "--step", "0", "--batch-size", "2", "--where", "a > 1", "--where", "a > 2"],
+            "pass one --where for each of the 1 caches, got 2",
+        ),
         (["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"], "as many --rate, got 0"),
         (
             "when large.txt@0 CACHE CACHE --split train --batch-size 2 --rate 1 --rate 1 --epochs 3".split(),
