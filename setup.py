@@ -115,7 +115,6 @@ EXTRAS["dev"] = sorted({*EXTRAS["all"], *DEV})
 MAPPED = {"beam_pipes.transforms": "transforms", "beam_pipes.runners": "runners"}
 
 
-
 class BuildWithStubs(build_py):
     """Writes the stubs of operators, which are made from their table: into the wheel, or beside editable sources."""
 
