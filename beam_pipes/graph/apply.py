@@ -311,6 +311,10 @@ def _run_each(
     scalars = {name: operator.arguments[name].kind.rank == 0 for name in values}
     results: list[Any] = [None] * size
     failures: dict[int, Exception] = {}
+    spec = node.outputs[0].spec
+    batch: Array | None = None
+    if operator.fills_rows and spec.shape is not None and None not in spec.shape and spec.dtype is not None:
+        batch = np.empty((size, *spec.shape), spec.dtype)
 
     def run_range(start: int, stop: int) -> None:
         for index in range(start, stop):
@@ -318,7 +322,8 @@ def _run_each(
             for name, column in values.items():
                 keywords[name] = column[index].item() if scalars[name] else column[index]
             try:
-                results[index] = function(Sample(samples, index), *[column[index] for column in inputs], **keywords)
+                sample = Sample(samples, index, None if batch is None else batch[index])
+                results[index] = function(sample, *[column[index] for column in inputs], **keywords)
             except GraphError:
                 raise
             except Exception as error:
@@ -335,6 +340,8 @@ def _run_each(
             raise errors[0]
     else:
         run_range(0, size)
+    if batch is not None and not failures and all(one.base is batch for one in results):
+        return Outcome([TensorList(batch, layout=spec.layout)], {})
     kept = [results[index] for index in range(size) if index not in failures]
     return Outcome(_gathered(node, kept), failures)
 
