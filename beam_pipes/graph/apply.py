@@ -311,10 +311,7 @@ def _run_each(
     scalars = {name: operator.arguments[name].kind.rank == 0 for name in values}
     results: list[Any] = [None] * size
     failures: dict[int, Exception] = {}
-    spec = node.outputs[0].spec
-    batch: Array | None = None
-    if operator.fills_rows and spec.shape is not None and None not in spec.shape and spec.dtype is not None:
-        batch = np.empty((size, *spec.shape), spec.dtype)
+    batch = _batch_to_fill(node, size) if operator.fills_rows else None
 
     def run_range(start: int, stop: int) -> None:
         for index in range(start, stop):
@@ -341,9 +338,16 @@ def _run_each(
     else:
         run_range(0, size)
     if batch is not None and not failures and all(one.base is batch for one in results):
-        return Outcome([TensorList(batch, layout=spec.layout)], {})
+        return Outcome([TensorList(batch, layout=node.outputs[0].spec.layout)], {})
     kept = [results[index] for index in range(size) if index not in failures]
     return Outcome(_gathered(node, kept), failures)
+
+
+def _batch_to_fill(node: OperatorNode, size: int) -> Array | None:
+    """Memory for what `run` gives of all samples, where it is known before how much that is."""
+    spec = node.outputs[0].spec
+    known = spec.shape is not None and None not in spec.shape and spec.dtype is not None
+    return np.empty((size, *spec.shape), spec.dtype) if known else None  # type: ignore[misc]
 
 
 def _single(operator: Operator) -> Callable[..., Any] | None:

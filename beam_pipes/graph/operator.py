@@ -254,7 +254,7 @@ class Operator:
     - `holds_gil`: its `run` is Python rather than a library that releases the interpreter lock: threads do not help.
     - `rounds_by_place`: its `run` and its `run_arrays` round differently. The host then takes `run` even where samples
       are stacked, so that results do not depend on who stacked them.
-    - `fills_rows`: its `run` gives `sample.empty(…)`, filled: a row of the batch where the shape of its output is known.
+    - `fills_rows`: its `run` gives `sample.empty(…)`, filled: its row of the batch where its shape is known.
     - `version`: raise it when results change; part of the fingerprint of caches.
     """
 

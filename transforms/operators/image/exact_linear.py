@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from beam_pipes.errors import MissingExtraError
-from beam_pipes.extras import require
+from beam_pipes.transforms.operators.arrays import opencv
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +46,7 @@ class _Bands(NamedTuple):
     @property
     def length(self) -> int:
         """Source pixels of all bands."""
-        return (len(self.matrices) - 1) * self.stride + self.matrices.shape[2]
+        return (len(self.matrices) - 1) * self.stride + int(self.matrices.shape[2])
 
 
 def linearly_resized(
@@ -139,23 +138,15 @@ def scratch(name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array
     found = _kept.arrays.get(name)
     if found is None or len(found) < size:
         found = _kept.arrays[name] = np.empty(size, dtype)
-    return found[:size].reshape(shape)
-
-
-@functools.cache
-def _opencv() -> Any:
-    """OpenCV, or None: NumPy does the same more slowly."""
-    try:
-        return require("cv2", purpose="fn.resize")
-    except MissingExtraError:
-        return None
+    return np.reshape(found[:size], shape)
 
 
 def as_planes(image: Array, *, mirrored: bool = False) -> Array:
     """(H, W, C) → (C, H, W), mirrored left and right where asked for: a view, or uint8 in memory that is used again."""
-    cv2 = _opencv()
+    cv2 = opencv()
     if cv2 is None or image.dtype != np.uint8 or image.shape[2] not in (2, 3, 4) or not image.size:
-        return image[:, :: -1 if mirrored else 1].transpose(2, 0, 1)
+        view: Array = image[:, :: -1 if mirrored else 1].transpose(2, 0, 1)
+        return view
     if mirrored:
         image = cv2.flip(image, 1, scratch("mirrored", image.shape, np.uint8))
     # A fifth of what a loop over every third byte takes.
@@ -166,7 +157,7 @@ def as_planes(image: Array, *, mirrored: bool = False) -> Array:
 
 def of_planes(planes: Array) -> Array:
     """(C, H, W) uint8 → (H, W, C), an array of its own."""
-    cv2 = _opencv()
+    cv2 = opencv()
     if cv2 is None or len(planes) == 1:
         return np.array(planes.transpose(1, 2, 0), order="C")
     made: Array = cv2.merge(list(planes))
