@@ -268,7 +268,7 @@ class Operator:
     positional: ClassVar[tuple[str, ...]] = ()
     devices: ClassVar[tuple[Device, ...]] = ("cpu",)
     random: ClassVar[bool] = False
-    side_effects: ClassVar[bool] = False
+    side_effects: bool = False
     holds_gil: ClassVar[bool] = False
     rounds_by_place: ClassVar[bool] = False
     fills_rows: ClassVar[bool] = False
