@@ -24,16 +24,21 @@ SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 PRISM_STAMP := $(VENV)/.$(subst /,-,$(PRISM))
 FLINK_STAMP := $(VENV)/flink/.installed
+# Signatures of operators for editors and type checkers; one file of 20 stands for all.
+STUBS := transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
 .PHONY: install browser demo test pythons lint docs bench clean
-install: $(STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP)
+install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP)
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv==0.9.30
 	$(BIN)/uv pip install $(COMPILE) --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+$(STUBS): $(shell find transforms/operators beam_pipes/graph -name '*.py') | $(STAMP)
+	$(BIN)/python -m beam_pipes.transforms.operators.stubs
 
 # The server that tests take for Google Cloud Storage. Where there is no Go, it comes from PyPI.
 $(FAKE_GCS_STAMP): | $(STAMP)
@@ -82,7 +87,7 @@ demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
+test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_ARGS)
 
@@ -100,7 +105,7 @@ pythons: $(STAMP)
 	    else echo "Python $$version: not on this machine, not tried"; fi; \
 	done
 
-lint: $(STAMP)
+lint: $(STAMP) $(STUBS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 BEAM = ["apache-beam[gcp,tfrecord]==2.77.0"]
 CLI = [
@@ -81,6 +86,7 @@ DEV = [
     "selenium>=4.30",
     "tensorboard>=2.19",
     "tensorflow-datasets>=4.9.7",
+    "torchvision>=0.20",
     "transformers>=4.50",
     "types-protobuf>=5",
 ]
@@ -114,7 +120,21 @@ EXTRAS["dev"] = sorted({*EXTRAS["all"], *DEV})
 # Two packages of `beam_pipes` stand beside it. Links in its folder say the same to mypy and to programs in a checkout.
 MAPPED = {"beam_pipes.transforms": "transforms", "beam_pipes.runners": "runners"}
 
+
+class BuildWithStubs(build_py):
+    """Writes the stubs of operators, which are made from their table: into the wheel, or beside editable sources."""
+
+    def run(self) -> None:
+        super().run()
+        tree = os.path.abspath("." if self.editable_mode else self.build_lib)
+        path = os.pathsep.join(filter(None, [tree, os.environ.get("PYTHONPATH")]))
+        # -B: what is compiled in `build_lib` would become part of the wheel.
+        command = [sys.executable, "-B", "-m", "beam_pipes.transforms.operators.stubs"]
+        subprocess.run(command, check=True, cwd=tree, env={**os.environ, "PYTHONPATH": path})
+
+
 setup(
+    cmdclass={"build_py": BuildWithStubs},
     name="beam-pipes",
     version="0.1.0",
     description="Declare once, cache with Apache Beam, train from ordinary TFRecords at memory speed.",
@@ -140,7 +160,7 @@ setup(
     package_dir=MAPPED,
     package_data={
         "beam_pipes": ["py.typed", "beam/*.yaml", "report/*.j2", "tasks/testing/data/*/*"],
-        "beam_pipes.transforms": ["py.typed", "fn/**/*.pyi", "ops/**/*.pyi"],
+        "beam_pipes.transforms": ["py.typed"],
         "beam_pipes.runners": ["py.typed"],
     },
     install_requires=[

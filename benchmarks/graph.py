@@ -6,24 +6,35 @@
 tokens        TFRecords of 512 uint16 as raw bytes → shuffled batches of 256; tokens_int64: the same as an int64_list
 images        JPEG of 500×375 → decode → resize to 224×224 with antialiasing → (x - mean) / std, float32 CHW
 conditional   JPEG → decode → a quarter of the images turned by 10 to 30 degrees, in a canvas of their size
+augment       JPEG → decode → random part, resized to 224×224 → mirror → (x - mean) / std, on one and on two threads;
+              beside tf.data (decode and crop in one) and DALI also torchvision v2, with as many workers
+audio         WAV of 3 s at 44.1 kHz → 16 kHz → 80 mels in decibels → each of them normalised over time; beside DALI
 device        pixels of 500×375 → random part, resized to 224×224 → colours → mirror → (x - mean) / std, with JAX and
               torch, beside the same on the host; where one of them has a GPU, or with --device
 
-DALI takes part where it can be imported: `pip install --target DIR nvidia-dali-cuda120` and DIR on PYTHONPATH; its
-operators for the host need no GPU. What each alternative gives is checked before it is timed: every record once and
+DALI takes part where it can be imported, or where `make test` has made its environment, .venv-dali; its operators for
+the host need no GPU. What each alternative gives is checked before it is timed: every record once and
 whole; pixels as ours but for the decoder's rounding; a quarter of the images turned. Ours checks the checksum of every
 record when it is first read, and shuffles over the whole file; the others have shuffle buffers of 4,096 records.
 
-A key `a_to_best` is our throughput over that of the better alternative: medians over runs taken in turns.
+A key `a_to_best` (`augment_to_best_1`: on one thread) is our throughput over that of the best alternative: medians over
+runs taken in turns. `*_cpu_ms` is processor time for one sample, of all threads and workers, in the run that took
+least of it, and `cpu_to_best` our ratio by that.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+import importlib.util
 import io
 import os
+import re
 import statistics
+import sys
 import tempfile
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +53,8 @@ LENGTH, VOCABULARY, TOKEN_BATCH, SHUFFLE_BUFFER = 512, 50_000, 256, 4096
 IMAGE_BATCH, SIZE, MEAN, STD = 32, 224, (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
 PROBABILITY, ANGLES = 0.25, (10.0, 30.0)
 
+AUDIO_BATCH, WAVE_SECS, FROM_HZ, TO_HZ, WINDOW, STEP, POINTS, MELS = 16, 3, 44_100, 16_000, 400, 160, 512, 80
+
 Batches = Callable[[], Iterator[np.ndarray]]  # one epoch
 
 
@@ -51,7 +64,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--records", type=int, default=100_096, help="how many records of tokens [100096]")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads of each alternative")
     parser.add_argument("--device", action="store_true", help="the part for devices also where there is no GPU")
+    parser.add_argument(
+        "--only", action="append", help="one of the parts, such as augment_1; several times for several"
+    )
     options = parser.parse_args(arguments)
+    dali()
     images = max(IMAGE_BATCH, options.images // IMAGE_BATCH * IMAGE_BATCH)
     records = max(TOKEN_BATCH, options.records // TOKEN_BATCH * TOKEN_BATCH)
     whole: dict[str, Any] = {"images": images, "records": records, "threads": options.threads}
@@ -59,21 +76,23 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         root = Path(directory)
         packed, listed, total = write_tokens(root, records)
         write_images(root / "images", images)
-        cases: dict[str, tuple[dict[str, Batches], Callable[[dict[str, Batches]], None], int]] = {
-            "tokens": (token_readers(packed, True, options.threads), token_check(records, total), records),
-            "tokens_int64": (token_readers(listed, False, options.threads), token_check(records, total), records),
-            "images": (image_readers(root / "images", options.threads), check_images, images),
-            "conditional": (conditional_readers(root / "images", options.threads), check_turned, images),
+        waves = max(AUDIO_BATCH, images // 4 // AUDIO_BATCH * AUDIO_BATCH)
+        write_waves(root / "waves", waves)
+        photos, threads = root / "images", options.threads
+        cases: dict[str, tuple[Callable[[], dict[str, Batches]], Callable[[dict[str, Batches]], None], int]] = {
+            "tokens": (lambda: token_readers(packed, True, threads), token_check(records, total), records),
+            "tokens_int64": (lambda: token_readers(listed, False, threads), token_check(records, total), records),
+            "images": (lambda: image_readers(photos, threads), check_images, images),
+            "conditional": (lambda: conditional_readers(photos, threads), check_turned, images),
+            "augment_1": (lambda: augmenting_readers(photos, 1), check_augmented, images),
+            "augment_2": (lambda: augmenting_readers(photos, 2), check_augmented, images),
+            "audio": (lambda: audio_readers(root / "waves", threads), check_audio, waves),
         }
-        for name, (readers, check, count) in cases.items():
-            check(readers)
-            secs = harness.paired_seconds(
-                {key: lambda epoch=epoch: run_through(epoch) for key, epoch in readers.items()}, repeats=options.repeats
-            )
-            medians = {key: statistics.median(values) for key, values in secs.items()}
-            whole[name] = {f"{key}_per_sec": round(count / value, 1) for key, value in medians.items()}
-            best = min(value for key, value in medians.items() if key != "ours")
-            whole[f"{name}_to_best"] = round(best / medians["ours"], 3)
+        for name in options.only or cases:
+            make, check, count = cases[name]
+            if len(readers := make()) > 1:
+                check(readers)
+                whole |= measured(name, readers, count, options.repeats)
     devices = device_names()
     if options.device or any("cpu" not in name.lower() for name in devices.values()):
         whole["device"] = {**devices, **measure_devices(images, options.threads, options.repeats)}
@@ -81,19 +100,54 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     return whole
 
 
-def run_through(epoch: Batches) -> int:
-    """Goes through an epoch; returns how many samples it had."""
-    return sum(len(batch) for batch in epoch())
+def measured(name: str, readers: dict[str, Batches], count: int, repeats: int) -> dict[str, Any]:
+    """Samples a second and processor time of each of `readers`, and the ratio to the best of the others."""
+    cpu: dict[str, list[float]] = {key: [] for key in readers}
+    secs = harness.paired_seconds(
+        {key: lambda key=key, epoch=epoch: cpu[key].append(cpu_secs_of(epoch)) for key, epoch in readers.items()},
+        repeats=repeats,
+    )
+    medians = {key: statistics.median(values) for key, values in secs.items()}
+    best = min(value for key, value in medians.items() if key != "ours")
+    least = {key: min(values) for key, values in cpu.items()}
+    best_cpu = min(value for key, value in least.items() if key != "ours")
+    return {
+        name: {f"{key}_per_sec": round(count / value, 1) for key, value in medians.items()}
+        | {f"{key}_cpu_ms": round(1e3 * value / count, 4) for key, value in least.items()}
+        | {"cpu_to_best": round(best_cpu / least["ours"], 3)},
+        re.sub("(_[12])?$", r"_to_best\1", name, count=1): round(best / medians["ours"], 3),
+    }
 
 
+def cpu_secs_of(epoch: Batches) -> float:
+    """Goes through an epoch; returns the processor time of this process and its workers."""
+    before = harness.cpu_secs_of_tree()
+    for _ in epoch():
+        pass
+    return harness.cpu_secs_of_tree() - before
+
+
+@functools.cache
 def dali() -> Any:
-    """The modules of DALI, or None."""
+    """The modules of DALI, or None.
+
+    Called before anything imports TensorFlow: both bring an LLVM, as Triton does, and of their orders one works.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton._C.libtriton")
+    for place in Path(__file__).parents[1].glob(".venv-dali/lib/python*/site-packages"):
+        if str(place) not in sys.path:
+            sys.path.append(str(place))  # behind ours: of all that is there, only DALI comes from it
     try:
         for module in ("fn", "tfrecord", "types"):
             importlib.import_module(f"nvidia.dali.{module}")
-        return importlib.import_module("nvidia.dali")
     except ImportError:
         return None
+    library: Any = importlib.import_module("nvidia.dali")
+    with library.Pipeline(batch_size=1, num_threads=1, device_id=None) as pipe:  # it loads its decoder with the first
+        pipe.set_outputs(library.fn.decoders.image(library.fn.external_source(source=lambda: [np.zeros(8, np.uint8)])))
+    pipe.build()
+    return library
 
 
 # Input
@@ -275,6 +329,161 @@ def check_images(readers: dict[str, Batches]) -> None:
                 raise AssertionError(f"{name}: expected float32 {(IMAGE_BATCH, 3, SIZE, SIZE)}, got {batch.shape}")
             if index == 0 and (error := float(np.abs(batch - expected).mean())) > 0.05:
                 raise AssertionError(f"{name}: pixels differ from ours by {error:.3f} on average")
+
+
+# Random parts
+
+
+def augmenting_readers(root: Path, threads: int) -> dict[str, Batches]:
+    @pipeline_def(batch_size=IMAGE_BATCH, num_threads=threads, seed=1)
+    def ours() -> Any:
+        images = fn.decoders.image(fn.readers.file(file_root=str(root))[0])
+        images = fn.random_resized_crop(images, size=[SIZE, SIZE])
+        return {"x": fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=MEAN, std=STD)}
+
+    pipe = ours()
+    readers: dict[str, Batches] = {
+        "ours": lambda: (batch["x"] for batch in GraphIterator(pipe)),
+        "tfdata": tfdata_augmented(root, threads),
+    }
+    if (library := dali()) is not None:
+
+        @library.pipeline_def(batch_size=IMAGE_BATCH, num_threads=threads, device_id=None, seed=1)
+        def theirs() -> Any:
+            of = library.fn
+            images = of.decoders.image(of.readers.file(file_root=str(root), name="reader")[0])
+            images = of.random_resized_crop(images, size=[SIZE, SIZE])
+            return of.crop_mirror_normalize(images, mirror=of.random.coin_flip(), mean=list(MEAN), std=list(STD))
+
+        readers["dali"] = dali_epochs(theirs())
+    if importlib.util.find_spec("torchvision") is not None:
+        readers["torchvision"] = torchvision_augmented(root, threads)
+    return readers
+
+
+def tfdata_augmented(root: Path, threads: int) -> Batches:
+    import tensorflow as tf
+
+    def load(data: Any) -> Any:
+        start, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.image.extract_jpeg_shape(data),
+            tf.zeros([1, 0, 4]),
+            min_object_covered=0.0,
+            aspect_ratio_range=(0.75, 4.0 / 3.0),
+            area_range=(0.08, 1.0),
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.stack([start[0], start[1], size[0], size[1]])
+        image = tf.io.decode_and_crop_jpeg(data, window, channels=3, dct_method="INTEGER_ACCURATE")
+        image = tf.image.random_flip_left_right(tf.image.resize(image, [SIZE, SIZE], antialias=True))
+        return tf.transpose((image - MEAN) / STD, [2, 0, 1])
+
+    dataset = tfdata_files(root).map(load, num_parallel_calls=threads).batch(IMAGE_BATCH).prefetch(2)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1
+    dataset = dataset.with_options(options)
+    return lambda: iter(dataset.as_numpy_iterator())
+
+
+class TorchvisionFiles:
+    """A dataset of torch: files, decoded and transformed by torchvision."""
+
+    def __init__(self, root: Path) -> None:
+        from torchvision.transforms import v2
+
+        self.paths = sorted(map(str, root.glob("all/*.jpg")))
+        flip, mean, std = v2.RandomHorizontalFlip(), [one / 255 for one in MEAN], [one / 255 for one in STD]
+        crop, scaled = v2.RandomResizedCrop([SIZE, SIZE], antialias=True), v2.ToDtype(self.dtype(), scale=True)
+        self.transform = v2.Compose([crop, flip, scaled, v2.Normalize(mean, std)])
+
+    @staticmethod
+    def dtype() -> Any:
+        import torch
+
+        torch.set_num_threads(1)
+        return torch.float32
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        from torchvision import io as images
+
+        return self.transform(images.decode_jpeg(images.read_file(self.paths[index])))
+
+
+def torchvision_augmented(root: Path, threads: int) -> Batches:
+    """On one thread without workers, else with a worker a thread."""
+    from torch.utils.data import DataLoader
+
+    workers: dict[str, Any] = {}
+    if threads > 1:
+        workers = {"num_workers": threads, "persistent_workers": True, "multiprocessing_context": "spawn"}
+    loader: Any = DataLoader(TorchvisionFiles(root), batch_size=IMAGE_BATCH, **workers)
+    return lambda: (batch.numpy() for batch in loader)
+
+
+def check_augmented(readers: dict[str, Batches]) -> None:
+    """Shapes of all batches; mean and deviation over an epoch as those of ours, whose parts are others."""
+    figures = {}
+    for name, epoch in readers.items():
+        moments = []
+        for batch in epoch():
+            if batch.shape != (IMAGE_BATCH, 3, SIZE, SIZE) or batch.dtype != np.float32:
+                raise AssertionError(f"{name}: expected float32 {(IMAGE_BATCH, 3, SIZE, SIZE)}, got {batch.shape}")
+            moments.append((batch.mean(), batch.std(axis=(2, 3)).mean()))
+        figures[name] = np.mean(moments, axis=0)
+        if np.abs(figures[name] - figures["ours"]).max() > 0.05:
+            raise AssertionError(f"{name}: mean and deviation {figures[name]} differ from ours, {figures['ours']}")
+
+
+# Sound
+
+
+def write_waves(directory: Path, count: int) -> None:
+    """WAV files of 16 bits: noise over gliding tones."""
+    directory.mkdir()
+    rng, at = np.random.default_rng(2), np.arange(WAVE_SECS * FROM_HZ) / FROM_HZ
+    for number in range(count):
+        tones = np.sin(2 * np.pi * (200 + 40 * number % 3000 + 150 * at) * at) + 0.3 * rng.standard_normal(len(at))
+        with wave.open(str(directory / f"{number:05}.wav"), "wb") as file:
+            file.setparams((1, 2, FROM_HZ, 0, "NONE", ""))
+            file.writeframes((tones * 8000).astype("<i2").tobytes())
+
+
+def audio_readers(root: Path, threads: int) -> dict[str, Batches]:
+    paths = sorted(map(str, root.glob("*.wav")))
+
+    def mels(of: Any) -> Any:
+        sound = of.decoders.audio(of.readers.file(files=paths, name="reader")[0], downmix=True)[0]
+        sound = of.audio_resample(sound, in_rate=float(FROM_HZ), out_rate=float(TO_HZ))
+        powers = of.spectrogram(sound, nfft=POINTS, window_length=WINDOW, window_step=STEP)
+        decibels = of.to_decibels(of.mel_filter_bank(powers, nfilter=MELS, sample_rate=float(TO_HZ)), cutoff_db=-80.0)
+        return of.normalize(decibels, axes=[1])
+
+    @pipeline_def(batch_size=AUDIO_BATCH, num_threads=threads)
+    def ours() -> Any:
+        return {"x": mels(fn)}
+
+    made: dict[str, Batches] = {"ours": lambda: (batch["x"] for batch in GraphIterator(pipe))}
+    pipe = ours()
+    if (library := dali()) is None:
+        return made
+
+    @library.pipeline_def(batch_size=AUDIO_BATCH, num_threads=threads, device_id=None)
+    def theirs() -> Any:
+        return mels(library.fn)
+
+    return {**made, "dali": dali_epochs(theirs())}
+
+
+def check_audio(readers: dict[str, Batches]) -> None:
+    """Every number as DALI's, to a thousandth of a deviation on average."""
+    for ours, theirs in zip(readers["ours"](), readers["dali"](), strict=True):
+        if ours.shape != theirs.shape or (error := float(np.abs(ours - theirs).mean())) > 1e-3:
+            raise AssertionError(f"ours {ours.shape} differs from DALI's {theirs.shape} by {error} on average")
 
 
 # A condition

@@ -115,6 +115,18 @@ def _private_bytes(pid: int) -> int:
     return 0
 
 
+def cpu_secs_of_tree() -> float:
+    """Processor time of this process, all its threads, and of the processes below it that still run."""
+    ticks = 0
+    for pid in process_tree(os.getpid()):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def process_tree(pid: int) -> list[int]:
     """The process, and all that it and they have started and that still run."""
     found = [pid]

@@ -1,10 +1,11 @@
-"""All pages that are made from the code."""
+"""All pages that are made from the code, and the stubs of operators beside it, which are not committed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from beam_pipes.transforms.operators.stubs import stubs
 from reference_pages import api_pages, command_page, error_page, notebook, operators_page, rooms
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +20,7 @@ def made_pages() -> dict[str, str]:
         "docs/quickstart.ipynb": notebook.notebook(),
         "CONTRIBUTING.md": rooms.contributing(),
         **api_pages.pages(),
+        **{f"transforms/{path}": text for path, text in stubs().items()},
     }
 
 

@@ -311,6 +311,7 @@ def _run_each(
     scalars = {name: operator.arguments[name].kind.rank == 0 for name in values}
     results: list[Any] = [None] * size
     failures: dict[int, Exception] = {}
+    batch = _batch_to_fill(node, size) if operator.fills_rows else None
 
     def run_range(start: int, stop: int) -> None:
         for index in range(start, stop):
@@ -318,7 +319,8 @@ def _run_each(
             for name, column in values.items():
                 keywords[name] = column[index].item() if scalars[name] else column[index]
             try:
-                results[index] = function(Sample(samples, index), *[column[index] for column in inputs], **keywords)
+                sample = Sample(samples, index, None if batch is None else batch[index])
+                results[index] = function(sample, *[column[index] for column in inputs], **keywords)
             except GraphError:
                 raise
             except Exception as error:
@@ -335,8 +337,17 @@ def _run_each(
             raise errors[0]
     else:
         run_range(0, size)
+    if batch is not None and not failures and all(one.base is batch for one in results):
+        return Outcome([TensorList(batch, layout=node.outputs[0].spec.layout)], {})
     kept = [results[index] for index in range(size) if index not in failures]
     return Outcome(_gathered(node, kept), failures)
+
+
+def _batch_to_fill(node: OperatorNode, size: int) -> Array | None:
+    """Memory for what `run` gives of all samples, where it is known before how much that is."""
+    spec = node.outputs[0].spec
+    known = spec.shape is not None and None not in spec.shape and spec.dtype is not None
+    return np.empty((size, *spec.shape), spec.dtype) if known else None  # type: ignore[misc]
 
 
 def _single(operator: Operator) -> Callable[..., Any] | None:

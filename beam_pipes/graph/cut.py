@@ -74,6 +74,8 @@ def _check_offline(node: OperatorNode, where: str) -> None:
         reason = "it draws random numbers for each epoch, and what lies before the cut is computed once"
     elif operator.side_effects:
         reason = "it has side effects in every epoch, and what lies before the cut is computed once"
+        if "pure" in operator.arguments:
+            reason += " (a function whose result depends on its inputs alone may stand there, with pure=True)"
     elif operator.mixes_samples:
         reason = (
             "what it gives for a sample depends on the rest of its batch, and a job runs it on one record at a time"

@@ -254,6 +254,7 @@ class Operator:
     - `holds_gil`: its `run` is Python rather than a library that releases the interpreter lock: threads do not help.
     - `rounds_by_place`: its `run` and its `run_arrays` round differently. The host then takes `run` even where samples
       are stacked, so that results do not depend on who stacked them.
+    - `fills_rows`: its `run` gives `sample.empty(…)`, filled: its row of the batch where its shape is known.
     - `version`: raise it when results change; part of the fingerprint of caches.
     """
 
@@ -267,9 +268,10 @@ class Operator:
     positional: ClassVar[tuple[str, ...]] = ()
     devices: ClassVar[tuple[Device, ...]] = ("cpu",)
     random: ClassVar[bool] = False
-    side_effects: ClassVar[bool] = False
+    side_effects: bool = False
     holds_gil: ClassVar[bool] = False
     rounds_by_place: ClassVar[bool] = False
+    fills_rows: ClassVar[bool] = False
     version: ClassVar[str] = "1"
     #: Keywords of DALI's that manage its buffers and threads: accepted, so that graphs move over; `explain` lists them.
     without_effect: ClassVar[tuple[str, ...]] = ("bytes_per_sample_hint",)

@@ -140,11 +140,12 @@ class Samples:
 class Sample:
     """One sample, as `run` sees it."""
 
-    __slots__ = ("_generator", "_one", "_samples", "index")
+    __slots__ = ("_generator", "_one", "_row", "_samples", "index")
 
-    def __init__(self, samples: Samples, index: int) -> None:
+    def __init__(self, samples: Samples, index: int, row: npt.NDArray[Any] | None = None) -> None:
         self._samples = samples
         self.index = index
+        self._row = row
         self._one: Samples | None = None
         self._generator: np.random.Generator | None = None
 
@@ -164,6 +165,11 @@ class Sample:
     def idx_in_epoch(self) -> int:
         """The place of the sample in this shard's epoch, from 0."""
         return self._samples.records.first_in_epoch + int(self._samples.rows[self.index])
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Memory for what `run` gives: its row of the batch where that is known, which then needs no stacking."""
+        row = self._row
+        return row if row is not None and row.shape == shape and row.dtype == dtype else np.empty(shape, dtype)
 
     @property
     def _alone(self) -> Samples:

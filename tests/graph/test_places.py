@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from graph_outputs import batches
 
-from beam_pipes.errors import CacheNotFoundError, GraphError, PlacementError, StaleCacheError
+from beam_pipes.errors import CacheNotFoundError, GraphError, OperatorArgumentError, PlacementError, StaleCacheError
 from beam_pipes.graph import Pipeline, cache, cond, pipeline_def
 from beam_pipes.runners.build import build
 from beam_pipes.runners.options import LocalOptions
@@ -135,10 +135,42 @@ def test_an_operator_that_draws_may_not_stand_before_the_cut(files_root: str) ->
         assert "shifted = data + fn.random.coin_flip()" in message and "cache(shifted)" in message
 
 
+def test_a_pure_function_before_the_cut_is_computed_once_and_its_code_counts(files_root: str, tmp_path: Path) -> None:
+    def define(added: int, **options: Any) -> Pipeline:
+        def moved(data: Any) -> Any:
+            return data[:2].astype(np.int32) + added
+
+        with Pipeline(batch_size=4, **options) as pipe:
+            data, labels = fn.readers.file(file_root=files_root)
+            pipe.set_outputs(cache(fn.python_function(data, function=moved, pure=True)), labels)
+        return pipe
+
+    build(define(1).offline_declaration("moved"), str(tmp_path / "cache"), options=LocalOptions(workers=1))
+
+    assert batches(define(1, cache=str(tmp_path / "cache")), 3) == batches(define(1), 3)
+    with pytest.raises(StaleCacheError, match="python_function"):
+        define(2, cache=str(tmp_path / "cache")).run()
+
+
+def test_a_pure_function_that_nobody_needs_is_not_called(files_root: str) -> None:
+    called: list[int] = []
+    with Pipeline(batch_size=2) as pipe:
+        data, labels = fn.readers.file(file_root=files_root)
+        fn.python_function(data, function=lambda one: called.append(len(one)), pure=True)
+        pipe.set_outputs(labels)
+    pipe.run()
+
+    assert called == []
+    with pytest.raises(OperatorArgumentError, match="a pure function gives something: num_outputs should be at least"):
+        fn.python_function(labels, function=len, pure=True, num_outputs=0)
+
+
 def test_what_else_cannot_stand_before_the_cut(files_root: str) -> None:
     with Pipeline(batch_size=2):
         data, labels = fn.readers.file(file_root=files_root)
         with pytest.raises(PlacementError, match="it has side effects in every epoch"):
+            cache(fn.python_function(data, function=len))
+        with pytest.raises(PlacementError, match="depends on its inputs alone may stand there, with pure=True"):
             cache(fn.python_function(data, function=len))
         with pytest.raises(PlacementError, match="it is fed from this process"):
             cache(images())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from beam_pipes.runners.commands import SUMMARIES
+from beam_pipes.transforms.operators.stubs import stubs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,6 +112,12 @@ def test_ours_comes_from_the_wheel(python: str, place: Path) -> None:
     theirs, *ours = done.stdout.split()
     assert theirs == str(place / "transforms.py")
     assert ours and all(file.startswith(str(Path(python).parents[1])) for file in ours)
+
+
+def test_the_stubs_of_operators_are_in_the_wheel(python: str) -> None:
+    (installed,) = Path(python).parents[1].glob("lib/python*/site-packages/beam_pipes/transforms")
+
+    assert {path: (installed / path).read_text(encoding="utf-8") for path in stubs()} == stubs()
 
 
 def test_every_command_says_what_it_does(python: str, place: Path) -> None:

@@ -9,12 +9,15 @@ them, give float32 for integers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from beam_pipes.errors import MissingExtraError
+from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
 
@@ -70,6 +73,15 @@ def cast_to(xp: Any, array: Any, dtype: np.dtype[Any]) -> Any:
 def placed_like(xp: Any, array: np.ndarray[Any, Any], like: Any) -> Any:
     """A NumPy array as one of the namespace, on the device of `like`."""
     return xp.asarray(array, device=like.device) if hasattr(like, "detach") else xp.asarray(array)
+
+
+@functools.cache
+def opencv() -> Any:
+    """OpenCV, or None: for what NumPy does as well, several times more slowly."""
+    try:
+        return require("cv2", purpose="fn")
+    except MissingExtraError:
+        return None
 
 
 def saturated(xp: Any, values: Any, dtype: np.dtype[Any]) -> Any:

@@ -98,8 +98,7 @@ class Image(Operator):
             raise ValueError(f"the JPEG file of {len(data)} bytes is damaged: {error}") from error
         if kind == DALIImageType.YCbCr:
             image = to_ycbcr(image)
-        # Most files have no Exif data, and a search in their first bytes is cheaper than parsing them.
-        if self.adjust_orientation and b"Exif\0\0" in bytes(data[: 1 << 16]):
+        if self.adjust_orientation and _has_exif(data):  # most files have none
             image = turned(image, _orientation(data))
         return image
 
@@ -209,6 +208,16 @@ def in_full_range(image: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "f":
         return (image.astype(np.float32) * np.float32(1 / most)).astype(dtype)
     return np.floor(image * (float(np.iinfo(dtype).max) / most) + 0.5).astype(dtype)
+
+
+def _has_exif(data: memoryview) -> bool:
+    """Whether one of the segments at the head of a JPEG holds Exif data."""
+    at = 2
+    while at + 10 <= len(data) and data[at] == 0xFF and (0xE0 <= data[at + 1] <= 0xEF or data[at + 1] == 0xFE):
+        if data[at + 1] == 0xE1 and bytes(data[at + 4 : at + 10]) == b"Exif\0\0":
+            return True
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return False
 
 
 def _orientation(data: memoryview) -> int:

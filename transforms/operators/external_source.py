@@ -335,6 +335,9 @@ class PythonFunction(Operator):
     batches. It returns one array for each output; a tuple where there are several.
 
         python_function(image, function=lambda image: image[::-1])
+
+    With `pure=True` it has none: it may stand before a cut, where the code of the function and the values that it takes
+    from outside are part of what a cache is made from, so that a change of them rebuilds what depends on it.
     """
 
     inputs = ("input",)
@@ -346,6 +349,16 @@ class PythonFunction(Operator):
     function = Constant("callable", doc="what is called with NumPy arrays, one for each input")
     num_outputs = Constant("int", default=1, doc="how many arrays it returns")
     batch_processing = Constant("bool", default=False, doc="whether it takes and gives lists of all samples of a batch")
+    pure = Constant(
+        "bool", default=False, doc="whether what it returns depends on its inputs alone, and it does no more"
+    )
+
+    def check(self) -> None:
+        self.side_effects = not self.pure
+        if self.pure and self.num_outputs < 1:
+            raise self.argument_error(
+                "a pure function gives something: num_outputs should be at least 1 with pure=True."
+            )
 
     def output_count(self) -> int:
         return int(self.num_outputs)

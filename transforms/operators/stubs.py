@@ -1,6 +1,8 @@
 """Writes the `.pyi` files of `beam_pipes.transforms.fn` and `beam_pipes.transforms.ops` from the table of operators.
 
-`python -m beam_pipes.transforms.operators.stubs` writes them; a test compares them with what would be written.
+`python -m beam_pipes.transforms.operators.stubs` writes them. They are not committed: a wheel and an editable
+installation get them when they are built (`setup.py`), a checkout whenever operators have changed (`make lint`). A test
+compares them with what would be written.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
+from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, with_size
+from beam_pipes.transforms.operators.image.exact_linear import as_planes
 from beam_pipes.transforms.operators.slicing import POLICIES, held, window
 
 ROUNDINGS: Final = ("round", "truncate")
@@ -230,6 +232,7 @@ class CropMirrorNormalize(Cropping):
     version = "2"
     devices = ("cpu", "gpu")
     rounds_by_place = True
+    fills_rows = True
     mirror = Argument("int", default=0, doc="mirrors left and right where it is not zero")
     mean = Argument("floats", default=0.0, doc="what is taken off: one number, or one a channel")
     std = Argument("floats", default=1.0, doc="what is divided by: one number, or one a channel")
@@ -261,10 +264,12 @@ class CropMirrorNormalize(Cropping):
         extents = {"H": height, "W": width, "C": channels}
         return TensorSpec(self.dtype, tuple(extents[name] for name in self.output_layout), self.output_layout)
 
-    def run(self, sample: Any, image: Any, *, mirror: int, mean: Any, std: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Any, *, mirror: int, mean: Any, std: Any, **given: Any) -> Any:
         names = layout_of(self._layout, image.ndim)
         cut = self.cut_one(image, names, given)
-        if mirror:
+        if names == "HWC":
+            cut, names = as_planes(cut, mirrored=bool(mirror)), "CHW"
+        elif mirror:
             cut = cut[tuple(slice(None, None, -1) if name == "W" else slice(None) for name in names)]
         moved = cut.transpose([names.index(name) for name in self.output_layout])
         channel = self.output_layout.index("C")
@@ -272,20 +277,17 @@ class CropMirrorNormalize(Cropping):
         factor, offset = self._line(np.asarray(mean)[None], np.asarray(std)[None], count)
         shape = list(moved.shape)
         shape[channel] = _power_of_two(count) if self.pad_output else count
-        if self.dtype != np.float32:
-            along = [1, 1, 1]
-            along[channel] = count
-            values = moved.astype(np.float32) * factor.reshape(along) + offset.reshape(along)
-            made = np.zeros(shape, self.dtype)
-            made[tuple(slice(0, extent) for extent in moved.shape)] = saturated(np, values, self.dtype)
-            return made
-        made = np.zeros(shape, np.float32) if shape[channel] != count else np.empty(shape, np.float32)
+        made = sample.empty(tuple(shape), self.dtype)
+        if shape[channel] != count:
+            made.fill(0)
+        inside = made[tuple(slice(extent) for extent in moved.shape)]
+        values = inside if self.dtype == np.float32 else np.empty(moved.shape, np.float32)
         for index in range(count):
-            place: list[Any] = [slice(None)] * 3
-            place[channel] = index
-            plane = made[tuple(place)]
-            np.multiply(moved[tuple(place)], factor[0, index], out=plane)
-            np.add(plane, offset[0, index], out=plane)
+            place = (slice(None),) * channel + (index,)
+            np.multiply(moved[place], factor[0, index], out=values[place])
+            np.add(values[place], offset[0, index], out=values[place])
+        if values is not inside:
+            inside[...] = saturated(np, values, self.dtype)
         return made
 
     def _line(self, mean: Any, std: Any, channels: int) -> tuple[Any, Any]:
