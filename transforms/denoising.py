@@ -203,6 +203,8 @@ class FillInTheMiddle(_Drawn):
         made[self.feature] = flat.reshape(shape)
         if self.middle_mask:
             made[f"{self.feature}_middle"] = marks.reshape(shape)
+            if self.feature + LENGTHS in batch:
+                made[f"{self.feature}_middle{LENGTHS}"] = made[self.feature + LENGTHS]
         return made
 
     def _documents(self, batch: Batch, values: Array, keys: RowKeys) -> tuple[Indices, RowKeys]:

@@ -108,9 +108,10 @@ def _checked(value: Any, key: str) -> np.ndarray[Any, Any]:
     """The array of a host value in a dtype that JAX has, or `ConversionError`."""
     array = require_numeric(value, key, "JAX")
     try:
-        return narrowed(array, jax.dtypes.canonicalize_dtype(array.dtype), key, REMEDY)
+        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     except TypeError as error:
         raise unsupported_dtype(key, array.dtype, "JAX") from error
+    return narrowed(array, dtype, key, REMEDY)
 
 
 def on_default_device(arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[jax.Array]:

@@ -187,6 +187,15 @@ def test_a_row_that_ends_in_padding_gives_padded_inputs_and_targets():
     assert made["targets"][1].tolist() == [999, 9, 10, 1, 0]
 
 
+def test_records_of_any_length_are_transformed_in_a_loader(document_split):
+    loader = Loader(document_split, batch_size=8, ragged="values", transform=fim(middle_mask=True))
+
+    batch = loader.batch_at(0)
+
+    assert batch["tokens"].shape == batch["tokens_middle"].shape == (batch["tokens/lengths"].sum(),)
+    assert np.array_equal(batch["tokens_middle/lengths"], batch["tokens/lengths"])
+
+
 def test_another_epoch_and_another_seed_draw_anew_for_the_same_row(document_split):
     def rows(epoch, seed):
         loader = Loader(document_split, batch_size=1, epochs=2, pad_to=40, shuffle=False, transform=fim(seed=seed))
