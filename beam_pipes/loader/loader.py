@@ -506,7 +506,8 @@ class Loader:
     def effective_rates(self) -> list[EffectiveRate]:
         """For each source of a mixture: its rows of this epoch so far, their share, its passes, its rate now.
 
-        Between two epochs, and at the end of the run, those of the epoch that has ended. Rates (7, 3) after 10 rows of sources of 14 and 30 rows → [(7, 0.7, 0.5, 0.7), (3, 0.3, 0.1, 0.3)].
+        Between two epochs, and at the end of the run, those of the epoch that has ended. Rates (7, 3) after 10 rows of
+        sources of 14 and 30 rows → [(7, 0.7, 0.5, 0.7), (3, 0.3, 0.1, 0.3)].
         """
         stream = self._reader.stream
         if not isinstance(stream, MixtureStream):
