@@ -15,7 +15,7 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,9 +24,6 @@ from beam_pipes.cache.storage import open_regular, read_error
 from beam_pipes.errors import CacheNotFoundError, CorruptCacheError, CorruptRecordError
 
 Array = np.ndarray[Any, Any]
-
-# Where `_Memory` begins: nothing is ever mapped before.
-_FIRST_BYTE = mmap.PAGESIZE
 
 # From this mean number of elements on, copying run by run beats one index per element: measured on batches of 64, both
 # take 90 µs at 100 elements; at 1,000 they take 120 and 224 µs.
@@ -64,46 +61,18 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any])
     return taken
 
 
-# An array of all memory, a row starting at each byte, has at most 2^63 bytes by NumPy's count. Larger rows take so
-# long to copy that calls do not count.
-MOST_ROW_BYTES = 1 << 15
-
-
-class _Memory:
-    """All memory that a process can have, as bytes from `_FIRST_BYTE` on: only what is mapped may be read.
-
-    Printing an array of it ends the process, so no function keeps one in a variable that a traceback would show.
-    """
-
-    __array_interface__: Mapping[str, Any] = {
-        "version": 3,
-        "shape": ((1 << 47) - 2 * _FIRST_BYTE,),
-        "typestr": "|u1",
-        "data": (_FIRST_BYTE, True),
-    }
-
-
-@functools.cache
-def _memory_rows(row_bytes: int) -> Array:
-    return overlapping_rows(np.asarray(_Memory()), row_bytes)
-
-
 class Located(NamedTuple):
-    """Values that lie in memory just as they are handed out, those of one record at each address.
+    """Values that lie in a region just as they are handed out, those of one record at each address."""
 
-    Records of several regions may stand in one of these: they are copied by one call of NumPy. `regions` keeps their
-    files mapped.
-    """
-
-    addresses: Array  # (n,) int64, counted from the first byte of `_Memory`
+    addresses: Array  # (n,) int64
     row_bytes: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    regions: tuple[Region, ...]
+    region: Region
 
     def rows(self, first: int, last: int) -> Array:
         """(last - first, *shape): a copy of these records."""
-        rows: Array = _memory_rows(self.row_bytes)[self.addresses[first:last]]
+        rows = self.region.rows(self.addresses[first:last], self.row_bytes)
         return rows.view(self.dtype).reshape(last - first, *self.shape)
 
 
@@ -121,7 +90,7 @@ class Region(Protocol):
     """Many files as one memory."""
 
     bases: Array  # (files + 1,) int64: the address of each file's first byte
-    origin: int | None  # where address 0 is in `_Memory`; None where files are mapped one by one
+    keeps_files: bool  # whether a file that was opened stays open
 
     def prepare(self, files: Array) -> None:
         """Opens the given files where they are not yet; must come before reading from them."""
@@ -169,6 +138,8 @@ class MappedRegion:
     place, and the kernel swaps the maps under its own lock.
     """
 
+    keeps_files = True
+
     def __init__(self, paths: Callable[[int], str], sizes: Sequence[int], *, check: Check | None = None) -> None:
         self._paths = paths
         self._sizes = np.asarray(sizes, np.int64)
@@ -181,7 +152,6 @@ class MappedRegion:
         self._view = self._bytes.data
         self._begins: list[int] = self.bases.tolist()
         self._mapped: set[int] = set()
-        self.origin: int | None = self._reservation.address - _FIRST_BYTE
         self._rows: dict[int, Array] = {}
 
     def prepare(self, files: Array) -> None:
@@ -232,7 +202,7 @@ class MappedRegion:
 class SeparateFiles:
     """The slow and general way: one map a file, the last ones kept open. Thread-safe."""
 
-    origin: int | None = None
+    keeps_files = False
 
     def __init__(
         self,

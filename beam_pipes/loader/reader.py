@@ -123,8 +123,12 @@ class BatchReader:
         """Whether a batch is nothing but a copy of what lies in memory."""
         if self._transform is not None or self.stream.row_bytes is None or self._slice[0] == self._slice[1]:
             return False
-        none = np.empty(0, np.int64)
-        return all(isinstance(rows, SplitRows) and rows.located(none) is not None for rows in self._sources)
+        return self._located(np.empty(0, np.int64)) is not None
+
+    def _located(self, places: Places) -> Mapping[str, Located] | None:
+        """Where the columns of rows of a split lie in memory; None for rows that are made, or of several sources."""
+        rows = self.stream.rows if isinstance(self.stream, RowStream) else None
+        return rows.located(places) if isinstance(rows, SplitRows) else None
 
     @property
     def gives_own_arrays(self) -> bool:
@@ -138,7 +142,7 @@ class BatchReader:
         if self.stream.fetches_ahead:
             self.stream.approach(steps.epoch, steps.position)
         try:
-            columns = _located(self.stream, self._places(steps))
+            columns = self._located(self._places(steps))
         except Exception:
             columns = None  # read one by one, the batches in front of the one that fails come first
         if columns is None:
@@ -358,27 +362,3 @@ class BatchReader:
             # Rows before the last change of rates cannot be located; the caller has made sure that none is wanted.
             starts = np.maximum(starts, segment.start)
         return self.stream.locate(epoch, (starts[:, None] + np.arange(first, last)).reshape(-1))
-
-
-def _located(stream: RowStream | MixtureStream, places: Places) -> Mapping[str, Located] | None:
-    """Where the columns of rows of one source, or of all of them, lie in memory."""
-    if isinstance(stream, RowStream):
-        return stream.rows.located(places) if isinstance(stream.rows, SplitRows) else None
-    order = np.argsort(places[:, 0], kind="stable")
-    parts: list[Mapping[str, Located]] = []
-    numbers, starts = np.unique(places[order, 0], return_index=True)
-    for number, some in zip(numbers.tolist(), np.split(places[order, 1], starts[1:]), strict=True):
-        source = stream.sources[number]
-        part = source.located(some) if isinstance(source, SplitRows) else None
-        if part is None:
-            return None
-        parts.append(part)
-    columns = {}
-    for name, first in parts[0].items():
-        found = [part[name] for part in parts]
-        if any(one[1:4] != first[1:4] for one in found):
-            return None
-        addresses = np.empty(len(places), np.int64)
-        addresses[order] = np.concatenate([one.addresses for one in found])
-        columns[name] = first._replace(addresses=addresses, regions=tuple(one.regions[0] for one in found))
-    return columns

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from world_processes import run_world
@@ -266,39 +265,30 @@ def test_what_a_sharding_contradicts_is_refused(of_jax):
 
 @pytest.fixture(scope="module")
 def of_training(row_split, tmp_path_factory):
-    """Twelve steps of training by 4, 2, 3 and again 4 processes, of which each world goes on where the last stopped."""
-    directory = tmp_path_factory.mktemp("training")
-    return [
-        run_world(
-            "torch_training.py", count, row_split.path, str(first), str(first + 3), str(directory), environment=ON_CPU
-        )
-        for first, count in zip(range(0, 12, 3), (4, 2, 3, 4), strict=True)
-    ]
+    """Twelve steps by 4, 2, 3 and again 4 processes, each world going on where the last stopped; and by one process."""
+
+    def world(count, first, last, directory):
+        steps = (str(first), str(last), str(directory))
+        return run_world("torch_training.py", count, row_split.path, *steps, environment=ON_CPU)
+
+    directory = tmp_path_factory.mktemp("stopped")
+    stopped = [world(count, 3 * number, 3 * number + 3, directory) for number, count in enumerate((4, 2, 3, 4))]
+    return stopped, world(1, 0, 12, tmp_path_factory.mktemp("alone"))[0]
 
 
 @pytest.mark.parametrize("kind", ["DistributedDataParallel", "FSDP2"])
 def test_a_run_goes_on_with_any_number_of_processes(of_training, row_split, kind):
+    stopped, alone = of_training
     losses, rows = [], []
-    for world in of_training:
+    for world in stopped:
         ranks = [rank[kind] for rank in world]
         assert len({tuple(rank["losses"]) for rank in ranks}) == 1
         losses += ranks[0]["losses"]
         rows += [list(itertools.chain(*step)) for step in zip(*(rank["ids"] for rank in ranks), strict=True)]
 
-    # One process, without a stop.
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    expected = []
-    for batch in itertools.islice(Loader(row_split, batch_size=12, epochs=None, seed=3, features=["x", "id"]), 12):
-        loss = model(torch.from_numpy(batch["x"]).float() / 100).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        expected.append((loss.item(), batch["id"].tolist()))
-
-    assert rows == [ids for _, ids in expected]
-    assert losses == pytest.approx([loss for loss, _ in expected], rel=1e-5)
+    whole = Loader(row_split, batch_size=12, epochs=None, seed=3, features=["id"])
+    assert rows == alone[kind]["ids"] == [batch["id"].tolist() for batch in itertools.islice(whole, 12)]
+    assert losses == pytest.approx(alone[kind]["losses"], rel=1e-5)
     assert losses[-1] != losses[0]
 
 
