@@ -86,7 +86,6 @@ DEV = [
     "selenium>=4.30",
     "tensorboard>=2.19",
     "tensorflow-datasets>=4.9.7",
-    "torchvision>=0.20",
     "transformers>=4.50",
     "types-protobuf>=5",
 ]

@@ -47,7 +47,7 @@ from beam_pipes.runners.jobs import (
     records_in,
     unlike,
 )
-from beam_pipes.runners.options import BeamOptions, JobState
+from beam_pipes.runners.options import BeamOptions, JobState, without_secrets
 from beam_pipes.runners.progress import Counts, Progress
 
 
@@ -133,7 +133,7 @@ def _put_on_record(draft: LaunchRecord, result: Any, beam_args: Sequence[str]) -
     if job is None:
         return None
     name = str(job() if callable(job) else job)
-    record = dataclasses.replace(draft, job=name, beam_args=tuple(beam_args), started_at=time.time())
+    record = dataclasses.replace(draft, job=name, beam_args=tuple(without_secrets(beam_args)), started_at=time.time())
     record.write()
     return record
 

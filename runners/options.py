@@ -160,7 +160,27 @@ class BeamOptions:
         yield self.pipeline_args()
 
     def to_json(self) -> dict[str, Any]:
-        return {"runner": self.runner, "beam_args": list(self.pipeline_args())}
+        return {"runner": self.runner, "beam_args": without_secrets(self.pipeline_args())}
+
+
+_SECRET = re.compile(r"secret|token|password|access_key|connection_string|credential", re.IGNORECASE)
+
+
+def without_secrets(beam_args: Sequence[str]) -> list[str]:
+    """Options for Beam as they may be written down: `--s3_secret_access_key=x` → `--s3_secret_access_key=…`.
+
+    Caches are shared, and hold a record of each build.
+    """
+    found: list[str] = []
+    hidden = False
+    for arg in beam_args:
+        name, equals, _ = arg.partition("=")
+        is_option = name.startswith("-")
+        found.append("…" if hidden and not is_option else arg)
+        hidden = is_option and not equals and bool(_SECRET.search(name))
+        if is_option and equals and _SECRET.search(name):
+            found[-1] = f"{name}=…"
+    return found
 
 
 def local_cache(plan: Planned) -> str | None:

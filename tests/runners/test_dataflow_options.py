@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners import DataflowOptions, build
+from beam_pipes.runners import BeamOptions, DataflowOptions, build
+from beam_pipes.runners.options import without_secrets
 
 GOOD: dict[str, Any] = {
     "project": "my-project",
@@ -96,3 +97,17 @@ def test_a_local_directory_is_no_place_for_workers_in_the_cloud(text_input: Path
         build("sample_declarations:words", tmp_path / "cache", options=DataflowOptions(**GOOD))
 
     assert not (tmp_path / "cache" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--project=p", "--s3_secret_access_key=abc"], ["--project=p", "--s3_secret_access_key=…"]),
+        (["--s3_session_token", "abc", "--region=r"], ["--s3_session_token", "…", "--region=r"]),
+        (["--azure_connection_string=AccountKey=abc;x=y"], ["--azure_connection_string=…"]),
+        (["--s3_access_key_id=abc", "--verbose"], ["--s3_access_key_id=…", "--verbose"]),
+    ],
+)
+def test_what_is_written_down_of_options_has_no_secrets(given: list[str], kept: list[str]) -> None:
+    assert without_secrets(given) == kept
+    assert BeamOptions(beam_args=tuple(given)).to_json() == {"runner": "DirectRunner", "beam_args": kept}
