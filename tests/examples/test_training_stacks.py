@@ -1,32 +1,17 @@
-"""A cache as the data of torchtitan and of Lightning: what a run reads, and reads after it was resumed."""
+"""A cache as the data of torchtitan and of Lightning.
+
+Lightning imports Triton, which aborts a process that has TensorFlow: its tests run in a process of their own.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
-import lightning
-import numpy as np
 import pytest
-import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.distributed.checkpoint.stateful import Stateful
-
-from beam_pipes import FeatureSpec, write_cache
-from examples.lightning_data import CacheData
-from examples.torchtitan_loader import IGNORED, CacheDataLoader
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """300 documents of tokens from 3 on, each a run of numbers that no other begins with."""
-    path = tmp_path_factory.mktemp("stacks") / "cache"
-    documents = [{"tokens": np.arange(3 + 40 * n, 3 + 40 * n + 5 + n % 30, dtype=np.uint16)} for n in range(300)]
-    features = {"tokens": FeatureSpec("uint16", shape=(None,))}
-    write_cache(path, {"train": documents[:260], "eval": documents[260:]}, features=features)
-    return str(path)
 
 
 @pytest.mark.parametrize("name", ["torchtitan_loader", "lightning_data"])
@@ -34,93 +19,11 @@ def test_examples_are_within_sixty_lines(name: str) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 60
 
 
-class TestTorchtitan:
-    @staticmethod
-    def loader(cache: str, *, rank: int = 0, ranks: int = 1) -> CacheDataLoader:
-        config = CacheDataLoader.Config(cache=cache, seed=5)
-        return CacheDataLoader(
-            config, dp_world_size=ranks, dp_rank=rank, tokenizer=None, seq_len=63, local_batch_size=4 // ranks
-        )
+def test_runs_read_the_cache_and_go_on_after_the_last_batch() -> None:
+    tests = ROOT / "tests" / "support" / "training_stacks.py"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)]
 
-    def test_labels_are_the_next_tokens_of_the_same_document(self, cache: str) -> None:
-        loader = self.loader(cache)
-        assert isinstance(loader, Stateful)
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
-        for _, (inputs, labels) in zip(range(20), loader, strict=False):
-            tokens, positions = inputs["input"], inputs["positions"]
-            assert tokens.shape == positions.shape == labels.shape == (4, 63)
-            assert {tokens.dtype, positions.dtype, labels.dtype} == {torch.int64}
-            counts = labels != IGNORED
-            assert torch.equal(labels[counts], tokens[counts] + 1)  # documents are runs of numbers
-            assert torch.equal(positions[counts], (tokens[counts] - 3) % 40)
-            ends = (tokens[:, :-1][~counts[:, :-1]] + 1) != tokens[:, 1:][~counts[:, :-1]]
-            assert bool(ends.all())  # where a label is left out, another document or padding follows
-
-    def test_a_checkpoint_continues_after_the_last_batch_on_any_number_of_ranks(
-        self, cache: str, tmp_path: Path
-    ) -> None:
-        import torch.distributed.checkpoint as dcp
-
-        uninterrupted = [labels for _, (_, labels) in zip(range(12), self.loader(cache), strict=False)]
-        loader = self.loader(cache)
-        iterator = iter(loader)
-        for _ in range(5):
-            next(iterator)
-        dcp.save({"dataloader": loader}, checkpoint_id=str(tmp_path / "step-5"))
-
-        ranks = [self.loader(cache, rank=rank, ranks=2) for rank in range(2)]
-        for each in ranks:
-            dcp.load({"dataloader": each}, checkpoint_id=str(tmp_path / "step-5"))
-            each.load_state_dict({})
-        resumed = [torch.cat([own for _, own in parts]) for _, *parts in zip(range(7), *ranks, strict=False)]
-
-        assert all(torch.equal(a, b) for a, b in zip(resumed, uninterrupted[5:], strict=True))
-
-
-class Reader(lightning.LightningModule):
-    """A model that notes the batches that it is given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores = torch.nn.Embedding(1 << 14, 2)
-        self.trained: list[bytes] = []
-        self.validated: list[int] = []
-
-    def training_step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        self.trained.append(batch["tokens"].numpy().tobytes())
-        return self.scores(batch["tokens"].long()).square().mean()
-
-    def validation_step(self, batch: dict[str, torch.Tensor]) -> None:
-        self.validated.append(int((batch["segment_ids"] > 0).sum()))
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def fit(cache: str, *, ckpt_path: str | None = None, **options: Any) -> tuple[Reader, lightning.Trainer]:
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(accelerator="cpu", max_epochs=3, **quiet, **options)
-    model = Reader()
-    trainer.fit(model, CacheData(cache, length=64, batch_size=8, seed=2), ckpt_path=ckpt_path, weights_only=False)
-    return model, trainer
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-class TestLightning:
-    def test_a_checkpoint_within_an_epoch_continues_after_the_last_batch(self, cache: str, tmp_path: Path) -> None:
-        uninterrupted, trainer = fit(cache, enable_checkpointing=False)
-        epoch = len(uninterrupted.trained) // 3
-        assert trainer.global_step == 3 * epoch == len(set(uninterrupted.trained))  # each epoch in another order
-        assert epoch > 8
-
-        steps = epoch + 5
-        saving = ModelCheckpoint(tmp_path, every_n_train_steps=steps, save_top_k=-1, filename="{step}")
-        fit(cache, callbacks=[saving])
-        resumed, _ = fit(cache, ckpt_path=str(tmp_path / f"step={steps}.ckpt"), enable_checkpointing=False)
-
-        assert resumed.trained == uninterrupted.trained[steps:]
-
-    def test_validation_reads_every_token_once(self, cache: str) -> None:
-        model, _ = fit(cache, enable_checkpointing=False, num_sanity_val_steps=0)
-
-        assert sum(model.validated) == 3 * sum(5 + n % 30 for n in range(260, 300))
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-1000:]
+    assert "4 passed" in finished.stdout
