@@ -30,7 +30,7 @@ from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache.locks import in_words, this_process
-from beam_pipes.errors import BeamPipesError, BuildError, JobLostError, visible
+from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, JobLostError, visible
 from beam_pipes.extras import require
 from beam_pipes.runners.jobs import (
     AGAIN,
@@ -201,7 +201,8 @@ def _run(
             record = _put_on_record(draft, result, beam_args)
             try:
                 state = _followed(result, look, cancel=_cancelling(record, result))
-                query = result.metrics().query()
+                done = state is None or str(state) in ("DONE", "UPDATED")
+                counters = result.metrics().query()["counters"] if done else []
             finally:
                 if record is not None:  # while its server is there; one that does not answer says nothing of the job
                     end = record.state()
@@ -211,9 +212,14 @@ def _run(
         if record is not None and end is not None and end.name == "cancelled":
             raise error_of(record, end) from None
         raise
-    if state is not None and str(state) not in ("DONE", "UPDATED"):
+    if not done and draft.snapshot is None:
+        raise AnalysisError(
+            f"the Beam job of the analysis ended as {state}: finished accumulators are kept. Run the build again to "
+            "continue."
+        )
+    if not done:
         raise BuildError(f"the Beam job ended as {state}: nothing was published. {AGAIN}")
-    return {"beam_metrics": {metric.key.metric.name: metric.result for metric in query["counters"]}}
+    return {"beam_metrics": {metric.key.metric.name: metric.result for metric in counters}}
 
 
 def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, Any]:

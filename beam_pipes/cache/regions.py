@@ -105,7 +105,7 @@ class Region(Protocol):
         """The bytes of one file, read-only and not copied."""
 
     def read(self, number: int, start: int, size: int) -> bytes:
-        """A copy of `size` bytes of one file."""
+        """A copy of `size` bytes of one file, of fewer where it ends before."""
 
 
 def open_region(
@@ -151,6 +151,7 @@ class MappedRegion:
         self._bytes: Array = np.asarray(self._reservation)
         self._view = self._bytes.data
         self._begins: list[int] = self.bases.tolist()
+        self._ends: list[int] = (self.bases[:-1] + self._sizes).tolist()
         self._mapped: set[int] = set()
         self._rows: dict[int, Array] = {}
 
@@ -183,8 +184,10 @@ class MappedRegion:
         if number not in self._mapped:
             self.file(number)
             self._mapped.add(number)
-        first = self._begins[number] + start
-        return self._view[first : first + size].tobytes()
+        begin, end = self._begins[number], self._ends[number]
+        # Never beyond the file, whatever a damaged index says: there is no memory behind it.
+        first = min(max(begin + start, begin), end)
+        return self._view[first : max(first, min(first + size, end))].tobytes()
 
     def _map(self, number: int) -> None:
         start, size = int(self.bases[number]), int(self._sizes[number])

@@ -425,3 +425,15 @@ def test_a_forked_process_reads_what_its_parent_has_opened(written: tuple[Split,
     child.join(30)
 
     assert found == expected and child.exitcode == 0
+
+
+@pytest.mark.parametrize("max_bytes", [None, 1 << 20], ids=["mapped region", "separate files"])
+def test_nothing_beyond_a_file_is_read_whatever_is_asked_for(tmp_path: Path, max_bytes: int | None) -> None:
+    for number, text in enumerate((b"first", b"second")):
+        (tmp_path / str(number)).write_bytes(text)
+    region = regions.open_region(lambda number: str(tmp_path / str(number)), [5, 6], max_bytes=max_bytes)
+
+    found = [region.read(0, *asked) for asked in ((0, 5), (3, 5), (3, 1 << 40), (5, 1), (1 << 40, 8))]
+
+    assert found == [b"first", b"st", b"st", b"", b""]
+    assert region.read(1, 4, 100) == b"nd"

@@ -33,6 +33,7 @@ ALLOWED = {
     "beam_pipes/building/by_value.py": "writes what goes to workers, and reads none",
     "beam_pipes/building/declaration.py": "in a worker, the declaration that its own launcher has sent",
     "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",
+    "beam_pipes/beam/lower.py": "elements between the workers of one job, which Beam's own coder pickles too",
     "beam_pipes/beam/write_to_cache.py": "a file without a name, open to this process alone",
     "beam_pipes/building/workers/supervision.py": "a file without a name, open to a worker and its parent alone",
     "beam_pipes/building/workers/process.py": "a copy of an error of this process",
