@@ -156,11 +156,11 @@ def _attempted(
         except JobLostError as error:
             attempt = max(submitted, 1)
             if any(record.state().lives for record in records_in(draft.directory)):
-                _say(f"{_what_happened(error)}, and its job goes on: waiting for that.")
+                _say(f"{_what_happened(error)}, but its job still runs: waiting for it.")
                 continue  # what was lost is a server that told of it
             if attempt >= options.attempts:
                 raise
-            _say(f"{_what_happened(error)}. That was attempt {attempt} of {options.attempts}; the next one begins.")
+            _say(f"{_what_happened(error)}. That was attempt {attempt} of {options.attempts}; starting the next one.")
             _pause(options, attempt)
 
 
@@ -224,7 +224,7 @@ def _run(
 
 def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, Any]:
     """Waits for a job that somebody else has launched, and gives what is known of it instead of its metrics."""
-    _say(f"{record} does this work already, launched by {in_words(record.launcher)}: waiting for it.")
+    _say(f"{record} already does this work, launched by {in_words(record.launcher)}: waiting for it.")
     try:
         state = follow(record, look)
     except KeyboardInterrupt:
@@ -254,9 +254,9 @@ def living_job(draft: LaunchRecord) -> LaunchRecord | None:
             continue
         why = f"its {' and '.join(differs)} differs" if differs else f"{state.words}: it may still run"
         _say(
-            f"{record} was launched for {record.work} by {in_words(record.launcher)}, and nobody has seen its end "
-            f"({why}). Shards that it finishes are used, and neither job disturbs the other. `beam-pipes cancel "
-            f"{record.root}` ends it, to spare the work being done twice."
+            f"{record} was launched for {record.work} by {in_words(record.launcher)}, and its end was not recorded "
+            f"({why}). Shards that it finishes are reused, and the jobs do not disturb each other. `beam-pipes cancel "
+            f"{record.root}` ends it, so that the work is not done twice."
         )
     return found
 
@@ -323,8 +323,8 @@ def _cancel(cancel: Callable[[], None]) -> None:
     except Exception as error:
         told = str(error).strip().splitlines() or ["no message"]
         _say(
-            f"the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may go on where it runs. Cancel "
-            "it there, or let it end: what it writes is what the next build would write."
+            f"the job could not be cancelled ({type(error).__name__}: {told[-1]}): it may still run. Cancel it where "
+            "it runs, or let it end: it writes what the next build would write."
         )
 
 

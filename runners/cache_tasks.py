@@ -126,7 +126,7 @@ def cache_tasks(
     options = options if options is not None else LocalOptions()
     if isinstance(options, LocalOptions) and options.num_workers > 1 and not modules_to_import:
         raise DeclarationError(
-            "worker processes have to import the modules that register the tasks: name them (modules_to_import=[...], "
+            "worker processes must import the modules that register the tasks: name them (modules_to_import=[...], "
             "--module-import), or use workers=1."
         )
     results = []
@@ -204,7 +204,7 @@ def _reason_to_skip(task: Task, path: str, ignore_other_caches: bool) -> str | N
     if not task.supports_caching:
         return "it does not support caching: it has no CacheDatasetPlaceholder"
     if _exists(path, COMPLETED) and not _exists(path, MANIFEST):
-        return f"{path} holds a cache that SeqIO has built; --overwrite (overwrite=True) builds one in its place"
+        return f"{path} holds a cache that SeqIO built; --overwrite (overwrite=True) replaces it"
     other = task.cache_dir
     if other is not None and not ignore_other_caches and os.path.abspath(other) != os.path.abspath(path):
         return f"it is cached in {other}; --ignore-other-caches (ignore_other_caches=True) builds it here too"
@@ -233,7 +233,8 @@ def _require_same_task(declaration: Declaration, name: str, path: str) -> None:
     told = "; ".join(lines[:_LINES_TOLD]) + (f"; and {len(lines) - _LINES_TOLD} more" if lines[_LINES_TOLD:] else "")
     raise StaleCacheError(
         f"the cache {path} was built for another version of task {name!r}; what changed: {told}. Undo the change, or "
-        "build it for this version with --overwrite (overwrite=True): what is there stays until that is done.",
+        "build it for this version with --overwrite (overwrite=True): the existing cache stays until the new one is "
+        "complete.",
         task=name,
         changed=lines,
     )
@@ -293,7 +294,7 @@ def _analyzers(
         return ()
     if LEARNED_FROM not in specs:
         raise TaskError(
-            f"task '{task.name}' has a preprocessing_fn, which is learned from the split {LEARNED_FROM!r}; its splits "
+            f"task '{task.name}' has a preprocessing_fn, whose analysis reads the split {LEARNED_FROM!r}; its splits "
             f"are {list(specs)}",
             task=task.name,
         )

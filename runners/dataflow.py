@@ -177,8 +177,8 @@ class DataflowOptions(BeamOptions):
         local = local_input(plan)
         if local is not None:
             raise DeclarationError(
-                f"dataflow: the input {local!r} lies on this machine, which workers in the cloud cannot see. "
-                "Copy it to gs://… (gcloud storage cp --recursive) and declare that."
+                f"dataflow: the input {local!r} is on this machine, where workers in the cloud cannot see "
+                "it. Copy it to gs://… (gcloud storage cp --recursive) and declare that."
             )
         handle.require_portable()
 

@@ -77,14 +77,14 @@ class FlinkOptions(PortableOptions):
             require_endpoint(self.NAME, "flink_master", self.flink_master, example="localhost:8081")
             if self.environment_type == "LOOPBACK" and not is_this_machine(self.flink_master):
                 raise DeclarationError(
-                    f"flink: environment_type LOOPBACK lets this process do the work, and {self.flink_master!r} is "
-                    "another machine, which does not reach it. Choose EXTERNAL: a pool of workers beside each task "
+                    f"flink: environment_type LOOPBACK makes this process do the work, but {self.flink_master!r} is "
+                    "on another machine and cannot reach it. Choose EXTERNAL: a pool of workers beside each task "
                     "manager."
                 )
         if self.flink_job_server_jar is not None and self.job_endpoint != FlinkOptions.job_endpoint:
             raise DeclarationError(
-                f"flink: job_endpoint {self.job_endpoint!r} names a job server that runs, and flink_job_server_jar one "
-                "to be started; give one of them."
+                f"flink: job_endpoint {self.job_endpoint!r} names a running job server, but flink_job_server_jar one "
+                "to start; give only one of them."
             )
 
     @property
@@ -103,7 +103,7 @@ class FlinkOptions(PortableOptions):
         """Why a job of these options ends with this process, and what to do about it; None where it does not."""
         if self.flink_job_server_jar is not None and self.flink_master is None:
             return (
-                "Flink runs within the job server, which is started for the build and ends with it. Name a cluster: "
+                "Flink runs inside the job server, which starts and ends with the build. Name a cluster: "
                 "--flink-master HOST:PORT."
             )
         return super().needs_this_process()
@@ -141,7 +141,7 @@ class FlinkOptions(PortableOptions):
                 "org.apache.beam:beam-runners-flink-VERSION-job-server."
             )
         if java is None:
-            raise BuildError("flink: the job server needs Java, and there is no java on PATH. Install a JRE.")
+            raise BuildError("flink: the job server needs Java, but there is no java on PATH. Install a JRE.")
         master = "[local]" if self.flink_master is None else self.flink_master
         classes = ["-jar", str(jar)] if jar.is_file() else ["-cp", str(jar / "*"), _MAIN]
         return [
@@ -214,9 +214,7 @@ class FlinkJob(PortableJob):
         if self._rest is not None:
             cancel_jobs(self._rest, self._name)
         elif super().state().lives:
-            raise BuildError(
-                "Beam's job server does not tell its cluster; give --flink-master HOST:PORT, and it will be told."
-            )
+            raise BuildError("Beam's job server does not report its cluster; give --flink-master HOST:PORT.")
 
 
 def cancel_jobs(rest: str, name: str) -> None:

@@ -132,7 +132,7 @@ class LaunchRecord:
     def state(self) -> JobState:
         """What is known of the job at this moment."""
         if self.needs_launcher and is_dead(self.launcher):
-            return JobState(name="gone", words="its launcher did its work or ran its server, and is gone")
+            return JobState(name="gone", words="its launcher ran its work or its server, and has ended")
         remote = self.remote()
         return JobState(name="unreachable", words="unknown runner") if remote is None else remote.state()
 
@@ -213,7 +213,7 @@ def error_of(record: LaunchRecord, state: JobState) -> BeamPipesError:
         return BuildError(f"{record} was cancelled where it runs: nothing was published. {AGAIN}")
     words = {
         "failed": "failed",
-        "gone": f"has ended, and nobody knows how ({state.words})",
+        "gone": f"has ended, and its outcome is unknown ({state.words})",
         "unreachable": f"does not answer ({state.words}): it may still run",
     }.get(state.name, f"ended as {state.words}")
     last = last_words(told) or state.words if state.name == "failed" else ""
@@ -226,7 +226,7 @@ AGAIN = "Run the build again to continue from the finished shards."
 
 def lost(what: str) -> JobLostError:
     """The error of a job that has ended before its build had; it names the option that submits another one."""
-    again = f"{AGAIN} With --attempts 3 (attempts=3) it would have done so by itself."
+    again = f"{AGAIN} With --attempts 3 (attempts=3) it would have done so on its own."
     return JobLostError(f"{what}. Nothing was published. {again}")
 
 
@@ -277,7 +277,7 @@ def read_jobs(path: str | os.PathLike[str]) -> list[JobOnRecord]:
     """
     root, storage = directory_path(path), storage_for(path)
     if not storage.is_directory(root):
-        raise CacheNotFoundError(f"there is no directory {str(path)!r}: nothing was built there.", path=str(path))
+        raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))
     here = os.uname().nodename
     return [
         JobOnRecord(
@@ -317,7 +317,7 @@ def attach(
     records = [each.record for each in read_jobs(path)]
     if not records:
         raise BuildError(
-            f"no job is on record in {str(path)!r}: nothing was detached there, or somebody has seen its end. "
+            f"no job is on record in {str(path)!r}: nothing was detached there, or its end was already recorded. "
             f"`beam-pipes status {path}` tells what is published.",
             path=str(path),
         )
@@ -378,7 +378,7 @@ def settle(record: LaunchRecord) -> tuple[str, ...]:
         return ()  # somebody else has done it
     if not _is_published(record):
         raise BuildError(
-            f"{record} is done, and {record.root} publishes another snapshot: something else was published after it."
+            f"{record} is done, but {record.root} publishes another snapshot: something else was published later."
         )
     cache = Cache.open(record.root)
     header = BuildHeader(

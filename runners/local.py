@@ -4,7 +4,7 @@ Each worker takes one source shard at a time and streams it through the whole de
 per worker whatever the size of the input. Beam's own local runners hold whole stages in memory and share one core
 (docs/decisions/local-runner.md has the measurements).
 
-Who is late: one line for each shard job that has told nothing for long.
+Who is late: one line for each shard job that has reported nothing for long.
 
 Analyzers of a declaration run where its build runs: `run_analysis`.
 """
@@ -123,7 +123,7 @@ _JOIN_SECS = 5.0
 
 
 class StallWatch:
-    """Reports each running shard job once when it has told nothing for `stall_secs`, and again after it told something.
+    """Reports each running shard job once when it has been silent for `stall_secs`, and again after its next report.
 
     It only reports: a record may rightly take hours, and whoever started the build decides.
     """
@@ -151,7 +151,7 @@ class StallWatch:
             if now - last >= self._stall_secs and index not in self._reported:
                 self._reported.add(index)
                 self._report(
-                    f"beam-pipes: source shard {index} ({files_of(task)}) has told nothing for {now - last:.0f} s; "
+                    f"beam-pipes: source shard {index} ({files_of(task)}) has reported nothing for {now - last:.0f} s; "
                     f"process {pid} is still working on it."
                 )
 

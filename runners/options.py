@@ -131,8 +131,8 @@ class BeamOptions:
             raise DeclarationError(f"{self.NAME}: a job cannot be detached here: {needs_us}")
         if self.detach and self.attempts > 1:
             raise DeclarationError(
-                f"{self.NAME}: attempts={self.attempts} needs somebody who submits the next job, and detach leaves "
-                "nobody. Leave one of them out; on Flink, the cluster's restart-strategy restarts detached jobs too."
+                f"{self.NAME}: attempts={self.attempts} needs this process to submit the next job, but detach "
+                "lets it exit. Omit one of them; on Flink, the cluster's restart-strategy restarts detached jobs too."
             )
 
     def needs_this_process(self) -> str | None:

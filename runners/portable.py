@@ -103,8 +103,8 @@ class PortableOptions(BeamOptions):
         require_endpoint(self.NAME, "job_endpoint", self.job_endpoint, example="localhost:8073")
         if self.environment_type == "LOOPBACK" and not is_this_machine(self.job_endpoint):
             raise DeclarationError(
-                f"{self.NAME}: environment_type LOOPBACK lets this process do the work, and {self.job_endpoint!r} is "
-                "another machine, which does not reach it. Choose EXTERNAL (a pool of workers beside the server), "
+                f"{self.NAME}: environment_type LOOPBACK makes this process do the work, but {self.job_endpoint!r} is "
+                "on another machine and cannot reach it. Choose EXTERNAL (a pool of workers beside the server), "
                 "DOCKER or PROCESS."
             )
         self._check_environment()
@@ -219,12 +219,12 @@ class PortableOptions(BeamOptions):
             what_to_do = "or say --shared-files (shared_files=True) where they mount it under the same path."
             if cache is not None:
                 raise DeclarationError(
-                    f"{self.NAME}: the cache is in {cache!r}, which workers {where} do not see. Build to gs://…, "
+                    f"{self.NAME}: the cache is in {cache!r}, which workers {where} cannot see. Build to gs://…, "
                     f"{what_to_do}"
                 )
             if source is not None:
                 raise DeclarationError(
-                    f"{self.NAME}: the input {source!r} lies on this machine, which workers {where} do not see. Copy "
+                    f"{self.NAME}: the input {source!r} is on this machine, where workers {where} cannot see it. Copy "
                     f"it to gs://… and declare that, {what_to_do}"
                 )
         handle.require_portable()
@@ -284,13 +284,13 @@ def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: f
         except grpc.RpcError as error:
             code = error.code()
             if code == grpc.StatusCode.UNIMPLEMENTED:
-                found = "what answers there is no job server of Beam's"
+                found = "what answers there is not a Beam job server"
             elif code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                found = f"what listens there did not answer within {answer_secs:g} s"
+                found = f"the server there did not answer within {answer_secs:g} s"
             else:
                 found = f"{code.name}: {error.details()}"
             raise BuildError(
-                f"{runner}: expected a job server of Beam's at {endpoint}, but {found}. Start one ({start}), or name "
+                f"{runner}: expected a Beam job server at {endpoint}, but {found}. Start one ({start}), or name "
                 "the one that runs (--job-endpoint HOST:PORT).",
                 endpoint=endpoint,
             ) from error

@@ -94,9 +94,9 @@ def require_small_graph(num_bytes: int) -> None:
     """Raises `PlanError` for a job graph that a service would refuse."""
     if num_bytes > MAX_JOB_GRAPH_BYTES:
         raise PlanError(
-            f"the job graph has {num_bytes:,} bytes, and services take {MAX_JOB_GRAPH_BYTES:,}. What makes it large "
-            "are values that travel inside of the declaration. Put it into a module (package.module:name), so that "
-            "workers import it, or large values into files (Asset)."
+            f"the job graph has {num_bytes:,} bytes, and services take {MAX_JOB_GRAPH_BYTES:,}. Values inside the "
+            "declaration make it large. Put the declaration into a module (package.module:name), so that workers "
+            "import it, or move large values into files (Asset)."
         )
 
 
@@ -134,8 +134,8 @@ class WorkerEnvironment:
         done = subprocess.run([*installer, *packages], capture_output=True, text=True, check=False)
         if done.returncode:
             raise WorkerEnvironmentError(
-                f"{where} cannot be installed on a worker: {_last_lines(done.stderr)}. What it needs has to be in a "
-                "package index that workers reach, or staged as an extra package."
+                f"{where} cannot be installed on a worker: {_last_lines(done.stderr)}. Its dependencies must be in a "
+                "package index that workers reach, or staged as extra packages."
             )
 
     def run(self, code: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -159,8 +159,8 @@ class WorkerEnvironment:
         done = self.run(_LOAD, reference)
         if done.returncode and _NO_BEAM_PIPES in done.stderr:
             raise WorkerEnvironmentError(
-                f"a worker cannot import {reference!r}: it has no beam_pipes, which reads the declaration there. Give "
-                "--extra-package with the sdist or the wheel of beam-pipes, as the job is given it (extra_packages)."
+                f"a worker cannot import {reference!r}: it has no beam_pipes package, which reads the declaration "
+                "there. Pass --extra-package with the sdist or wheel of beam-pipes, as for the job (extra_packages)."
             )
         if done.returncode:
             raise WorkerEnvironmentError(
@@ -180,7 +180,7 @@ def make_worker_environment(
     """
     for option, file in (("setup_file", setup_file), *(("an extra package", package) for package in extra_packages)):
         if file is not None and not Path(file).is_file():
-            raise WorkerEnvironmentError(f"{option}: expected a file at {file!r}, and there is none.")
+            raise WorkerEnvironmentError(f"{option}: expected a file at {file!r}, but there is none.")
     venv.create(directory, with_pip=importlib.util.find_spec("uv") is None)
     environment = WorkerEnvironment(directory)
     beam = importlib.metadata.version("apache-beam")

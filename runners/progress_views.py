@@ -110,7 +110,7 @@ def stages_table(counts: Counts, *, most_rows: int) -> list[RenderableType]:
             ]
         table.add_row(*cells)
     left_out = len(counts.stages) - len(shown)
-    return [table, Text(f"{left_out} more stages take less time.")] if left_out else [table]
+    return [table, Text(f"{left_out} more stages, each faster.")] if left_out else [table]
 
 
 # A notebook keeps every replacement until it is shown.

@@ -110,7 +110,7 @@ def replay_dead(
         before = read_fingerprint(directory)
         if before is None:
             raise ReplayError(
-                f"{path!r} does not say what it was built with (there is no fingerprint.json): its dead "
+                f"{path!r} does not record what it was built with (there is no fingerprint.json): its dead "
                 "letters cannot be replayed. Build it again.",
                 path=path,
             )
@@ -185,15 +185,15 @@ def _changed_units(
         listed = "; ".join(f"stage {name!r} ({', '.join(lines)})" for name, lines in contents.items())
         raise ReplayError(
             f"the dead letters of {path!r} cannot be replayed: files or results of analyzers that stages read have "
-            f"other content than when it was built: {listed}. Records that are kept would stay as the old content made "
-            "them, whatever is accepted: build again.",
+            f"changed since it was built: {listed}. Kept records would still reflect the old content, even with "
+            "--accept-code-change: build again.",
             path=path,
         )
     if changed and not accepted:
         listed = "; ".join(f"stage {name!r} ({', '.join(lines)})" for name, lines in changed.items())
         raise CodeChangedError(
-            f"stages have changed since {path!r} was built: {listed}. A replay keeps what all records gave before that "
-            "are no dead letters. If the change concerns dead letters only, say so with --accept-code-change "
+            f"stages have changed since {path!r} was built: {listed}. A replay keeps the results of all records that "
+            "are not dead letters. If the change concerns dead letters only, say so with --accept-code-change "
             "(accept_code_change=True); if not, build again.",
             stages=sorted(changed),
             path=path,

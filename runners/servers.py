@@ -73,7 +73,7 @@ def running_server(
             endpoint = endpoints.get(timeout=start_secs)
         if endpoint is None:
             told = " | ".join(last) or "nothing"
-            raise BuildError(f"{runner}: {command[0]!r} did not start to serve jobs; it said {told}. {hint}")
+            raise BuildError(f"{runner}: {command[0]!r} did not start serving jobs; it printed {told}. {hint}")
         yield endpoint
     finally:
         keeper.stdin.close()
@@ -128,7 +128,7 @@ def find_prism(location: str | None = None) -> Path:
         if location is None
         else f"prism: expected a program at {looked!r}, and there is none that can be run. "
         f"`go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam}` builds it in a minute, and Beam's release "
-        f"{beam} has it as a file; name it with --prism-location.",
+        f"{beam} offers it as a download; name it with --prism-location.",
     )
 
 

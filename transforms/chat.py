@@ -316,7 +316,7 @@ def field_of(record: object, field: str, *, what: str = "its messages", option: 
     there = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
     told = "" if option is None else f" ({option})"
     raise TaskError(
-        f"a record should have the field {field!r}, which is {what}, and has {there}. Name another one as "
+        f"a record should have the field {field!r}, which is {what}, and has {there}. Name a different one as "
         f"field=…{told}.",
         field=field,
     )

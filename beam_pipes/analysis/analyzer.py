@@ -85,8 +85,8 @@ class Analyzer(abc.ABC):
         if graph is None:
             if self.output is not None:
                 raise DeclarationError(
-                    f"analyzer {self.name!r}: output={self.output!r} names an output of `of`, and there is no `of`. "
-                    "Give one, or leave output out: then the records themselves are analysed.",
+                    f"analyzer {self.name!r}: output={self.output!r} names an output of `of`, but `of` is not given. "
+                    "Give it, or omit output to analyse the records themselves.",
                     analyzer=self.name,
                 )
             return
@@ -250,9 +250,9 @@ class Result(Asset):
     def _require(self) -> BoundResult:
         if self.bound is None:
             raise AnalysisError(
-                f"the result of the analyzer {self.name!r} ({type(self.analyzer).__name__}) is asked for, and the "
-                "analysis has not run. Build a declaration that lists it in analyzers=(...), or bind a result that is "
-                f"there: result.bind(cache.asset_path({self.name!r})).",
+                f"the result of the analyzer {self.name!r} ({type(self.analyzer).__name__}) was requested, but the "
+                "analysis has not run. Build a declaration that lists it in analyzers=(...), or bind an existing "
+                f"result: result.bind(cache.asset_path({self.name!r})).",
                 analyzer=self.name,
             )
         return self.bound

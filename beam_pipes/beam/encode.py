@@ -86,8 +86,8 @@ def _feature_of(name: str, type_: Any) -> FeatureSpec:
         return FeatureSpec(dtype, shape=shape)
     except (SpecError, TypeError) as error:
         raise DeclarationError(
-            f"WriteToCache: the field {name!r} of the rows is {type_}, of which no feature can be made. Give "
-            "features=… for all of them, or convert it: to text, a number, bytes, or a sequence of numbers."
+            f"WriteToCache: the field {name!r} of the rows is {type_}, which has no feature type. Give features=… for "
+            "all of them, or convert it: to text, a number, bytes, or a sequence of numbers."
         ) from error
 
 

@@ -99,7 +99,7 @@ def lower(
     if not hasattr(pipeline, "output_type"):
         raise DeclarationError(
             f"lower: expected a pipeline, a stage or a DAGPipeline, got {brief(pipeline)}. A PTransform needs no "
-            "lower(); of several stages make a DAGPipeline, or lower each: … | lower(split) | lower(count)."
+            "lower(); combine several stages in a DAGPipeline, or lower each: … | lower(split) | lower(count)."
         )
     graph = graph_of(pipeline, default_output="train")
     for option, value in (("batch_records", batch_records), ("batch_bytes", batch_bytes)):

@@ -145,7 +145,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         if features is not None and proto is not None:
             raise DeclarationError(
-                "WriteToCache: features describe examples, and proto names messages. Give one of them."
+                "WriteToCache: features describe examples, while proto names messages. Give only one of them."
             )
         if isinstance(num_shards, bool) or not isinstance(num_shards, int) or num_shards < 1:
             raise DeclarationError(f"WriteToCache: num_shards should be an integer of at least 1, got {num_shards!r}.")
@@ -193,8 +193,8 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: Any) -> WrittenCache:
         if not pcoll.is_bounded:
             raise DeclarationError(
-                "WriteToCache: the collection is unbounded, and a snapshot is of records that are all there. Write the "
-                "stream to files, and a cache of these."
+                "WriteToCache: the collection is unbounded, but a snapshot needs all records. Write the stream to "
+                "files, and build a cache from these."
             )
         handle = DeclarationHandle(self._declared_for(pcoll.element_type))
         shards = self._num_shards
@@ -330,9 +330,9 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
         (expected,) = task.shard.slices
         if (f"{parts.digest:064x}", parts.count) != (expected.digest, expected.end):
             raise ReconciliationError(
-                f"shard {task.index}: {expected.end} records were counted before the shuffle, and {parts.count} came "
-                "out of it, or others. A step before WriteToCache gives something else when the runner repeats it: "
-                "look for randomness, clocks and unsorted groups. Nothing was published.",
+                f"shard {task.index}: {expected.end} records were counted before the shuffle, and {parts.count}, or "
+                "different ones, came out of it. A step before WriteToCache gives different results when the runner "
+                "repeats it: look for randomness, clocks and unsorted groups. Nothing was published.",
                 shard=task.index,
             )
 

@@ -208,7 +208,9 @@ def _of_one_source(source: Source, declaration: Declaration, to: str) -> Iterato
         yield error
         return
     if not source.keeps_empty_files and not any(file.size for file in files):
-        yield SourceError(f"the input of {declaration.name!r} is empty: {len(files)} files match, and none has a byte.")
+        yield SourceError(
+            f"the input of {declaration.name!r} is empty: {len(files)} files match, and all have 0 bytes."
+        )
     if any(codec_of(file.name) == "zstd" for file in files):
         try:
             require("zstandard", purpose=f"the source {name}, for .zst files")

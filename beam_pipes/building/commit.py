@@ -275,8 +275,8 @@ def too_many_bad(
     }
     return TooManyDeadLettersError(
         f"{where}: {num_bad(account)} records failed, and max_bad allows {allowed} (of {account.read} read); by stage: "
-        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{the_first(told)} Nothing was published, "
-        "and what was published stays. Repair the input or the stage, or raise max_bad in the declaration (None allows "
+        f"{', '.join(f'{name} {count}' for name, count in stages.items())}.{the_first(told)} Nothing was published; "
+        "the published snapshot stays. Repair the input or the stage, or raise max_bad in the declaration (None allows "
         "any number).",
         stages=stages,
     )
@@ -333,7 +333,7 @@ def _require_records(
     )
     raise EmptySplitError(
         f"build of {header.name!r}: {what}.{f' By stage, {by_stage}.' if by_stage else ''}"
-        f"{the_first(_first_errors(header, completions))} Nothing was published, and what was published "
+        f"{the_first(_first_errors(header, completions))} Nothing was published; the published snapshot "
         "stays. Repair the stage or the input; if this is what you want, declare allow_empty=True.",
         splits=empty,
     )

@@ -106,7 +106,7 @@ class Declaration:
         for option, value in (("name", self.name), ("split", self.split)):
             if not _NAME.fullmatch(value):
                 raise DeclarationError(
-                    f"{option} is part of file names: letters, digits, '_', '.', '-' only; got {value!r}."
+                    f"{option} is used in file names: only letters, digits, '_', '.' and '-'; got {value!r}."
                 )
         if self.on_error not in BUILD_POLICIES:
             raise DeclarationError(
@@ -148,8 +148,8 @@ class Declaration:
         for split in graph.outputs:
             if not _NAME.fullmatch(split):
                 raise DeclarationError(
-                    f"declaration {self.name!r}: the output {split!r} names a split, which is part of file names: "
-                    "letters, digits, '_', '.', '-' only."
+                    f"declaration {self.name!r}: the output {split!r} names a split, which is used in file names: "
+                    "only letters, digits, '_', '.' and '-'."
                 )
             self.kind(split)
         for expectation in self.expectations:
@@ -203,7 +203,8 @@ class Declaration:
         examples = {split for split in self.splits if self.kind(split) == "example"}
         if not examples:
             raise DeclarationError(
-                f"declaration {self.name!r}: features are declared, but no output of the pipeline is an example (dict)."
+                f"declaration {self.name!r}: features are declared, but no output of the pipeline yields examples "
+                "(dict)."
             )
         if is_by_split(self.features) and self.features.keys() != examples:
             raise DeclarationError(
@@ -240,7 +241,7 @@ def load_declaration(reference: str) -> Declaration:
     except BeamPipesError:
         raise
     except Exception as error:
-        raise user_code_failed(f"{reference!r} fails while it makes the declaration", error, reference) from error
+        raise user_code_failed(f"{reference!r} fails while it creates the declaration", error, reference) from error
 
 
 def as_declaration(found: Any, *, reference: str) -> Declaration:
@@ -302,8 +303,8 @@ class DeclarationHandle:
         except Exception as error:
             raise DeclarationError(
                 f"declaration {declaration.name!r} cannot be sent to workers: {_culprit(declaration)}"
-                f"{type(error).__name__}: {error}. Make what cannot be pickled when it is first needed, inside of the "
-                "stage; or give the declaration a name in a module (package.module:name), so that workers import it; "
+                f"{type(error).__name__}: {error}. Create what cannot be pickled inside the stage, when it is first "
+                "needed; or give the declaration a name in a module (package.module:name), so that workers import it; "
                 "or use workers=1."
             ) from error
 

@@ -142,8 +142,8 @@ def require_new_versions(old: DeclarationFingerprint, new: DeclarationFingerprin
         listed = "; ".join(f"stage {name!r} ({', '.join(lines)})" for name, lines in changed.items())
         raise CodeChangedError(
             f"the code changed since {path!r} was built, and the version did not: {listed}. If records may come out "
-            "differently, raise the `version` of these stages; if the change is meant as it is, build with "
-            "--accept-code-change (accept_code_change=True). Every shard is built anew then.",
+            "differently, raise the `version` of these stages; if the change is intended, build with "
+            "--accept-code-change (accept_code_change=True). Every shard is then rebuilt.",
             stages=sorted(changed),
             path=path,
         )

@@ -101,9 +101,9 @@ def require_expected(expectations: Sequence[Expectation], snapshot: Cache, root:
     failed = list(_failures(expectations, snapshot, last))
     if failed:
         raise ExpectationError(
-            f"{root}: the new snapshot is not as expected: {'; '.join(failed)}. Nothing was published, and what was "
-            "published before stays. Look at the input and the stages; where the data are as they should be, change "
-            "the expectation and build again, which runs no finished shard anew.",
+            f"{root}: the new snapshot is not as expected: {'; '.join(failed)}. Nothing was published, and the "
+            "published snapshot stays. Check the input and the stages; if the data are correct, change the "
+            "expectation and build again, which reuses all finished shards.",
             path=root,
             failed=failed,
         )

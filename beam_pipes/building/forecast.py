@@ -91,7 +91,7 @@ class Forecast:
             told.append(
                 f"  {split}: {records} records, {_bytes(self.output_bytes[split])} in {self.shards[split]:,} shards"
             )
-        told.append(f"  left to do: {_in_units(self.worker_secs, _TIME)} of one core as fast as this one")
+        told.append(f"  remaining: {_in_units(self.worker_secs, _TIME)} of CPU on one core like this one")
         return told
 
 
@@ -152,7 +152,7 @@ def require_room(plan: BuildPlan, forecast: Forecast) -> None:
     wanted = forecast.total_output_bytes
     if wanted.value - wanted.error > free:
         raise CacheWriteError(
-            f"the cache {plan.path!r} will take {_bytes(wanted)}, and there are {free / 1e9:,.1f} GB free. Free or "
+            f"the cache {plan.path!r} will take {_bytes(wanted)}, but there are {free / 1e9:,.1f} GB free. Free or "
             "add space, or build to another directory.",
             path=plan.path,
         )
@@ -259,9 +259,9 @@ class SavedPlan:
             more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
             changed.append(f"the declaration changed: {'; '.join(lines[:_SHOWN])}{more}")
         if not changed:
-            changed.append("everything is to be built anew, or was since")
+            changed.append("everything must be rebuilt, or has been since")
         raise StalePlanError(
-            f"the plan is out of date: {'. '.join(changed)}. Nothing was built. Plan again, look at the forecast, and "
+            f"the plan is out of date: {'. '.join(changed)}. Nothing was built. Plan again, check the forecast, and "
             "build with the new plan.",
             planned=self.snapshot,
             found=plan.header.plain_snapshot,

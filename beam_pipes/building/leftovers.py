@@ -76,8 +76,8 @@ def cache_write_error(directory: str | os.PathLike[str], error: OSError) -> Cach
     else:
         what, advice = "writing there failed", "Repair the file system, or build to another directory"
     return CacheWriteError(
-        f"the cache {path!r} cannot be written: {what} ({reason}). {advice}, and run the build again: shards that are "
-        "finished are kept, and what was published before is untouched.",
+        f"the cache {path!r} cannot be written: {what} ({reason}). {advice}, and run the build again: finished shards "
+        "are kept, and the published snapshot is untouched.",
         path=path,
         errno=error.errno,
     )
@@ -265,7 +265,7 @@ def collect(path: str | os.PathLike[str], *, keep: int = 1, dry_run: bool = Fals
     """
     storage, root = storage_for(path), directory_path(path)
     if not storage.is_directory(root):
-        raise CacheNotFoundError(f"there is no directory {str(path)!r}: nothing was built there.", path=str(path))
+        raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))
     with build_lock(root):
         if not dry_run:
             remove_temporaries(root)

@@ -104,7 +104,7 @@ def _memory(value: Any, where: str) -> int | None:
     if not os.path.exists("/proc/self/statm"):
         raise DeclarationError(
             f"{where}: record_memory_bytes needs the memory of processes under /proc, which this system does not have. "
-            "Leave it out here.",
+            "Omit it here.",
             found=value,
         )
     return value

@@ -78,7 +78,7 @@ class BuildProgress:
         counts = f"{account.read:,} records read, {account.dropped:,} dropped, {account.dead:,} dead"
         rate = "" if self.records_per_sec is None else f", {self.records_per_sec:,.0f} records/s"
         eta = "" if self.eta_secs is None else f", about {in_words(self.eta_secs)} left"
-        lines.append(f"in the shards that are done: {counts}{rate}{eta}.")
+        lines.append(f"in finished shards: {counts}{rate}{eta}.")
         lines.append(f"last sign of life: {in_words(max(0.0, time.time() - self.last_sign_at))} ago.")
         return "\n".join(lines)
 
@@ -198,7 +198,7 @@ class Status:
         elif self.jobs:
             lines.append(f"jobs on record: {self.jobs}; `beam-pipes jobs {self.path}` tells whether they run.")
         elif self.unfinished or self.analysis is not None:
-            lines.append("nobody is building: run the build again to continue from the finished shards.")
+            lines.append("no build is running: run the build again to continue from the finished shards.")
         return "\n".join(lines)
 
 
@@ -206,7 +206,7 @@ def read_status(path: str | os.PathLike[str]) -> Status:
     """The status of a cache directory. Raises `CacheNotFoundError` where there is no directory."""
     root, storage = directory_path(path), storage_for(path)
     if not storage.is_directory(root):
-        raise CacheNotFoundError(f"there is no directory {str(path)!r}: nothing was built there.", path=str(path))
+        raise CacheNotFoundError(f"{str(path)!r} does not exist: nothing was built there.", path=str(path))
     last_build: tuple[str, ...] = ()
     try:
         cache = Cache.open(root)

@@ -158,7 +158,7 @@ def shard_records(declaration: Declaration, shard: SourceShard) -> Iterator[Reco
     except SourceError as error:
         raise SourceError(
             f"source shard {shard.index} cannot be read: {error}. Repair or remove the input and run the build again: "
-            "shards that are finished are kept, and what was published before is untouched.",
+            "finished shards are kept, and the published snapshot is untouched.",
             **{**error.attributes, "shard": shard.index},
         ) from error
 

@@ -164,7 +164,7 @@ class ReplayOutput(ShardOutput):
                 if letter.stage != WRITE and letter.item:
                     runner.units[reached].run_first(batch, letter.item)
                 if batch.failures or batch.records.bad:
-                    raise CannotReplayError(f"{letter.record_id} now fails before the stage {letter.stage!r}")
+                    raise CannotReplayError(f"{letter.record_id} now fails before stage {letter.stage!r}")
                 account = batch.account
                 account.dead = 1
                 failed = account.unit(letter.stage)

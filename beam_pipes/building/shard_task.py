@@ -65,7 +65,7 @@ class NumberedRows:
         except (CacheError, OSError, ValueError) as error:
             raise self._error(
                 f"expected the {self._what} in {path!r}, got {type(error).__name__}: {error}. The job was launched by "
-                "another build, or its files were removed meanwhile: run the build again."
+                "another build, or its files have since been removed: run the build again."
             ) from error
         return rows
 

@@ -64,7 +64,7 @@ def corrupt(path: str, field: str, expected: str, found: Any) -> CorruptManifest
     return CorruptManifestError(
         f"{path}: {field} should be {expected}, got {text if len(text) <= 120 else text[:117] + '...'}. The manifest "
         "was "
-        "changed or damaged; build or copy the cache again.",
+        "changed or damaged; rebuild or copy the cache again.",
         path=path,
         field=field,
         expected=expected,
@@ -93,7 +93,7 @@ def parse_object(data: bytes, *, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits too
         raise CorruptManifestError(
             f"{path}: expected JSON, found {len(data)} bytes that do not parse: {error}. The manifest was changed or "
-            "damaged; build or copy the cache again.",
+            "damaged; rebuild or copy the cache again.",
             path=path,
             field="",
         ) from error

@@ -181,8 +181,7 @@ class ExampleCodec:
             differing = sorted(set(expected) ^ set(found))
             raise SpecError(
                 f"feature {differing[0]!r}: expected a record with the features {expected}, found {found}. The "
-                "record was "
-                "written with another spec.",
+                "record was written with a different spec.",
                 feature=differing[0],
                 expected=expected,
                 found=found,
@@ -354,8 +353,8 @@ class UnknownProtoCodec:
 
     def decode(self, payload: bytes) -> Any:
         raise CacheError(
-            f"{self._where}: the records are {self._full_name}, and no such message class is loaded. Import its "
-            "module, or pass the class: Cache.open(path, proto=TheClass). record_bytes(i) works without.",
+            f"{self._where}: the records are {self._full_name}, but no such message class is loaded. Import its "
+            "module, or pass the class: Cache.open(path, proto=TheClass). record_bytes(i) works without it.",
             proto=self._full_name,
         )
 

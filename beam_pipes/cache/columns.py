@@ -178,7 +178,7 @@ class ColumnReader:
             path = self._files.path(int(places.shards[row]))
             raise CorruptRecordError(
                 f"{path}: feature {feature!r} of record {int(places.indices[row])} has the shape {made[row].tolist()}, "
-                "which no record can have. Its bytes have changed; build or copy the cache again.",
+                "which no record can have. Its bytes have changed; rebuild or copy the cache again.",
                 path=path,
                 feature=feature,
             )

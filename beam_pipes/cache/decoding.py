@@ -83,7 +83,7 @@ def shape_of_count(name: str, spec: FeatureSpec, count: int, stored: Shape | Non
             return shape
     raise SpecError(
         f"feature {name!r}: expected {spec.dtype} of shape {spec.shape}, found {count} elements"
-        f"{'' if stored is None else f' and the shape {stored}'}. The record was written with another spec.",
+        f"{'' if stored is None else f' and the shape {stored}'}. The record was written with a different spec.",
         feature=name,
         expected=spec.shape,
         found=count,
@@ -112,7 +112,7 @@ def bytes_decoder_of(field: Field, spec: FeatureSpec) -> BytesDecoder:
         if len(data) % itemsize:
             raise SpecError(
                 f"feature {field.name!r}: expected raw {field.dtype} values of {itemsize} bytes each, found "
-                f"{len(data)} bytes. The record was written with another spec.",
+                f"{len(data)} bytes. The record was written with a different spec.",
                 feature=field.name,
                 expected=field.dtype,
                 found=len(data),
@@ -145,8 +145,7 @@ def _booleans(name: str, data: bytes) -> np.ndarray[Any, Any]:
     if values.size and values.max() > 1:
         raise SpecError(
             f"feature {name!r}: expected booleans (bytes 0 and 1), found {int(values.max())}. The record was written "
-            "with "
-            "another spec.",
+            "with a different spec.",
             feature=name,
             expected="bool",
             found=int(values.max()),
@@ -358,16 +357,16 @@ class SequenceFeatures:
         both = sorted(self.feature_lists.keys() & self.context.keys())
         if both:
             raise SpecError(
-                f"feature {both[0]!r}: expected it in the feature lists or in the context, got it in both, and a batch "
-                "has one column of a name. Leave one out.",
+                f"feature {both[0]!r}: expected it in the feature lists or in the context, got it in both, but a batch "
+                "has one column for each name. Omit one of them.",
                 feature=both[0],
             )
         for name, spec in self.feature_lists.items():
             if not spec.shape or (spec.ragged and None in spec.shape[2:]):
                 raise SpecError(
                     f"feature {name!r}: expected a shape whose first dimension counts the steps, such as (None,) or "
-                    f"(None, 38), got {spec.shape}. What varies beyond the second dimension is not told by a "
-                    "SequenceExample.",
+                    f"(None, 38), got {spec.shape}. A SequenceExample does not record sizes beyond the second "
+                    "dimension.",
                     feature=name,
                     found=spec.shape,
                 )

@@ -251,14 +251,14 @@ def array_of(value: Any) -> Array:
         mask = np.ma.getmaskarray(value)
         if mask.any():
             position = tuple(int(axis) for axis in np.unravel_index(int(np.argmax(mask)), mask.shape))
-            raise NotNumbersError("is masked, and so no number: fill it, or leave it out", position)
+            raise NotNumbersError("is masked, so it has no value: fill it, or leave it out", position)
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     nulls = getattr(value, "null_count", 0)
     if hasattr(value, "isna") and not isinstance(getattr(value, "dtype", None), np.dtype):
         nulls = int(value.isna().sum())
     if isinstance(nulls, int) and nulls:
-        raise NotNumbersError(f"has {nulls} nulls, which are not numbers: fill them, or leave them out")
+        raise NotNumbersError(f"has {nulls} nulls, which have no value: fill them, or leave them out")
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:

@@ -53,7 +53,7 @@ _PLACEHOLDER = "_in_backticks_"
 
 _ALLOWED = (
     "A condition compares scalar features and len(feature) with numbers and texts (==, !=, <, <=, >, >=, in, not in), "
-    "joined by and, or, not; names that are not Python's stand in backticks. Compute anything else in a stage"
+    "joined by and, or, not; put names that are not Python identifiers in backticks. Compute anything else in a stage"
 )
 
 
@@ -177,7 +177,7 @@ class Condition:
         for item in right.elts:
             value = self._operand(item)
             if isinstance(value, _Column):
-                raise self._refuse(item, "is a feature, and a list holds values")
+                raise self._refuse(item, "is a feature, but a list holds values")
             values.append(self._alike(node, value, left))
 
         def test(made: _Made) -> Array:
@@ -227,7 +227,8 @@ class Condition:
         if length:
             if not spec.shape and not spec.is_text:
                 raise SpecError(
-                    f"where({self.text!r}): the feature {name!r} is a scalar, and has no len(). Compare it as it is.",
+                    f"where({self.text!r}): the feature {name!r} is a scalar and has no len(). Compare the value "
+                    "itself.",
                     feature=name,
                 )
             column = _Column(name, "number", length=True)

@@ -179,7 +179,7 @@ def check_header(name: str, offset: int, header: bytes, available: int) -> int:
     if len(header) < HEADER_BYTES:
         raise CorruptRecordError(
             f"{name}: the record at offset {offset} is cut short: expected a header of {HEADER_BYTES} bytes, found "
-            f"{len(header)}. The file was truncated; build or copy it again.",
+            f"{len(header)}. The file was truncated; rebuild or copy it again.",
             path=name,
             offset=offset,
             problem="truncated",
@@ -190,7 +190,7 @@ def check_header(name: str, offset: int, header: bytes, available: int) -> int:
         raise CorruptRecordError(
             f"{name}: the length of the record at offset {offset} is damaged: expected checksum {expected:#010x}, "
             "found "
-            f"{crc:#010x}. This is not a TFRecord file, or its bytes have changed; build or copy it again.",
+            f"{crc:#010x}. This is not a TFRecord file, or its bytes have changed; rebuild or copy it again.",
             path=name,
             offset=offset,
             problem="length",
@@ -198,7 +198,7 @@ def check_header(name: str, offset: int, header: bytes, available: int) -> int:
     if length + FRAME_BYTES > available:
         raise CorruptRecordError(
             f"{name}: the record at offset {offset} is cut short: expected {length + FRAME_BYTES} bytes, found "
-            f"{available}. The file was truncated; build or copy it again.",
+            f"{available}. The file was truncated; rebuild or copy it again.",
             path=name,
             offset=offset,
             problem="truncated",
@@ -234,7 +234,7 @@ def _check_payload(name: str, offset: int, payload: bytes, footer: bytes) -> Non
     if found != expected:
         raise CorruptRecordError(
             f"{name}: the payload of the record at offset {offset} ({len(payload)} bytes) is damaged: it has checksum "
-            f"{expected:#010x}, and {found:#010x} is stored. Its bytes have changed; build or copy the file again.",
+            f"{expected:#010x}, and {found:#010x} is stored. Its bytes have changed; rebuild or copy the file again.",
             path=name,
             offset=offset,
             problem="payload",
@@ -246,7 +246,7 @@ def _open(path: str | os.PathLike[str]) -> IO[bytes]:
         return storage_for(path).open_read(os.fspath(path))
     except FileNotFoundError as error:
         raise CacheNotFoundError(
-            f"expected a TFRecord file at {os.fspath(path)!r}, and there is none in {str(Path(path).parent)!r}",
+            f"expected a TFRecord file at {os.fspath(path)!r}, but there is none in {str(Path(path).parent)!r}",
             path=os.fspath(path),
         ) from error
 

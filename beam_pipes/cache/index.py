@@ -170,7 +170,7 @@ def index_checksum(data: bytes | Array, *, expected: int | None = None) -> int:
 
 def corrupt_index(path: str, problem: str) -> CorruptIndexError:
     return CorruptIndexError(
-        f"{path}: the index is damaged: {problem}. Its bytes have changed; build or copy the shard and its index "
+        f"{path}: the index is damaged: {problem}. Its bytes have changed; rebuild or copy the shard and its index "
         "again.",
         path=path,
     )

@@ -315,7 +315,8 @@ def _parsed(data: bytes, start: int, *, version: int) -> ShardLineage:
 
 def _corrupt(path: str, problem: str) -> CorruptIndexError:
     return CorruptIndexError(
-        f"{path}: the lineage is damaged: {problem}. Its bytes have changed; build or copy the cache again.", path=path
+        f"{path}: the lineage is damaged: {problem}. Its bytes have changed; rebuild or copy the cache again.",
+        path=path,
     )
 
 

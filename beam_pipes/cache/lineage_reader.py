@@ -102,8 +102,8 @@ class Lineage:
         self.num_shards = num_lineage_files(manifest)
         if not self.num_shards and LINEAGE not in manifest.fingerprints:
             raise CacheNotFoundError(
-                f"{root}: expected the lineage of snapshot {manifest.snapshot}, and it was built without. Build the "
-                "cache again to know where its records come from.",
+                f"{root}: expected the lineage of snapshot {manifest.snapshot}, but it was built without. Rebuild the "
+                "cache to know where its records come from.",
                 path=root,
                 snapshot=manifest.snapshot,
             )

@@ -127,8 +127,8 @@ class ShardStore:
                 used -= file_size
         if used + size > self.max_bytes:
             raise LoaderError(
-                f"{self.directory}: {used} of {self.max_bytes} bytes belong to files that other readers fetch at this "
-                f"moment, and {size} more are needed; raise max_bytes",
+                f"{self.directory}: {used} of {self.max_bytes} bytes belong to files that other readers are fetching "
+                f"now, and {size} more are needed; raise max_bytes",
                 path=str(self.directory),
             )
 
@@ -188,8 +188,8 @@ class ShardStore:
                     raise
                 raise LoaderError(
                     f"{os.fspath(path.parent)!r} is on a file system without locks (flock: {error.strerror}), which "
-                    "processes need that share local copies. Give a directory on another disk: local_directory=…, or "
-                    "none, so that this process has copies of its own."
+                    "processes that share local copies need. Give a directory on another disk: local_directory=…, or "
+                    "none, so that this process keeps its own copies."
                 ) from error
             os.close(descriptor)
             if time.monotonic() > deadline:

@@ -31,17 +31,17 @@ LABELS = {
     "lock/opened": "the lock file exists, nobody holds it",
     "lock/taken": "the lock is held, its holder is not named yet",
     "lock/named": "the lock names its holder",
-    "digests/written": "the digests of input files lie under a temporary name",
+    "digests/written": "the digests of input files are under a temporary name",
     "digests/renamed": "the digests of input files are in place",
     "prepare/swept": "leftovers of dead builds are removed",
-    "prepare/recorded": "the parts of the fingerprint lie beside the snapshot",
+    "prepare/recorded": "the parts of the fingerprint are beside the snapshot",
     "reuse/index-linked": "the index of a reused shard is linked into the new snapshot",
     "reuse/linked": "a reused shard is linked into the new snapshot, its completion is not written",
-    "shard/written": "all records of a shard lie under a temporary name",
+    "shard/written": "all records of a shard are under a temporary name",
     "shard/index-renamed": "the index of a shard is in place, the shard is not",
     "shard/renamed": "a shard and its index are in place",
     "shard/dead-letters-renamed": "the dead letters of a shard are in place, its completion is not written",
-    "storage/staged": "a file lies durable under its temporary name",
+    "storage/staged": "a file is durable under its temporary name",
     "storage/renamed": "a file has its final name, the directory is not durable",
     "storage/new-linked": "a file that must not replace another is in place, its temporary name remains",
     "storage/link-staged": "a link to a file of another snapshot has a temporary name",
@@ -219,7 +219,10 @@ def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
         except FileExistsError:
             who = _named_holder(path)
             if not is_dead(who) or not _end_of_dead(path):
-                then = f" If no build runs any more, remove {path!r}: locks here do not end by themselves."
+                then = (
+                    f" If no build is running, remove {path!r}: locks on this file system are not released "
+                    "automatically."
+                )
                 raise _busy(where, in_words(who), then) from None
     try:
         os.write(descriptor, json.dumps(this_process()).encode())

@@ -76,7 +76,7 @@ class SplitManifest:
             numbers.append(int(match["number"]))
             counts.add(int(match["count"]))
         if len(counts) > 1:
-            raise SpecError(f"the shards of a split should all bear the same count, got {sorted(counts)}")
+            raise SpecError(f"the shards of a split should all have the same count, got {sorted(counts)}")
         filled = [entry for entry in entries if entry.records] or list(entries)
         layout = filled[0].layout if filled else None
         if any(entry.layout != layout for entry in filled):

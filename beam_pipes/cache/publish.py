@@ -138,11 +138,11 @@ def read_manifest(path: str, snapshot: str | None, *, storage: Storage) -> Manif
         known = storage.list(os.path.join(path, SNAPSHOTS))
         if snapshot is not None:
             found = f"the snapshots there are {known}" if known else "there are no snapshots"
-            message = f"{path}: expected the snapshot {snapshot!r}, and it is not published; {found}"
+            message = f"{path}: expected the snapshot {snapshot!r}, but it is not published; {found}"
         elif known:
             message = (
-                f"{path}: nothing is published yet (expected {FILE_NAME}); a build of {', '.join(known)} was begun. "
-                "Run it again: it goes on where it stopped."
+                f"{path}: nothing is published yet (expected {FILE_NAME}); a build of {', '.join(known)} was started. "
+                "Run it again to resume where it stopped."
             )
         else:
             message = f"{path}: expected a cache, a directory with {FILE_NAME}, and there is none. Build it first."

@@ -252,8 +252,7 @@ def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:
         return cache[cache.splits[0]]
     listed = " or ".join(repr(_joined(trimmed, each)) for each in cache.splits)
     raise CacheNotFoundError(
-        f"{root}: one split is expected, and this is a cache with {', '.join(map(repr, cache.splits))}. Write "
-        f"{listed}.",
+        f"{root}: expected one split, but this is a cache with {', '.join(map(repr, cache.splits))}. Write {listed}.",
         path=root,
     )
 

@@ -297,9 +297,8 @@ def _open_checked(path: str, size: int) -> int:
         descriptor = open_regular(path)
     except FileNotFoundError as error:
         raise CacheNotFoundError(
-            f"{path}: expected a file of {size} bytes, as the manifest says, and there is none. Copy the whole "
-            "snapshot, or "
-            "build the cache again.",
+            f"{path}: expected a file of {size} bytes, as the manifest says, but there is none. Copy the whole "
+            "snapshot, or rebuild the cache.",
             path=path,
         ) from error
     except OSError as error:

@@ -196,7 +196,7 @@ class ShardFiles:
 
     def _outside(self, index: int) -> ExampleIndexError:
         return ExampleIndexError(
-            f"split {self._split!r} has {self.num_records} records, and there is no record {index}: expected an index "
+            f"split {self._split!r} has {self.num_records} records, but there is no record {index}: expected an index "
             f"from {-self.num_records} to {self.num_records - 1}",
             split=self._split,
             index=index,

@@ -66,8 +66,8 @@ class FeatureSpec:
             self._check_list()
         if self.is_text and len(self.shape) > 1:
             raise SpecError(
-                f"{self.dtype} features are scalars or one-dimensional, got shape {self.shape}. Flatten them, and keep "
-                "the shape in a feature of its own."
+                f"{self.dtype} features are scalars or one-dimensional, got shape {self.shape}. Flatten them, and "
+                "store the shape as a separate feature."
             )
 
     def _check_range(self) -> None:

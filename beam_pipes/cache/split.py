@@ -421,8 +421,7 @@ class Split:
         columns = self._columns
         if self._files.layout is None:
             raise CacheError(
-                f"split {self.name!r}: views need records that are all laid out alike, and these differ in size. Use "
-                "gather."
+                f"split {self.name!r}: views need records of one layout, but these differ in size. Use gather."
             )
         if not 0 <= shard < self.num_shards:
             raise CacheError(f"split {self.name!r} has {self.num_shards} shards, and there is no shard {shard}")

@@ -118,8 +118,8 @@ class LocalStorage:
             found = None
         if found != expected and found != data:
             raise ChangedMeanwhileError(
-                f"{path}: expected what was there when this build began, and another process has replaced it "
-                "meanwhile. What it published stays; run the build again to publish on top of it.",
+                f"{path}: expected the version from the start of this build, but another process has replaced "
+                "it. What it published stays; run the build again to publish on top of it.",
                 path=path,
             )
         self.replace(path, data)
@@ -345,7 +345,7 @@ def directory_path(path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path)
     if not text:
-        raise CacheError("expected a directory, got ''. The directory that you work in is '.'.", path=text)
+        raise CacheError("expected a directory, got ''. The current directory is '.'.", path=text)
     return text.rstrip("/") if is_remote(text) else absolute_path(text)
 
 
@@ -374,8 +374,7 @@ def read_error(path: str, error: OSError) -> CacheError:
         return _not_found(path)
     reason = error.strerror or str(error)
     return CacheReadError(
-        f"{path!r} cannot be read: {reason}. Give the user that runs this the right to read it, or repair what is "
-        "there.",
+        f"{path!r} cannot be read: {reason}. Give the user that runs this permission to read it, or repair the file.",
         path=path,
         errno=error.errno,
         strerror=reason,
@@ -396,8 +395,8 @@ def writing_to(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         target = os.fspath(path)
         raise OutputError(
-            f"{target!r} cannot be written: {error.strerror or error}. Name a place that can be written, in a "
-            "directory that is there.",
+            f"{target!r} cannot be written: {error.strerror or error}. Choose a writable place in an existing "
+            "directory.",
             path=target,
             errno=error.errno,
         ) from error

@@ -234,8 +234,8 @@ class RemovedRows:
                 return _NO_ROWS
             raise RecordRemovedError(
                 f"{self._root}: {len(overlay.in_force)} takedowns are in force, and which rows of snapshot "
-                f"{self._snapshot} they remove is not known, so it is not read. Run `beam-pipes takedown {self._root} "
-                "--resolve`, or build the cache again.",
+                f"{self._snapshot} they remove is unknown, so the cache is not read. Run `beam-pipes takedown "
+                f"{self._root} --resolve`, or build the cache again.",
                 path=self._root,
                 snapshot=self._snapshot,
             )
@@ -300,7 +300,7 @@ def stand_ins(rows: Any, removed: Rows, records: int, *, key: int, where: str) -
     if not hit.any():
         return wanted
     if len(removed) >= records:
-        raise RecordRemovedError(f"{where}: all {records} records are taken down, and there is none to read.")
+        raise RecordRemovedError(f"{where}: all {records} records are taken down, so none can be read.")
     made: Rows = wanted.copy()
     states = _mixed(_mixed(wanted[hit].astype(np.uint64)) ^ np.uint64(key))
     drawn = np.full(len(states), -1, np.int64)
@@ -407,7 +407,7 @@ def _count(value: Any) -> int:
 
 def _corrupt(path: str, problem: str) -> CorruptTakedownError:
     return CorruptTakedownError(
-        f"{path}: the takedowns are damaged: {problem}. Nothing is read without them: bring the file back from a copy, "
-        "or remove it and take the records down again (takedowns.jsonl lists them).",
+        f"{path}: the takedowns are damaged: {problem}. Nothing is read without them: restore the file from a copy, or "
+        "remove it and take the records down again (takedowns.jsonl lists them).",
         path=path,
     )

@@ -90,7 +90,7 @@ class _Verifier:
             found = self.storage.size(path)
         except OSError as error:
             self.report(
-                path, None, f"{path}: expected a file of {expected} bytes, and it cannot be opened: {_reason(error)}"
+                path, None, f"{path}: expected a file of {expected} bytes, but it cannot be opened: {_reason(error)}"
             )
             return False
         if found != expected:
@@ -119,7 +119,7 @@ def verify_snapshot(directory: str, manifest: Manifest, *, storage: Storage | No
         found_id = hashlib.sha256(verifier.storage.read_bytes(own)).hexdigest()
     except OSError as error:
         verifier.report(
-            own, None, f"{own}: expected the snapshot's manifest, and it cannot be opened: {_reason(error)}"
+            own, None, f"{own}: expected the snapshot's manifest, but it cannot be opened: {_reason(error)}"
         )
     else:
         if found_id != manifest.id:
@@ -164,7 +164,7 @@ def _verify_lineage(verifier: _Verifier, manifest: Manifest) -> None:
             data = verifier.storage.read_bytes(path)
             decode_lineage(data, path=path)
         except OSError as error:
-            verifier.report(path, None, f"{path}: expected lineage, and it cannot be opened: {_reason(error)}")
+            verifier.report(path, None, f"{path}: expected lineage, but it cannot be opened: {_reason(error)}")
         except CacheError as error:
             verifier.report(path, None, str(error))
         else:
@@ -246,7 +246,7 @@ def _verify_index(
     try:
         data = verifier.storage.read_bytes(path)
     except OSError as error:
-        verifier.report(path, None, f"{path}: expected an index, and it cannot be opened: {_reason(error)}")
+        verifier.report(path, None, f"{path}: expected an index, but it cannot be opened: {_reason(error)}")
         return
     crc = index_checksum(data, expected=split.index_crc32c[shard])
     if crc != split.index_crc32c[shard]:

@@ -72,8 +72,8 @@ def write_cache(
     storage = storage_for(root)
     if storage.exists(f"{root}/{TAKEDOWNS}"):
         raise CacheError(
-            f"{root}: records of this cache are taken down, and what write_cache writes does not say which records "
-            "they are: they might be read again. Write to another directory.",
+            f"{root}: records of this cache are taken down, but write_cache cannot tell which of its records they "
+            "are: they might become visible again. Write to another directory.",
             path=root,
         )
     storage.makedirs(root)
@@ -114,7 +114,7 @@ def _features_of(features: Any, split: str, splits: Mapping[str, object]) -> Fea
         return features  # type: ignore[no-any-return]
     if split not in features:
         raise SpecError(
-            f"write_cache: features are given for {sorted(features)}, and not for the split {split!r}. Give feature "
+            f"write_cache: features are given for {sorted(features)}, but not for the split {split!r}. Give feature "
             f"name → FeatureSpec, or one such mapping for each of {sorted(splits)}."
         )
     return features[split]  # type: ignore[no-any-return]

@@ -50,7 +50,7 @@ class RecordContext:
         if self.index is None:
             raise DeclarationError(
                 f"stage {self.unit!r} draws in transform_batch, where no single record keys the draw. Draw in "
-                "transform, and leave transform_batch out.",
+                "transform, and omit transform_batch.",
                 stage=self.unit,
             )
         return self.record_id_of(self.index)

@@ -135,7 +135,7 @@ def to_json(statistic: Statistic) -> dict[str, Any]:
         json.dumps(state, allow_nan=False)
     except ValueError:
         raise InvalidStatisticsException(
-            f"the state of the statistic {statistic.name!r} should hold what JSON has, got {brief(state)}: NaN and "
+            f"the state of the statistic {statistic.name!r} should hold JSON values, got {brief(state)}: NaN and "
             f"infinities are not JSON numbers. Give {type(statistic).__qualname__} a state() that writes them as "
             "texts, and a from_state() that reads them.",
             where=statistic.name,

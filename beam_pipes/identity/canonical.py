@@ -302,7 +302,7 @@ class Canonicalizer:
             raise DeclarationError(
                 f"{path} is a {qualified_name(cls)}, which has no canonical form. Use numbers, strings, bytes, lists, "
                 "dicts, arrays, dataclasses or functions, wrap files as Asset(path), or give the object a method "
-                "fingerprint_config() that returns what decides its results",
+                "fingerprint_config() that returns what determines its results",
                 path=path,
                 type=cls,
             )

@@ -234,8 +234,8 @@ def about_to_build() -> None:
     if _is_worker:
         name = modules[-1].__name__ if modules else "a stage"
         raise DeclarationError(
-            f"{name} builds a cache while a worker process imports or runs it, and workers must not start builds "
-            "themselves. Put what runs behind `if __name__ == '__main__':`."
+            f"{name} builds a cache while a worker process imports or runs it, but workers must not start builds. "
+            "Put the code that runs it behind `if __name__ == '__main__':`."
         )
 
 
@@ -257,7 +257,7 @@ def _being_imported() -> list[types.ModuleType]:
 def import_user_module(name: str, *, reference: str | None = None) -> types.ModuleType:
     """Imports a module by its absolute name. `reference`: what named it, for messages.
 
-    Raises `DeclarationError` where there is no such module, or where it fails while it is imported; errors of ours,
+    Raises `DeclarationError` where there is no such module, or where it fails on import; errors of ours,
     which a declaration raises when it is made, pass.
     """
     told = repr(name) if reference is None else f"{name!r} of {reference!r}"
@@ -275,7 +275,7 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
         raise
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise user_code_failed(f"{told} fails while it is imported", error, reference) from error
+            raise user_code_failed(f"{told} fails on import", error, reference) from error
         raise DeclarationError(
             f"cannot import {told}: there is no module {error.name!r} on the path "
             f"{[path or '.' for path in sys.path[:4]]}…. Run from the directory that holds it, or install it.",
@@ -288,7 +288,7 @@ def import_user_module(name: str, *, reference: str | None = None) -> types.Modu
             reference=reference,
         ) from error
     except Exception as error:
-        raise user_code_failed(f"{told} fails while it is imported", error, reference) from error
+        raise user_code_failed(f"{told} fails on import", error, reference) from error
     finally:
         names.pop()
 

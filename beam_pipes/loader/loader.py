@@ -477,7 +477,7 @@ class Loader:
             stream = stream.restarted().taking_over(before.progress(epoch, position))
             epoch, position = 0, stream.segment(0).start
         else:
-            raise LoaderError("previous=… is for a loader of a Mixture, whose sources go on where they were")
+            raise LoaderError("previous=… is for a loader of a Mixture, whose sources continue where they were")
         note_other_takedowns(state.takedown, self.state.takedown)
         rows = stream.size_of(epoch)
         if rows is not None and position > rows:

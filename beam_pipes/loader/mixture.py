@@ -325,8 +325,8 @@ class Mixture:
         for option in ("max_epochs", "schedule"):
             if getattr(self, option) is not None and self.exhausted != "repeat":
                 raise LoaderError(
-                    f"{option} is for a mixture that repeats its sources, and this one has "
-                    f"exhausted={self.exhausted!r}. Leave exhausted out; max_epochs=1 ends as 'drop' does."
+                    f"{option} is for a mixture that repeats its sources, but this one has "
+                    f"exhausted={self.exhausted!r}. Omit exhausted; max_epochs=1 ends as 'drop' does."
                 )
         try:
             pairs = [(source, rate) for source, rate in self.sources]
@@ -390,7 +390,7 @@ class MixtureSchedule:
         rated = [segment.rates] if timeline is None else [segment.rates, *timeline.rates]
         empty = [index for index, size in enumerate(sizes) if not size and any(rates[index] for rates in rated)]
         if empty:
-            raise LoaderError(f"source {empty[0]} of the mixture has a positive rate and no rows", source=empty[0])
+            raise LoaderError(f"source {empty[0]} of the mixture has a positive rate but no rows", source=empty[0])
         # How many rows each source gives before it falls out; None where it never does.
         self._limits: list[int | None] = list(sizes)
         if exhausted == "repeat":
@@ -428,8 +428,8 @@ class MixtureSchedule:
         """For each position: its source, and how many rows that source had given before in this epoch."""
         if len(positions) and positions.min() < self.segment.start:
             raise LoaderError(
-                f"row {int(positions.min())} lies before row {self.segment.start}, where the rates last changed: "
-                "only rows from there on can be computed. Start a new loader to read earlier ones.",
+                f"row {int(positions.min())} is before row {self.segment.start}, where the rates last changed: "
+                "only later rows can be computed. Start a new loader to read earlier ones.",
                 position=int(positions.min()),
             )
         self._learn_until(int(positions.max(initial=0)))

@@ -56,7 +56,7 @@ class LoaderOptions:
         if self.mesh is not None and (self.host_index is not None or self.host_count is not None):
             raise LoaderError(
                 f"mesh says which rows this process reads ({self.mesh.mesh}), and host_index={self.host_index}, "
-                f"host_count={self.host_count} were given too. Leave them out, or leave out mesh."
+                f"host_count={self.host_count} were given too. Omit them, or omit mesh."
             )
         if self.host_count is not None:
             check_integer("host_count", self.host_count, 1)
@@ -136,8 +136,8 @@ class LoaderOptions:
                 cu_seqlens_of(no_rows, multiple=stream.segment_multiple)  # refuses rows that have none
             if self.cu_seqlens == "padded" and stream.most_segments is None:
                 raise LoaderError(
-                    "cu_seqlens='padded' needs a largest number of segments in a row, and rows of concat_then_split "
-                    "with reshuffle_each_iteration=True have another one in each epoch. Pass cu_seqlens=True, or a "
+                    "cu_seqlens='padded' needs a maximum number of segments per row, but rows of concat_then_split "
+                    "with reshuffle_each_iteration=True have a different one in each epoch. Pass cu_seqlens=True, or a "
                     "plan that is the same in each epoch."
                 )
         if self.last == "pad":
@@ -151,7 +151,7 @@ class LoaderOptions:
         if isinstance(stream, MixtureStream) and stream.is_limited and stream.size is not None and self.epochs != 1:
             raise LoaderError(
                 f"max_epochs of a mixture limits its sources over the whole run, which is one epoch, got "
-                f"epochs={self.epochs}. Leave epochs out, and raise max_epochs for a longer run."
+                f"epochs={self.epochs}. Omit epochs, and raise max_epochs for a longer run."
             )
         if stream.size is None and self.epochs is not None:
             raise LoaderError(
@@ -168,7 +168,7 @@ class LoaderOptions:
         if concatenated:
             raise LoaderError(
                 f"{', '.join(concatenated)}: ragged='values' concatenates rows of all lengths, which the mesh cannot "
-                "cut into equal parts. Leave ragged out and pass pad_to, or pack the rows."
+                "cut into equal parts. Omit ragged and pass pad_to, or pack the rows."
             )
         if transformed is None:
             sequence.check({name: column.shape for name, column in stream.columns.items()})
@@ -176,8 +176,8 @@ class LoaderOptions:
             sequence.check({name: array.shape[1:] for name, array in transformed.items()})
         if sequence.order == "segments" and stream.segment_multiple % sequence.multiple:
             raise LoaderError(
-                f"sequence_order='segments' cuts each document into {sequence.multiple} equal parts, and the segments "
-                f"of these rows have multiples of {stream.segment_multiple} places. Pass pack(…, "
+                f"sequence_order='segments' cuts each document into {sequence.multiple} equal parts, but the segments "
+                f"of these rows are multiples of {stream.segment_multiple} positions. Pass pack(…, "
                 f"segment_multiple={sequence.multiple})."
             )
 

@@ -196,8 +196,8 @@ def images(
     by_folder = bool(tops) and set(tops) <= _SPLITS and all("/" in file.name for file in files)
     if by_folder and splits:
         raise DeclarationError(
-            f"the folders {', '.join(tops)} of {root!r} are splits already, and splits are given too. Leave them out, "
-            "or name one of the folders as the data."
+            f"the folders {', '.join(tops)} of {root!r} are already splits, but splits were given too. Omit them, or "
+            "name one of the folders as the data."
         )
     module = Module()
     folders = [f"{root.rstrip('/')}/{top}" for top in tops] if by_folder else [root]
@@ -209,7 +209,7 @@ def images(
     if label:
         if outside := [path for path in inner if "/" not in path]:
             raise DeclarationError(
-                f"the image {outside[0]!r} is in no folder, so it has no class. Move it into one, or leave labels out "
+                f"the image {outside[0]!r} is not in a folder, so it has no class. Move it into one, or omit labels "
                 "with label=False (--no-label)."
             )
         names = sorted({path.partition("/")[0] for path in inner})
@@ -281,7 +281,7 @@ def _loading_images(encode: str, size: tuple[int, int] | None, features: list[st
 def _files_of(root: str, suffixes: Sequence[str], what: str) -> tuple[list[FoundFile], list[str]]:
     """The files with these suffixes in a directory, and the patterns that find them."""
     if not is_remote(root) and not os.path.isdir(root):
-        raise DeclarationError(f"{root!r} should be a directory of {what}, and is none. Name the directory.")
+        raise DeclarationError(f"{root!r} should be a directory of {what}, but is not a directory.")
     by_suffix: dict[str, list[FoundFile]] = {}
     for file in select(root).find():
         suffix = PurePosixPath(file.name).suffix
@@ -325,7 +325,7 @@ def _field(file: str, row: Mapping[str, Any], given: str | None, known: Sequence
     option = "audio_field" if known is AUDIO_FIELDS else "text_field"
     raise DeclarationError(
         f"{file} has no field {given or ' or '.join(known)!r} that {what}; it has "
-        f"{', '.join(map(str, row)) or 'no rows'}. Name another one as {option}=… (--{option.replace('_', '-')})."
+        f"{', '.join(map(str, row)) or 'no rows'}. Name a different one as {option}=… (--{option.replace('_', '-')})."
     )
 
 
@@ -430,8 +430,8 @@ def audio(
         features["text"] = call("FeatureSpec", "str")
     elif keep:
         raise DeclarationError(
-            f"the field {next(iter(keep))!r} is one of transcripts, and there are none in {os.fspath(data)!r}. Give a "
-            "manifest, or leave it out."
+            f"the field {next(iter(keep))!r} belongs to transcripts, but there are none in {os.fspath(data)!r}. Give a "
+            "manifest, or omit it."
         )
     module.use("beam_pipes.recipes", "audio_example")
     making = call(

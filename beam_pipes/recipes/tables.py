@@ -66,7 +66,7 @@ def row_example(
             value = example.pop(label)
             if numbers is not None and value not in numbers:
                 raise TaskError(
-                    f"the column {label!r} is the label and has no value here. Drop such rows (--on-error)."
+                    f"the column {label!r} is the label, but has no value here. Drop such rows (--on-error)."
                 )
             example[LABEL] = value if numbers is None else numbers[str(value)]
         examples.append(example)
@@ -88,7 +88,7 @@ def _value(value: object, name: str, dtype: str) -> object:
     if dtype.endswith("[]"):
         return np.empty(0, dtype[:-2])
     raise TaskError(
-        f"the column {name!r} is {dtype} and has no value here. Declare another type (--type {name}=float32)."
+        f"the column {name!r} is {dtype} and has no value here. Declare a different type (--type {name}=float32)."
     )
 
 
@@ -174,7 +174,7 @@ def _chosen(
     chosen = {column: dtype for column, dtype in chosen.items() if dtype != "skip"}
     for option, column in (("label", label), ("by", by)):
         if column is not None and column not in chosen:
-            raise DeclarationError(f"{option}: the column {column!r} is left out by its type. Keep it.")
+            raise DeclarationError(f"{option}: the column {column!r} is skipped by its type. Keep it.")
     if label is not None and label != LABEL and LABEL in chosen:
         raise DeclarationError(
             f"the column {label!r} is to be stored as {LABEL!r}, and there is a column of this name. Leave it out: "
@@ -209,7 +209,7 @@ def infer_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         for name, value in row.items():
             values.setdefault(name, []).append(value)
     if not num_rows:
-        raise DeclarationError("there are no rows to tell the types of columns from. Give other files.")
+        raise DeclarationError("there are no rows to infer the column types from. Give files with rows.")
     return {name: _type_of(column, is_whole=len(column) == num_rows) for name, column in values.items()}
 
 

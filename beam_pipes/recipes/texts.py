@@ -281,7 +281,9 @@ def chat(
     module = Module()
     if template is not None:
         if not os.path.isfile(template):
-            raise DeclarationError(f"the chat template {os.fspath(template)!r} is no file. Name a file of Jinja.")
+            raise DeclarationError(
+                f"the chat template {os.fspath(template)!r} is not a file. Name a file with a Jinja template."
+            )
         module.use("pathlib", "Path")
         text = Code(f'{call("Path", os.fspath(template)).text}.read_text(encoding="utf-8")')
     module.assign("source", source_of(data, kind, columns=columns), "beam_pipes.sources")
@@ -345,7 +347,7 @@ def _check(
     for feature, what in ((FEATURE, "the ids"), (LOSS_WEIGHTS, "the weights of the loss")):
         if feature in keep:
             raise DeclarationError(
-                f"the field {feature!r} cannot be kept: {what} are called so. Rename it in the data."
+                f"the field {feature!r} cannot be kept: {what} use that name. Rename it in the data."
             )
     there = () if kind == "text" else ("path",) if kind == "files" else None
     if there is not None and (absent := [name for name in keep if name not in there]):
@@ -358,7 +360,7 @@ def _check(
             raise DeclarationError(f"{option} is a number of tokens, 1 or more, got {value}.")
     if min_tokens is not None and max_tokens is not None and min_tokens > max_tokens:
         raise DeclarationError(
-            f"min_tokens={min_tokens} is more than max_tokens={max_tokens}: nothing would be left. Exchange them."
+            f"min_tokens={min_tokens} is more than max_tokens={max_tokens}: nothing would be left. Swap them."
         )
 
 
@@ -394,14 +396,14 @@ def format_of(data: Any, format: str | None) -> str:
         by_format.setdefault(FORMAT_OF_SUFFIX.get(suffixes[-1]) if suffixes else None, file.name)
     if None in by_format:
         raise DeclarationError(
-            f"{by_format[None]!r} has a suffix that says no format; known are {', '.join(FORMAT_OF_SUFFIX)}, with .gz, "
-            ".bz2 or .zst behind. Name the files by a glob, such as 'corpus/**/*.jsonl', or say which format it is "
+            f"{by_format[None]!r} has an unknown suffix; known are {', '.join(FORMAT_OF_SUFFIX)}, optionally followed "
+            "by .gz, .bz2 or .zst. Name the files by a glob, such as 'corpus/**/*.jsonl', or say which format it is "
             f"(--format): {', '.join(FORMATS)}."
         )
     if len(by_format) > 1:
         told = ", ".join(f"{kind} ({example!r})" for kind, example in by_format.items())
         raise DeclarationError(
-            f"expected files of one format, found {told}. Name those of one of them by a glob, such as "
+            f"expected files of one format, found {told}. Choose the files of one format by a glob, such as "
             "'corpus/**/*.jsonl'."
         )
     ((found, _),) = by_format.items()
@@ -438,8 +440,8 @@ def _vocabulary(tokenizer: str, wanted: Mapping[str, bool], given: Mapping[str, 
     for role, is_wanted in wanted.items():
         if is_wanted and not there[role]:
             raise DeclarationError(
-                f"the tokenizer {tokenizer!r} does not say which token {'ends' if role == 'eos' else 'begins'} a text. "
-                f"Name it as {role}_token=… (--{role}-token), or leave it out with {role}=False (--no-{role})."
+                f"the tokenizer {tokenizer!r} does not define which token {'ends' if role == 'eos' else 'begins'} a "
+                f"text. Name it as {role}_token=… (--{role}-token), or leave it out with {role}=False (--no-{role})."
             )
     return made
 

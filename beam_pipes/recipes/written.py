@@ -70,7 +70,7 @@ class Recipe:
             raise
         except Exception as error:  # a library's, about a file that is no tokenizer
             raise DeclarationError(
-                f"the declaration cannot be made: {type(error).__name__}: {error}. It is what --print-python shows."
+                f"the declaration cannot be created: {type(error).__name__}: {error}. --print-python shows it."
             ) from error
         return names
 
@@ -96,7 +96,7 @@ class Common:
     def __post_init__(self) -> None:
         if self.by is not None and not self.splits:
             raise DeclarationError(
-                f"by={self.by!r} says what stays in one split, and there are no splits. Give them, or no by."
+                f"by={self.by!r} says what stays in one split, but there are no splits. Give splits, or omit by."
             )
 
 

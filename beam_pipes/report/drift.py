@@ -75,7 +75,7 @@ def population_stability_index(before: Sequence[int], after: Sequence[int]) -> t
     """
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     if first.shape != second.shape or not first.sum() or not second.sum():
-        raise ValueError(f"two histograms over the same ranges that count something, got {before!r} and {after!r}")
+        raise ValueError(f"two non-empty histograms over the same ranges, got {before!r} and {after!r}")
     used = (first + second) > 0
     p, q = first[used] + 0.5, second[used] + 0.5
     p, q = p / p.sum(), q / q.sum()
@@ -101,7 +101,7 @@ def kolmogorov_smirnov(before: np.ndarray, after: np.ndarray) -> tuple[float, fl
     Raises `ValueError` where one side is empty.
     """
     if not len(before) or not len(after):
-        raise ValueError(f"two samples that are not empty, got {len(before)} and {len(after)} values")
+        raise ValueError(f"two non-empty samples, got {len(before)} and {len(after)} values")
     first, second = np.sort(before), np.sort(after)
     both = np.concatenate([first, second])
     below_first = np.searchsorted(first, both, side="right") / len(first)

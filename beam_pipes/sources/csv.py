@@ -212,7 +212,7 @@ class CSV(LineSource):
             object.__setattr__(self, "columns", _checked_columns(self.columns, "columns"))
             self._check_schema_columns(tuple(self.columns), "columns")
         elif not self.header:
-            raise SourceError("header=False leaves the columns without names: pass columns=['…', …]")
+            raise SourceError("header=False leaves the columns unnamed: pass columns=['…', …]")
 
     __hash__ = LineSource.__hash__
 

@@ -69,7 +69,7 @@ class Memory(Source):
         if not isinstance(self.records_per_shard, int) or self.records_per_shard < 1:
             raise SourceError(f"records_per_shard should be a positive int, got {self.records_per_shard!r}")
         if not self.values and self.value_type is None:
-            raise SourceError("an empty list has no type: pass value_type, the class that its values would have")
+            raise SourceError("an empty list has no type: pass value_type, the class of its values")
         expected = self.output_type
         for index, value in enumerate(self.values):
             if self.value_type is None and type(value) is not expected or not isinstance(value, expected):

@@ -63,7 +63,7 @@ def value_bytes(value: Any) -> bytes:
         return _frame(b"p", value.DESCRIPTOR.full_name.encode(), value.SerializeToString(deterministic=True))
     raise SourceError(
         f"a value of type {type(value).__qualname__} cannot be hashed by content; pass digest='…', a name for the "
-        "content of all values that changes when they do",
+        "content that changes whenever the values do",
         type=type(value),
     )
 

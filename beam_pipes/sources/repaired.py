@@ -217,7 +217,7 @@ def read_repairs(path: str | os.PathLike[str]) -> dict[str, bytes]:
     except OSError as error:
         raise SourceError(
             f"expected a file of repaired records at {os.fspath(path)!r}, as `beam-pipes dead DIR --export FILE` "
-            f"writes it, and it cannot be read: {error.strerror}.",
+            f"writes it, but it cannot be read: {error.strerror}.",
             file=os.fspath(path),
         ) from error
     repairs: dict[str, bytes] = {}

@@ -101,14 +101,14 @@ def _base(entries: tuple[str, ...], relative_to: str | None) -> str:
     schemes = {entry.partition("://")[0] if is_remote(entry) else "" for entry in entries}
     if len(schemes) > 1:
         raise SourceError(
-            f"inputs {list(entries)!r} should be all on one service (gs:// or s3://), or all on this machine"
+            f"inputs {list(entries)!r} should all be on one service (gs:// or s3://), or all on this machine"
         )
     scheme = f"{schemes.pop()}://"
     if relative_to is not None:
         return relative_to.rstrip("/")
     common = os.path.commonpath([_base_of(entry).removeprefix(scheme) for entry in entries])
     if not common:
-        raise SourceError(f"inputs {list(entries)!r} have no bucket in common: make a source of each bucket")
+        raise SourceError(f"inputs {list(entries)!r} have no bucket in common: declare one source for each bucket")
     return scheme + common
 
 
@@ -156,7 +156,7 @@ def remote_files(selection: Selection, entry: str, base: str) -> Iterator[FoundF
 def _found(status: Any, base: str, selection: Selection) -> FoundFile:
     if not status.path.startswith(f"{base}/"):
         raise SourceError(
-            f"expected all inputs to lie under relative_to={selection.relative_to!r}, found {status.path}",
+            f"expected all inputs to be under relative_to={selection.relative_to!r}, found {status.path}",
             file=status.path,
         )
     name = status.path[len(base) + 1 :]
@@ -223,7 +223,7 @@ class Selection:
                 name = os.path.relpath(path, base).replace(os.sep, "/")
                 if name.startswith("../"):
                     raise SourceError(
-                        f"expected all inputs to lie under relative_to={self.relative_to!r}, found {path}", file=path
+                        f"expected all inputs to be under relative_to={self.relative_to!r}, found {path}", file=path
                     )
                 found[name] = FoundFile.of(name, path, status)
         if not found:

@@ -140,7 +140,7 @@ class TFRecords(FileSource):
         length, crc = _HEADER.unpack(header)
         if crc != masked_crc32c(header[:8]):
             raise SourceError(
-                f"input {part.file} is damaged at byte {offset}: the length of the record there does not have its "
+                f"input {part.file} is damaged at byte {offset}: the length of the record there does not match its "
                 "checksum, so the next record cannot be found. This is not a TFRecord file, or its bytes have changed",
                 file=part.file,
                 offset=offset,
@@ -165,7 +165,7 @@ class TFRecords(FileSource):
             try:
                 if not intact:
                     raise SourceError(
-                        f"the payload ({len(payload)} bytes) does not have its checksum", file=file, offset=position
+                        f"the payload ({len(payload)} bytes) does not match its checksum", file=file, offset=position
                     )
                 values.append(self.parse(payload, file=file, position=position))
                 ordinals.append(ordinal)

@@ -355,7 +355,7 @@ class _MDSFile:
             (count,) = np.frombuffer(self._read(0, 4), "<u4").tolist() if size >= 4 else (0,)
             head = 4 * (count + 2)
             if size < head + 2:
-                raise self._damaged(f"expected {count} samples and the offsets of each, found {size} bytes")
+                raise self._damaged(f"expected {count} samples and their offsets, found {size} bytes")
             self.starts = np.frombuffer(self._read(4, head), "<u4").astype(np.int64)
             if self.starts[0] < head or (np.diff(self.starts) < 0).any() or self.starts[-1] != size:
                 raise self._damaged(
@@ -373,7 +373,7 @@ class _MDSFile:
             found = json.loads(config)
             columns = list(zip(found["column_names"], found["column_encodings"], found["column_sizes"], strict=True))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged(f"what its header says of columns cannot be read: {error}") from error
+            raise self._damaged(f"its header's description of the columns cannot be read: {error}") from error
         made = []
         for name, encoding, size in columns:
             decode = _decoder_of(encoding)

@@ -68,7 +68,7 @@ def build_command(
         build_and_show(declaration, to, building=building, beam_args=beam_args)
         return
     for option in [name for name in ("plan", "detach") if getattr(building, name)]:
-        raise DeclarationError(f"--{option} belongs to the build of one declaration, and tasks are named here.")
+        raise DeclarationError(f"--{option} applies to the build of one declaration, but tasks are named here.")
     from beam_pipes.runners.cache_tasks import cache_tasks
 
     reports = TaskReports(to, report=building.report)
@@ -204,7 +204,7 @@ def attach_command(
 
     attached = attach(path, progress_of=functools.partial(progress_for, kind=progress))
     if attached.snapshot is None:
-        _say(f"The analysis of {attached.path} has ended. Run the build again: it goes on from there.")
+        _say(f"The analysis of {attached.path} has ended. Run the build again to continue from there.")
         return
     _show_account(Account.from_json(Cache.open(attached.path).manifest.accounting))
     _say(f"The cache is in {attached.path} (snapshot {attached.snapshot}).")
@@ -225,7 +225,7 @@ def cancel_command(path: Annotated[str, typer.Argument(help="cache directory")])
     for each in cancel(path):
         if each.error is not None:
             left += 1
-            _say(f"{each.record} could not be cancelled ({each.error}): it may go on where it runs. Cancel it there.")
+            _say(f"{each.record} could not be cancelled ({each.error}) and may still run. Cancel it where it runs.")
         elif each.state.name == "done":
             _say(f"{each.record} is done. `beam-pipes attach {path}` finishes its build.")
         else:

@@ -248,7 +248,7 @@ def doctor_command(
         files = environment.load(declaration)
         for module, file in files.items():
             console.print(f"  {module}: {Path(file).relative_to(directory)}", markup=False, soft_wrap=True)
-    console.print(f"Workers can import {declaration} and everything that it consists of.", markup=False)
+    console.print(f"Workers can import {declaration} and everything it needs.", markup=False)
 
 
 def export_command(

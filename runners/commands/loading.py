@@ -75,7 +75,7 @@ def make_loader(
         raise LoaderError(f"pass one --where for each of the {len(paths)} caches, got {len(conditions)}.")
     if state is not None:
         if not state.is_file():
-            raise LoaderError(f"expected the state of a loader at {str(state)!r}, and there is no such file.")
+            raise LoaderError(f"expected the state of a loader at {str(state)!r}, but there is no such file.")
         saved = LoaderState.from_json(state.read_bytes())
         return loader_from_state(
             saved,
@@ -99,7 +99,7 @@ def make_loader(
         source = sources[0]
     else:
         if len(rate or ()) != len(sources):
-            raise LoaderError(f"a mixture of {len(sources)} caches needs as many --rate, got {len(rate or ())}.")
+            raise LoaderError(f"a mixture of {len(sources)} caches needs one --rate for each, got {len(rate or ())}.")
         source = Mixture(list(zip(sources, rate or (), strict=True)), exhausted=exhausted)
     return Loader(
         source,
@@ -309,7 +309,7 @@ def doctor_loader_command(
     if to is not None:
         loader = _converted(loader, to, prefetch)
     elif prefetch:
-        raise LoaderError("--prefetch keeps batches ready on a device: choose one with --to, or take --workers.")
+        raise LoaderError("--prefetch keeps batches ready on a device: choose one with --to, or use --workers.")
     found = diagnose_loader(loader, step_ms=step_ms, batches=batches)
     if as_json:
         console.print_json(strict_json(found.to_json()))
@@ -324,7 +324,7 @@ def _converted(loader: Any, to: str, prefetch: int) -> Any:
     if not prefetch:
         return made
     if to == "numpy":
-        raise LoaderError("--prefetch goes with --to jax or torch; batches of NumPy are made ahead with --workers.")
+        raise LoaderError("--prefetch needs --to jax or torch; use --workers to prepare NumPy batches ahead.")
     return made.prefetch_to_devices(prefetch)
 
 

@@ -112,7 +112,7 @@ class Building:
         if isinstance(options, LocalOptions):
             raise DeclarationError(
                 f"{'--detach' if self.detach else '--attempts'} belongs to jobs of Beam's runners; 'local' runs in "
-                "this process, and goes on from the finished shards when it is run again."
+                "this process and resumes from the finished shards when run again."
             )
         return dataclasses.replace(options, attempts=self.attempts, detach=self.detach)
 

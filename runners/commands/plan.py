@@ -104,7 +104,7 @@ def plan_command(
         _show(preflight(declaration, to, options=options, accept_code_change=accepts), to, how)
         return
     if save is not None:
-        raise DeclarationError("--save belongs to the plan of one declaration, and tasks are named here.")
+        raise DeclarationError("--save applies to the plan of one declaration, but tasks are named here.")
     encoding = "list" if seqio_files else "raw"
     named = (tasks or (), excluded_tasks or (), module_import or ())
     for found, path in declarations_of(*named, to, base_seed=base_seed, encoding=encoding):

@@ -180,7 +180,7 @@ def takedown_command(
     if sum([ids is not None, listing, undo is not None, gone is not None, resolve]) != 1:
         raise DeclarationError("give a file of ids, or one of --list, --undo NUMBER, --gone NUMBER, --resolve.")
     if next_build and ids is None:
-        raise DeclarationError("--next says what the ids in a file mean: give the file too.")
+        raise DeclarationError("--next says what the ids in a file refer to: give the file too.")
     if listing:
         _print_list(path, as_json=as_json)
         return
@@ -206,7 +206,7 @@ def read_ids(file: Path) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(
-            f"expected a text file with one record id a line, and {file} is none: {error}"
+            f"expected a text file with one record id per line, but {file} is not one: {error}"
         ) from error
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
@@ -221,7 +221,7 @@ def _lines(report: TakedownReport) -> list[str]:
         rows = ", ".join(f"{split} {count:,}" for split, count in splits.items()) or "none"
         lines.append(f"snapshot {snapshot}: rows removed now: {rows}")
     lines += [f"matches nothing yet: {each}" for each in report.unmatched]
-    lines += [f"snapshot {each} was built without lineage and is not read any more" for each in report.unresolved]
+    lines += [f"snapshot {each} was built without lineage and can no longer be read" for each in report.unresolved]
     lines += [f"snapshot {each}: {_BY_POSITION}" for each in report.by_position]
     lines += [learned_line(snapshot, assets) for snapshot, assets in report.learned.items()]
     return lines
@@ -247,7 +247,7 @@ def _lines_of_state(state: TakedownState) -> list[str]:
     head = f"{takedown.number}: {takedown.at}, by {takedown.by}: {len(takedown.ids):,} ids{reason}"
     if takedown.undone is not None:
         return [f"{head}; undone {takedown.undone}"]
-    lines = [f"{head}; hides {state.records:,} source records of what is published"]
+    lines = [f"{head}; hides {state.records:,} source records of the published snapshot"]
     if state.by_position:
         lines.append(f"  {_BY_POSITION}")
     lines += [f"  the content of {each} is at {', '.join(at)}" for each, at in list(state.followed.items())[:SHOWN]]
@@ -394,8 +394,8 @@ def replay_dead_command(
         console.print(f"{result.path} is up to date (snapshot {result.snapshot}), with {result.dead:,} dead letters.")
         return
     console.print(
-        f"{result.replayed:,} dead letters run again in {result.replayed_shards} source shards, "
-        f"{result.rebuilt_shards} built anew, {result.kept_shards} kept; {result.dead:,} dead letters are left; "
+        f"{result.replayed:,} dead letters rerun in {result.replayed_shards} source shards, "
+        f"{result.rebuilt_shards} rebuilt, {result.kept_shards} kept; {result.dead:,} dead letters remain; "
         f"{result.secs:.1f} s."
     )
     console.print(f"The cache is in {result.path} (snapshot {result.snapshot}).")

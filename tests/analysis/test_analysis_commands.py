@@ -109,7 +109,7 @@ def test_a_pipeline_that_holds_no_result_is_forecast_before_the_analysis(text_in
 
     assert "MISS analyzer lengths" in first
     assert f"No stage holds a missing result: the pipeline has {built.num_shards} of them to build." in first
-    assert "forecast from" in first and "left to do: " in first and "forecast from" not in plain
+    assert "forecast from" in first and "remaining: " in first and "forecast from" not in plain
     assert as_json["snapshot"] is None
     assert as_json["forecast"]["records"]["train"]["value"] == pytest.approx(built.account.written, rel=0.5)
 

@@ -65,7 +65,7 @@ def test_a_shard_that_tells_nothing_for_long_is_named(
         options=LocalOptions(workers=workers, stall_secs=0.2),
     )
 
-    assert "zzz.txt) has told nothing for" in capsys.readouterr().err
+    assert "zzz.txt) has reported nothing for" in capsys.readouterr().err
 
 
 def test_storage_that_keeps_nothing_ends_the_analysis(text_input: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class _Words(Pipeline):
         ),
         ("save", r"failed while it saved its accumulator of source shard 0 \(.*\): KeyError: 'no saving today'\. Corr"),
         ("merge", r"failed while it merged its 1 accumulators: ValueError: no merging today\. Correct the analyzer"),
-        ("nothing", r"merge\(accumulators, target\) should write a file or a directory at `target`, and there is none"),
+        ("nothing", r"merge\(accumulators, target\) should write a file or a directory at `target`, but wrote none"),
     ],
 )
 def test_an_analyzer_that_fails_is_named_with_the_place(fails: str, words: str, tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_a_result_that_is_not_there_says_what_to_do() -> None:
     for ask in (result.value, result.digest, lambda: result.path, lambda: fingerprint(_Holder(result=result))):
         with pytest.raises(
             AnalysisError,
-            match=r"the result of the analyzer 'tokens' \(Vocabulary\) is asked for, and the analysis has not run. "
-            r"Build a declaration that lists it in analyzers=\(...\), or bind a result that is there: "
+            match=r"the result of the analyzer 'tokens' \(Vocabulary\) was requested, but the analysis has not run. "
+            r"Build a declaration that lists it in analyzers=\(...\), or bind an existing result: "
             r"result.bind\(cache.asset_path\('tokens'\)\).",
         ):
             ask()
@@ -241,7 +241,7 @@ def test_analyzers_that_wait_for_each_other_are_an_error() -> None:
 def test_names_are_those_of_files_and_taken_once() -> None:
     with pytest.raises(DeclarationError, match="the name of an analyzer is a file's in the cache: letters.*got 'a/b'"):
         Count("a/b")
-    with pytest.raises(DeclarationError, match="two analyzers are called 'c'. The name is that of a file in the cache"):
+    with pytest.raises(DeclarationError, match="two analyzers are called 'c'. Each name is a file name in the cache"):
         _of_lines(Count("c"), Moments("c", of=_length))
     with pytest.raises(DeclarationError, match="analyzers should be objects of classes derived from Analyzer, got 'w'"):
         _of_lines("w")  # type: ignore[arg-type]
@@ -295,7 +295,7 @@ def test_an_output_is_named_where_there_are_several() -> None:
             match=rf"analyzer 'c': expected output=..., one of \['lengths', 'words'\] that '.*' has, got {output!r}",
         ):
             Count("c", of=_two_outputs(), output=output)
-    with pytest.raises(DeclarationError, match="output='words' names an output of `of`, and there is no `of`"):
+    with pytest.raises(DeclarationError, match="output='words' names an output of `of`, but `of` is not given"):
         Count("c", output="words")
 
 

@@ -258,7 +258,7 @@ def test_other_records_behind_the_shuffle_are_noticed(tmp_path: Path) -> None:
 
     [(_, other)] = encode.process(b"c")
     for found in ([records[0]], [records[0], other]):
-        words = f"2 records were counted before the shuffle, and {len(found)} came out of it, or others"
+        words = f"2 records were counted before the shuffle, and {len(found)} , or different ones, came out of it"
         with pytest.raises(ReconciliationError, match=words):
             list(write.process((0, found), planned))
     assert not list(tmp_path.glob("snapshots/*/*.tfrecord*"))
@@ -299,7 +299,7 @@ def test_examples_of_other_caches_are_the_same_values(tmp_path: Path, encoding: 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"proto": tf.train.Example}, "features describe examples, and proto names messages. Give one of them."),
+        ({"proto": tf.train.Example}, "features describe examples, while proto names messages. Give only one of them."),
         ({"num_shards": 0}, "num_shards should be an integer of at least 1, got 0."),
         ({"key": "id"}, "key='id' is not a feature. There are: counts, user. Give the name of one, or a function"),
         ({"splits": ["a", "b"]}, "Give shares, splits={'a': 0.5, 'b': 0.5}, or split_by=function."),
@@ -399,7 +399,7 @@ def test_a_schema_says_the_features(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_field_of_which_no_feature_can_be_made_is_named(tmp_path: Path) -> None:
-    words = r"the field 'tags' of the rows is .*Mapping.* of which no feature can be made\. Give features=… for all"
+    words = r"the field 'tags' of the rows is .*Mapping.* which has no feature type\. Give features=… for all"
     with pytest.raises(DeclarationError, match=words):
         fields = RowTypeConstraint.from_fields([("user", str), ("tags", Mapping[str, str])])
         run(lambda pipeline: pipeline | beam.Create([]).with_output_types(fields) | WriteToCache(tmp_path))
@@ -582,6 +582,6 @@ def test_a_transform_among_stages_is_refused_with_the_pipeline_to_write(clicks_f
     with pytest.raises(InvalidDAGException, match=words):
         DAGPipeline({click: Input(str), grouping: click, Output("train"): grouping})
     with pytest.raises(
-        DeclarationError, match=r"A PTransform needs no lower\(\); of several stages make a DAGPipeline"
+        DeclarationError, match=r"A PTransform needs no lower\(\); combine several stages in a DAGPipeline"
     ):
         lower(grouping)

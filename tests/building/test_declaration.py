@@ -46,9 +46,12 @@ def declare(**options: Any) -> Declaration:
     ("options", "error", "words"),
     [
         pytest.param(
-            {"name": "a/b"}, DeclarationError, "name is part of file names: letters, digits, .*; got 'a/b'", id="name"
+            {"name": "a/b"},
+            DeclarationError,
+            "name is used in file names: only letters, digits, .*; got 'a/b'",
+            id="name",
         ),
-        pytest.param({"split": ""}, DeclarationError, "split is part of file names: .*; got ''", id="split"),
+        pytest.param({"split": ""}, DeclarationError, "split is used in file names: .*; got ''", id="split"),
         pytest.param(
             {"on_error": "ignore"},
             DeclarationError,
@@ -102,7 +105,7 @@ def test_features_without_examples_are_refused() -> None:
             return [text.encode()]
 
     assert declare(pipeline=ToBytes(), features=None).kind("train") == "bytes"
-    with pytest.raises(DeclarationError, match="features are declared, but no output of the pipeline is an example"):
+    with pytest.raises(DeclarationError, match="features are declared, but no output of the pipeline yields examples"):
         declare(pipeline=ToBytes())
 
 
@@ -117,7 +120,7 @@ def test_outputs_name_splits() -> None:
 
 def test_an_output_that_is_no_file_name_is_refused() -> None:
     stage = ToExample()
-    with pytest.raises(DeclarationError, match="the output 'a b' names a split, which is part of file names"):
+    with pytest.raises(DeclarationError, match="the output 'a b' names a split, which is used in file names"):
         declare(pipeline=DAGPipeline({stage: Input(str), Output("a b"): stage}))
 
 
@@ -168,7 +171,7 @@ class TestReferences:
         path = tmp_path / "fails_while_imported.py"
         path.write_text(f"{code}\n")
         monkeypatch.syspath_prepend(tmp_path)
-        message = f"'fails_while_imported' of 'fails_while_imported:x' fails while it is imported: {path}:{words}"
+        message = f"'fails_while_imported' of 'fails_while_imported:x' fails on import: {path}:{words}"
 
         with pytest.raises(DeclarationError, match=f"^{re.escape(message)}") as caught:
             load_declaration("fails_while_imported:x")
@@ -179,7 +182,9 @@ class TestReferences:
         path = tmp_path / "makes_nothing.py"
         path.write_text("import os\n\ndef made():\n    return {}['no such key']\n")
         monkeypatch.syspath_prepend(tmp_path)
-        message = f"'makes_nothing:made' fails while it makes the declaration: {path}:4: KeyError: 'no such key'. Mend"
+        message = (
+            f"'makes_nothing:made' fails while it creates the declaration: {path}:4: KeyError: 'no such key'. Mend"
+        )
 
         with pytest.raises(DeclarationError, match=f"^{re.escape(message)}"):
             load_declaration("makes_nothing:made")
@@ -202,5 +207,5 @@ class TestReferences:
         message = (
             "declaration 'texts' cannot be sent to workers: stage 'ToExample': TypeError: cannot pickle '_thread.lock'"
         )
-        with pytest.raises(DeclarationError, match=f"^{message}.* Make what cannot be pickled when it is first needed"):
+        with pytest.raises(DeclarationError, match=f"^{message}.* Create what cannot be pickled inside the stage"):
             DeclarationHandle(declare(pipeline=Locked())).require_portable()

@@ -202,7 +202,7 @@ def test_a_disk_without_room_for_the_forecast_is_a_fault(tmp_path: Path) -> None
     require_room(plan, forecast)
     vast = dataclasses.replace(forecast, total_output_bytes=Estimate(value=1e18, error=1e17))
 
-    with pytest.raises(CacheWriteError, match=r"will take 1,000,000 TB ± 10%, and there are [\d,.]+ GB free"):
+    with pytest.raises(CacheWriteError, match=r"will take 1,000,000 TB ± 10%, but there are [\d,.]+ GB free"):
         require_room(plan, vast)
 
 
@@ -221,7 +221,7 @@ def test_what_it_says_to_people(tmp_path: Path) -> None:
     assert forecast.lines() == [
         "forecast from 16,384 records of 8 source shards (± at 95 %): 1,234,567 ± 1% records read",
         "  train: 1,000 ± 0% records, 2.50 GB ± 10% in 64 shards",
-        "  left to do: 2.00 hours ± 10% of one core as fast as this one",
+        "  remaining: 2.00 hours ± 10% of CPU on one core like this one",
     ]
     assert math.isclose(forecast.to_json()["worker_hours"]["value"], 2)
 

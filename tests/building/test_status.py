@@ -67,7 +67,7 @@ def test_of_a_build_that_runs_dies_goes_on_and_finishes(text_input: Path, tmp_pa
     dead = read_status(cache)
     assert dead.builder is None and dead.progress is not None and not dead.progress.running
     assert dead.progress.eta_secs is None and dead.progress.shards_done >= running.shards_done
-    assert "nobody is building: run the build again to continue" in str(dead)
+    assert "no build is running: run the build again to continue" in str(dead)
     as_json = json.loads(json.dumps(dead.to_json()))
     assert as_json["progress"]["stages"]["Slow"]["in"] == dead.progress.account.read
     assert as_json["progress"]["shards_done"] == dead.progress.shards_done

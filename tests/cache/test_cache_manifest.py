@@ -179,7 +179,7 @@ def test_malformed_names_are_refused_when_a_manifest_is_made() -> None:
         SpecError, match="a shard should be named 'NAME-SPLIT.tfrecord-00003-of-00064', got 'x.tfrecord'"
     ):
         SplitManifest.from_entries([ShardEntry(file="x.tfrecord", records=0, bytes=0, crc32c=0, index_crc32c=0)])
-    with pytest.raises(SpecError, match=r"should all bear the same count, got \[4, 5\]"):
+    with pytest.raises(SpecError, match=r"should all have the same count, got \[4, 5\]"):
         SplitManifest.from_entries([entry(0, 1)], shard_count=5)
 
 

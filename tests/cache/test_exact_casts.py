@@ -270,10 +270,10 @@ def test_sequences_of_other_types_keep_their_numbers(dtype: str, value: Any) -> 
         ("float32", [np.array([0.5, 0.1])], r"got 0.1 \(float64\) at \[0, 1\]"),
         ("float16", [65520.0], r"exact in float16, got 65520.0 \(float64\)"),
         ("int32", [1, 2.5, 2**31], r"exact in int32, got 2.5 \(float64\) at \[1\]"),
-        ("int32", [1, np.ma.masked], r"the element at \[1\] is masked, and so no number: fill it, or leave it out"),
+        ("int32", [1, np.ma.masked], r"the element at \[1\] is masked, so it has no value: fill it, or leave it out"),
         ("int32", np.ma.array([1, 2], mask=[False, True]), r"the element at \[1\] is masked"),
         ("int32", [[1, 2], np.ma.array([1, 2], mask=[True, False])], r"the element at \[1, 0\] is masked"),
-        ("int64", pa.array([2**53 + 1, None]), "it has 1 nulls, which are not numbers: fill them, or leave them out"),
+        ("int64", pa.array([2**53 + 1, None]), "it has 1 nulls, which have no value: fill them, or leave them out"),
         (
             "int32",
             [1, None],

@@ -67,7 +67,10 @@ def test_a_build_that_holds_the_lock_by_name_is_named(text_input: Path, tmp_path
 
     busy = run(told, tmp_path / "cache").stdout
     assert "another build is writing to" in busy and "(process 1 on other, since 2026-01-31 12:00:00)" in busy
-    assert f"If no build runs any more, remove {str(held)!r}: locks here do not end by themselves." in busy
+    assert (
+        f"If no build is running, remove {str(held)!r}: locks on this file system are not released automatically."
+        in busy
+    )
 
     held.unlink()
     assert run(BUILD, tmp_path / "cache").returncode == 0

@@ -114,7 +114,7 @@ def test_splits_of_different_features_have_a_schema_each(tmp_path: Path) -> None
             None,
             f"nothing is published yet.*{OTHER} was begun",
         ),
-        (lambda path: None, OTHER, f"expected the snapshot '{OTHER}', and it is not published; there are no snapshots"),
+        (lambda path: None, OTHER, f"expected the snapshot '{OTHER}', but it is not published; there are no snapshots"),
         (
             lambda path: build(path, FIXED, []),
             OTHER,

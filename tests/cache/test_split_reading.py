@@ -180,7 +180,7 @@ def test_views_show_the_file_itself_and_cannot_be_written(fixed: tuple[Split, li
 
 
 def test_views_are_refused_where_records_differ_in_size(mixed: tuple[Split, list[dict[str, Any]]]) -> None:
-    with pytest.raises(CacheError, match="views need records that are all laid out alike.*Use gather"):
+    with pytest.raises(CacheError, match="views need records of one layout.*Use gather"):
         mixed[0].views(0)
 
 
@@ -210,7 +210,7 @@ def test_shards_ordinals_and_bytes_of_a_record(mixed: tuple[Split, list[dict[str
 def test_an_index_outside_the_split_is_an_index_error(mixed: tuple[Split, list[dict[str, Any]]], index: int) -> None:
     split, _ = mixed
 
-    with pytest.raises(ExampleIndexError, match=f"has 43 records, and there is no record {index}.*from -43 to 42"):
+    with pytest.raises(ExampleIndexError, match=f"has 43 records, but there is no record {index}.*from -43 to 42"):
         split[index]
     with pytest.raises(IndexError, match=f"there is no record {index}"):
         split.gather([0, index])

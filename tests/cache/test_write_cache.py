@@ -85,7 +85,5 @@ def test_records_that_are_taken_down_do_not_come_back(tmp_path: Path, text_input
     build("sample_declarations:words", to=tmp_path, workers=1)
     take_down(tmp_path, ["large.txt@0"])
 
-    with pytest.raises(
-        CacheError, match="are taken down, and what write_cache writes does not say which .* another dir"
-    ):
+    with pytest.raises(CacheError, match="are taken down, but write_cache cannot tell which .* another dir"):
         write_cache(tmp_path, {"train": rows(3)})

@@ -66,7 +66,9 @@ def test_why_says_what_a_dropped_record_is_a_duplicate_of(cache: Cache) -> None:
 def test_a_table_that_cannot_be_written(cache: Cache, tmp_path: Path) -> None:
     path = tmp_path / "none" / "near.tsv"
 
-    with pytest.raises(OutputError, match=f"^'{path}' cannot be written: No such file or directory. Name a place"):
+    with pytest.raises(
+        OutputError, match=f"^'{path}' cannot be written: No such file or directory. Choose a writable place"
+    ):
         shown("duplicates", cache.path, "--name", "near", "--tsv", str(path))
 
 

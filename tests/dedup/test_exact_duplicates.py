@@ -230,7 +230,7 @@ def test_the_bytes_of_a_result_are_frozen(tmp_path: Path) -> None:
 def test_a_record_with_two_contents_is_refused() -> None:
     accumulator = ExactDuplicates("exact").accumulator()
     message = (
-        "analyzer 'exact': the record 'a.txt@5' gives several values to compare, and a record is kept or removed as a "
+        "analyzer 'exact': the record 'a.txt@5' gives several values to compare, but a record is kept or removed as a "
         "whole. Let `of` give one value a record, such as a list of its parts."
     )
     with pytest.raises(DeclarationError, match=f"^{re.escape(message)}$"):
@@ -250,7 +250,7 @@ def test_a_value_that_names_no_record_is_refused() -> None:
     ("damage", "words"),
     [
         pytest.param(lambda data: b"x" + data[1:], "it does not begin with BPDUPES1", id="magic"),
-        pytest.param(lambda data: data[:-1], "2 rows are announced, and the file has 143 bytes", id="short"),
+        pytest.param(lambda data: data[:-1], "2 rows are announced, but the file has 143 bytes", id="short"),
         pytest.param(lambda data: data[:20], "the header is not whole", id="header"),
         pytest.param(
             lambda data: data.replace(b'"format":1', b'"format":9'),
@@ -271,9 +271,9 @@ def test_a_damaged_result_is_refused(tmp_path: Path, damage: object, words: str)
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        pytest.param(lambda data: data[:-1], "the end of the file is not that of rows", id="end"),
+        pytest.param(lambda data: data[:-1], "the file does not end with the footer of rows", id="end"),
         pytest.param(lambda data: data[8:], "rows are missing", id="start"),
-        pytest.param(lambda data: b"", "the end of the file is not that of rows", id="empty"),
+        pytest.param(lambda data: b"", "the file does not end with the footer of rows", id="empty"),
     ],
 )
 def test_a_damaged_accumulator_is_refused(tmp_path: Path, damage: object, words: str) -> None:

@@ -363,12 +363,12 @@ def test_clusters_are_named_by_their_least_number(unions: list[tuple[int, int]])
         ),
         pytest.param(
             lambda: NearDuplicates("near", shingles=5),  # type: ignore[arg-type]
-            "analyzer 'near': shingles should be Shingles('words', 5) or the like, got 5.",
+            "analyzer 'near': shingles should be Shingles('words', 5) or similar, got 5.",
             id="shingles",
         ),
         pytest.param(
             lambda: Shingles("letters", 3),  # type: ignore[arg-type]
-            "shingles are made of words or characters, got 'letters'.",
+            "shingles consist of words or characters, got 'letters'.",
             id="unit",
         ),
         pytest.param(

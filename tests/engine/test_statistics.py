@@ -349,5 +349,5 @@ class Mean(Statistic):
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_state_that_json_cannot_hold_is_refused_in_words(value: float) -> None:
     assert to_json(Mean("mean", 0.5))["state"] == {"value": 0.5}
-    with pytest.raises(InvalidStatisticsException, match=r"statistic 'mean' should hold what JSON has.*Give Mean a st"):
+    with pytest.raises(InvalidStatisticsException, match=r"statistic 'mean' should hold JSON values.*Give Mean a st"):
         to_json(Mean("mean", value))

@@ -107,7 +107,7 @@ class TestTransformBatch:
 
         message = (
             "stage 'Stage' draws in transform_batch, where no single record keys the draw. Draw in transform, and "
-            "leave transform_batch out."
+            "omit transform_batch."
         )
         with pytest.raises(DeclarationError, match=f"^{re.escape(message)}"):
             run(Drawing(lambda stage, value: [value]), [1, 2], on_error="drop")

@@ -291,8 +291,7 @@ def test_loaders_take_the_path_of_a_split(cache: Path, monkeypatch: pytest.Monke
         ),
         (
             "cache",
-            "cache: one split is expected, and this is a cache with 'eval', 'train'. Write 'cache/eval' or "
-            "'cache/train'.",
+            "cache: expected one split, but this is a cache with 'eval', 'train'. Write 'cache/eval' or 'cache/train'.",
         ),
         (
             "nowhere/train",

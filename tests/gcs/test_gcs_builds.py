@@ -179,9 +179,7 @@ def test_a_builder_that_lost_its_lock_does_not_replace_what_others_have_publishe
     (text_input / "sub" / "small-1.txt").write_text("newer\n")
     newer = build(WORDS, to, options=INLINE)
 
-    with pytest.raises(
-        ChangedMeanwhileError, match="another process has replaced it meanwhile. What it published stays"
-    ):
+    with pytest.raises(ChangedMeanwhileError, match="another process has replaced it. What it published stays"):
         commit(declaration, stalled.header)
 
     assert Cache.open(to).manifest.id == newer.manifest_id

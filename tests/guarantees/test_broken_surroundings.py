@@ -31,7 +31,7 @@ from beam_pipes.runners.progress import Counts, Silent
 from beam_pipes.sources import TextLines
 
 ONE = LocalOptions(workers=1)
-KEPT = "shards that are finished are kept, and what was published before is untouched."
+KEPT = "finished shards are kept, and the published snapshot is untouched."
 
 
 def test_a_full_disk_ends_in_one_error_and_more_room_is_enough(text_input: Path, tmp_path: Path) -> None:

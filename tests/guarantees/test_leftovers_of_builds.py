@@ -256,7 +256,7 @@ def test_a_shard_that_tells_nothing_is_reported_once_with_its_files() -> None:
     watch.check()
 
     assert len(told) == 1
-    assert "source shard 7 (a.txt, b.txt, c.txt…) has told nothing for 0 s; process 42 is still working" in told[0]
+    assert "source shard 7 (a.txt, b.txt, c.txt…) has reported nothing for 0 s; process 42 is still working" in told[0]
     watch.told(task(7, "a.txt"), pid=42)
     watch.check()
     assert len(told) == 2
@@ -284,7 +284,7 @@ def test_a_stalled_worker_is_named_while_the_build_goes_on(
     options = LocalOptions(workers=workers, stall_secs=0.3)
     result = build("sample_declarations:slow", tmp_path / "cache", options=options)
 
-    lines = [line for line in capfd.readouterr().err.splitlines() if "has told nothing for" in line]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "has reported nothing for" in line]
     assert any("zzz.txt" in line for line in lines)
     assert result.account.read > 8
 

@@ -188,7 +188,7 @@ def test_lineage_is_read_from_the_cache_alone(tmp_path: Path) -> None:
 
 def test_a_cache_without_lineage_says_so(tmp_path: Path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "cache_v1"
-    with pytest.raises(CacheNotFoundError, match="expected the lineage of snapshot .* was built without. Build"):
+    with pytest.raises(CacheNotFoundError, match="expected the lineage of snapshot .* was built without. Rebuild"):
         explain_record(golden, "a.txt@0")
 
 

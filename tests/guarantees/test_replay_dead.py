@@ -179,8 +179,8 @@ def test_changed_stages_have_to_be_accepted(one_bad_word: Path, tmp_path: Path) 
 
     with pytest.raises(
         CodeChangedError,
-        match=r"stages have changed .*stage 'Measure' \(Measure.config.mended: false → true\). A replay keeps what all "
-        r"records gave before that are no dead letters. .*--accept-code-change",
+        match=r"stages have changed .*stage 'Measure' \(Measure.config.mended: false → true\). A replay keeps the "
+        r"results of all records that are not dead letters. .*--accept-code-change",
     ):
         replay_dead(replay_declarations.rows(mended=("Measure",)), tmp_path / "cache", options=ONE)
 
@@ -222,9 +222,9 @@ def test_a_result_of_an_analyzer_that_changed_is_never_accepted(looked_up: Path,
     assert_refused_and_as_it_was(
         looked_up,
         mended,
-        r"files or results of analyzers that stages read have other content than when it was built: stage 'WordIds' "
-        r"\(.*asset:words: [0-9a-f]{8} → [0-9a-f]{8}\). Records that are kept would stay as the old content made them, "
-        "whatever is accepted: build again",
+        r"files or results of analyzers that stages read have changed since it was built: stage 'WordIds' "
+        r"\(.*asset:words: [0-9a-f]{8} → [0-9a-f]{8}\). Kept records would still reflect the old content, even "
+        "ws accepted: build again",
     )
 
     assert not build(mended, looked_up, options=ONE).up_to_date
@@ -236,7 +236,7 @@ def test_a_result_of_an_analyzer_that_changed_is_never_accepted(looked_up: Path,
 def test_another_option_of_an_analyzer_is_another_vocabulary(looked_up: Path, tmp_path: Path) -> None:
     stricter = replay_declarations.looked_up(tmp_path / "offset.txt", min_count=5)
 
-    assert_refused_and_as_it_was(looked_up, stricter, "other content than when it was built: .*asset:words")
+    assert_refused_and_as_it_was(looked_up, stricter, "have changed since it was built: .*asset:words")
 
     assert not build(stricter, looked_up, options=ONE).up_to_date
     build(stricter, tmp_path / "cold", options=ONE)
@@ -249,9 +249,7 @@ def test_repairs_that_change_what_an_analyzer_finds_are_refused(looked_up: Path,
 
     same = replay_declarations.looked_up(tmp_path / "offset.txt")
 
-    assert_refused_and_as_it_was(
-        looked_up, same, "other content than when it was built: .*asset:words", repairs=repairs
-    )
+    assert_refused_and_as_it_was(looked_up, same, "have changed since it was built: .*asset:words", repairs=repairs)
 
 
 def test_a_file_that_changed_is_never_accepted(looked_up: Path, tmp_path: Path) -> None:

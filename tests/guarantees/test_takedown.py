@@ -302,7 +302,7 @@ class TestTheOverlay:
 
     def test_all_records_taken_down(self, cache: Cache) -> None:
         take_down(cache.path, ["a.txt", "b.txt"])
-        with pytest.raises(RecordRemovedError, match=r"all \d+ records are taken down, and there is none to read"):
+        with pytest.raises(RecordRemovedError, match=r"all \d+ records are taken down, so none can be read"):
             cache["train"][0]
         plan = pack(cache["train"], sequence_length=16, feature="tokens")
         assert not any(batch["tokens"].any() for batch in Loader(plan, batch_size=2))

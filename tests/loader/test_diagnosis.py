@@ -196,7 +196,7 @@ def test_the_command_says_it_in_one_line(row_split: Any) -> None:
     [
         (["--to", "mxnet"], "unknown framework --to mxnet; choose one of: jax, torch, numpy"),
         (["--prefetch", "2"], "--prefetch keeps batches ready on a device"),
-        (["--to", "numpy", "--prefetch", "2"], "--prefetch goes with --to jax or torch"),
+        (["--to", "numpy", "--prefetch", "2"], "--prefetch needs --to jax or torch"),
         (["--transform", "nowhere"], "expected --transform to name a function as package.module:function"),
         (["--transform", "test_diagnosis:DELAY_SECS"], "got 'test_diagnosis:DELAY_SECS'"),
     ],

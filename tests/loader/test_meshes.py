@@ -124,7 +124,7 @@ def test_a_loader_describes_its_mesh(of_torch):
         (
             "host options",
             "mesh says which rows this process reads (dp=0 of 2, cp=0 of 2 of torch's DeviceMesh), and host_index=0, "
-            "host_count=2 were given too. Leave them out, or leave out mesh.",
+            "host_count=2 were given too. Omit them, or omit mesh.",
         ),
         (
             "no spec",
@@ -166,7 +166,7 @@ def test_a_loader_describes_its_mesh(of_torch):
         ),
         (
             "segments",
-            "sequence_order='segments' cuts each document into 4 equal parts, and the segments of these rows have "
+            "sequence_order='segments' cuts each document into 4 equal parts, but the segments of these rows are "
             "multiples of 1 places. Pass pack(…, segment_multiple=4).",
         ),
         ("transformed", "feature 'three' has rows of 3 places, which do not divide into the 2 parts"),

@@ -123,7 +123,7 @@ def test_earlier_rows_cannot_be_computed_once_the_rates_have_changed(sources):
     loader.set_rates((1, 1, 1))
 
     assert loader.batch_at(4)["id"].tolist() == ids(itertools.islice(loader, 1))
-    with pytest.raises(LoaderError, match="row 0 lies before row 20, where the rates last changed"):
+    with pytest.raises(LoaderError, match="row 0 is before row 20, where the rates last changed"):
         loader.batch_at(0)
 
 
@@ -327,7 +327,7 @@ def test_mixtures_that_mean_nothing_are_refused(sources, row_split, document_spl
     with pytest.raises(LoaderError, match="give different features"):
         Loader(Mixture([(row_split, 1), (document_split, 1)]), batch_size=4, epochs=None).batch_at(0)
     empty = write_split(tmp_path / "empty", documents(0), DOCUMENTS, shards=1)
-    with pytest.raises(LoaderError, match="source 1 of the mixture has a positive rate and no rows"):
+    with pytest.raises(LoaderError, match="source 1 of the mixture has a positive rate but no rows"):
         Loader(Mixture([(document_split, 1), (empty, 1)]), batch_size=4, epochs=None)
     loader = Loader(Mixture(zip(sources, (1, 1, 1), strict=True)), batch_size=4, epochs=None)
     with pytest.raises(LoaderError, match="the mixture has 3 sources, got 2 rates"):

@@ -298,7 +298,7 @@ def test_what_cannot_go_on_is_refused(splits):
     [
         (
             {"max_epochs": 1, "exhausted": "drop"},
-            "max_epochs is for a mixture that repeats its sources, and this",
+            "max_epochs is for a mixture that repeats its sources, but this",
         ),
         ({"schedule": RateSchedule([(1, (1, 1))]), "exhausted": "stop"}, "schedule is for a mixture that repeats"),
         ({"max_epochs": [1]}, "the mixture has 2 sources, got 1 max_epochs: (1,)"),

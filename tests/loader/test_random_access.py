@@ -35,7 +35,7 @@ def test_features_and_transform_apply_to_every_way_of_reading(row_split):
 
 def test_indices_outside_raise_index_errors_so_that_iteration_protocols_work(row_split):
     for index in (100, -101):
-        with pytest.raises(IndexError, match=f"100 records, and there is no record {index}"):
+        with pytest.raises(IndexError, match=f"100 records, but there is no record {index}"):
             random_access(row_split)[index]
 
 

@@ -63,7 +63,7 @@ def test_a_remote_split_reads_like_the_local_one(far, tmp_path):
     assert np.array_equal(local.lengths("tokens"), remote.lengths("tokens"))
     assert all(map(np.array_equal, local.gather_values("tokens", indices), remote.gather_values("tokens", indices)))
     assert remote[33]["id"] == 33 and remote.shard_of(239) == SHARDS - 1
-    with pytest.raises(ExampleIndexError, match="240 records, and there is no record 240"):
+    with pytest.raises(ExampleIndexError, match="240 records, but there is no record 240"):
         remote.gather([240])
 
 

@@ -299,5 +299,5 @@ class TestFromAState:
 def test_a_cache_without_lineage_says_so():
     golden = Cache.open(Path(__file__).parents[1] / "golden" / "cache_v1")
 
-    with pytest.raises(CacheNotFoundError, match="was built without. Build the cache again"):
+    with pytest.raises(CacheNotFoundError, match="was built without. Rebuild the cache"):
         Loader(golden[golden.splits[0]], batch_size=1).who(0)

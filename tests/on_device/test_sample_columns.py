@@ -77,7 +77,9 @@ def test_dtype_and_shape_are_inferred(values, dtype, shape):
         pytest.param([np.array([object()])], "an object array holds object", id="an object array"),
         pytest.param([np.datetime64("2020-01-01")], "has no tensor dtype", id="a date"),
         pytest.param([[np.ones(2), np.ones(3)]], "the arrays of one list differ", id="arrays of two shapes"),
-        pytest.param([np.ma.array([1, 2], mask=[0, 1])], "the element at [1] is masked, and so no number", id="masked"),
+        pytest.param(
+            [np.ma.array([1, 2], mask=[0, 1])], "the element at [1] is masked, so it has no value", id="masked"
+        ),
         pytest.param([[-1, 2**63]], "9223372036854775808 does not fit int64", id="beyond int64 below zero"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_flink_of_one_machine_gives_the_same_bytes_and_ends_with_the_build(tex
     with running_command("build", REFERENCE, "--to", str(tmp_path / "flink"), "--runner", "flink") as command:
         told = command.end(timeout_secs=300)
     assert command.process.returncode == 1
-    assert "flink: expected a job server of Beam's at localhost:8099" in told
+    assert "flink: expected a Beam job server at localhost:8099" in told
     given = ["--runner", "flink", "--flink-job-server-jar", str(JARS), "--parallelism", "2"]
     with running_command("build", REFERENCE, "--to", str(tmp_path / "flink"), *given) as command:
         told = command.end(timeout_secs=300)
@@ -222,7 +222,7 @@ def test_a_launcher_that_is_killed_with_its_job_server_costs_nothing(
 
     assert (found.state.name, found.launcher_lives) == ("running", False)
     assert again.process.returncode == 0, told
-    assert f"{found.record} does this work already, launched by process" in told
+    assert f"{found.record} already does this work, launched by process" in told
     assert cluster.states("orphaned") == ["FINISHED"]
     same_as_local(cache, tmp_path)
 
@@ -257,7 +257,7 @@ def test_a_build_outlives_its_task_manager_its_pool_of_workers_and_its_job_manag
             told = command.end(timeout_secs=300)
 
     assert command.process.returncode == 0, told
-    assert [f"That was attempt {number} of 5; the next one begins." in told for number in (1, 2, 3)] == [True] * 3
+    assert [f"That was attempt {number} of 5; starting the next one." in told for number in (1, 2, 3)] == [True] * 3
     same_as_local(cache, tmp_path)
 
 

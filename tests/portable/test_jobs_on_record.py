@@ -75,12 +75,13 @@ def record(cache: Path, endpoint: str, **changes: Any) -> LaunchRecord:
         ),
         pytest.param(
             lambda: FlinkOptions(flink_job_server_jar="server.jar", detach=True, **POOL),
-            "flink: a job cannot be detached here: Flink runs within the job server.*Name a cluster: --flink-master",
+            "flink: a job cannot be detached here: Flink runs inside the job server.*Name a cluster: --flink-master",
             id="flink_within_the_job_server",
         ),
         pytest.param(
             lambda: FlinkOptions(detach=True, attempts=2, **POOL),
-            "attempts=2 needs somebody who submits the next job.*the cluster's restart-strategy restarts detached jobs",
+            "attempts=2 needs this process to submit the next job.*the cluster's restart-strategy restarts detached "
+            "jobs",
             id="attempts_of_nobody",
         ),
         pytest.param(lambda: BeamOptions(attempts=0), "direct: attempts should be a number, at least 1, got 0", id="0"),
@@ -123,7 +124,7 @@ def test_a_server_that_does_not_know_a_job_says_that_it_has_ended(prism: str, tm
 
     assert job.state.name == "gone"
     assert f"job job-001 (portable, job_endpoint={prism}): gone (the server at {prism} does not know it)" in str(job)
-    with pytest.raises(JobLostError, match="has ended, and nobody knows how .* With --attempts 3 .attempts=3."):
+    with pytest.raises(JobLostError, match="has ended, and its outcome is unknown .* With --attempts 3 .attempts=3."):
         attach(tmp_path)
     assert not read_jobs(tmp_path)
 
@@ -142,10 +143,7 @@ def test_nothing_is_concluded_from_silence(tmp_path: Path, monkeypatch: pytest.M
 
     assert ended.error == f"nobody answers at {silent} (UNAVAILABLE)"
     assert told.exit_code == 1
-    assert (
-        f"could not be cancelled (nobody answers at {silent} (UNAVAILABLE)): it may go on where it runs. Cancel"
-        in told.output
-    )
+    assert f"could not be cancelled (nobody answers at {silent} (UNAVAILABLE)) and may still run. Cancel" in told.output
     assert living_job(found) is None
     assert [each.record for each in read_jobs(tmp_path)] == [found]
 
@@ -154,7 +152,7 @@ def test_what_ran_in_its_launcher_is_gone_with_it(tmp_path: Path) -> None:
     dead = {**this_process(), "started": "0"}
     found = record(tmp_path, f"localhost:{free_port()}", launcher=dead, needs_launcher=True)
 
-    assert found.state() == JobState(name="gone", words="its launcher did its work or ran its server, and is gone")
+    assert found.state() == JobState(name="gone", words="its launcher ran its work or its server, and has ended")
     assert living_job(found) is None
     assert not read_jobs(tmp_path)
 
@@ -186,7 +184,7 @@ def test_the_status_of_a_cache_points_to_its_jobs(tmp_path: Path) -> None:
     assert str(status).endswith(f"jobs on record: 1; `beam-pipes jobs {tmp_path}` tells whether they run.")
     found.remove()
     assert str(read_status(tmp_path)).endswith(
-        "nobody is building: run the build again to continue from the finished shards."
+        "no build is running: run the build again to continue from the finished shards."
     )
 
 

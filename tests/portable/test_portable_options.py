@@ -70,7 +70,7 @@ def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:
         (
             PortableOptions,
             {"environment_type": "LOOPBACK", "environment_config": None},
-            "LOOPBACK lets this process do the work, and 'jobs.example.com:8099' is another machine.*Choose EXTERNAL",
+            "LOOPBACK makes this process do the work, but 'jobs.example.com:8099' is another machine.*Choose EXTERNAL",
         ),
         (
             PortableOptions,
@@ -105,7 +105,7 @@ def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:
         (
             FlinkOptions,
             {"flink_job_server_jar": "server.jar"},
-            "job_endpoint 'jobs.example.com:8099' names a job server that runs, and flink_job_server_jar one to be",
+            "job_endpoint 'jobs.example.com:8099' names a running job server, but flink_job_server_jar one to be",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_files_of_this_machine_are_refused_for_workers_elsewhere(
 ) -> None:
     with pytest.raises(DeclarationError, match=f"the cache is in '.*cache', which workers {where} do not see"):
         build(REFERENCE, tmp_path / "cache", options=options)
-    with pytest.raises(BeamPipesError, match=f"the input '.*' lies on this machine, which workers {where} do not see"):
+    with pytest.raises(BeamPipesError, match=f"the input '.*' is on this machine, where workers {where} cannot see it"):
         preflight(REFERENCE, "gs://bucket/cache", options=options)
 
 
@@ -211,7 +211,7 @@ def test_shared_files_are_taken_at_their_word(text_input: Path, tmp_path: Path) 
     """The next thing that is asked for is the server."""
     options = PortableOptions(**{**REMOTE, "job_endpoint": "127.0.0.2:1"}, shared_files=True)
 
-    with pytest.raises(BuildError, match=r"expected a job server of Beam's at 127\.0\.0\.2:1"):
+    with pytest.raises(BuildError, match=r"expected a Beam job server at 127\.0\.0\.2:1"):
         build(REFERENCE, tmp_path / "cache", options=options)
 
 
@@ -243,7 +243,7 @@ def other_server() -> Iterator[int]:
 
 
 def test_what_is_no_job_server_is_told_apart(other_server: int) -> None:
-    with pytest.raises(BuildError, match=f"expected a job server of Beam's at localhost:{other_server}, but"):
+    with pytest.raises(BuildError, match=f"expected a Beam job server at localhost:{other_server}, but"):
         require_job_server("portable", f"localhost:{other_server}", start="prism", answer_secs=2.0)
 
 
@@ -252,7 +252,7 @@ def test_a_pool_of_workers_is_no_job_server() -> None:
 
     endpoint, pool = BeamFnExternalWorkerPoolServicer.start()
     try:
-        with pytest.raises(BuildError, match="but what answers there is no job server of Beam's. Start one"):
+        with pytest.raises(BuildError, match="but what answers there is not a Beam job server. Start one"):
             require_job_server("portable", endpoint, start="prism")
     finally:
         pool.stop(0).wait()
@@ -287,7 +287,7 @@ def test_a_program_that_is_no_prism_is_told_apart(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho the language of the same name >&2\n")
     program.chmod(0o755)
 
-    with pytest.raises(BuildError, match="did not start to serve jobs; it said the language of the same name. Is it"):
+    with pytest.raises(BuildError, match="did not start serving jobs; it printed the language of the same name. Is it"):
         with running_prism(program):
             raise AssertionError("it should not have come to this")
 
@@ -307,7 +307,7 @@ def test_a_jar_of_something_else_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "other.jar").write_bytes(b"no jar at all")
 
     with pytest.raises(
-        BuildError, match="did not start to serve jobs; it said .*jar.*Is it Beam's job server for Flink"
+        BuildError, match="did not start serving jobs; it printed .*jar.*Is it Beam's job server for Flink"
     ):
         with FlinkOptions(flink_job_server_jar=str(tmp_path / "other.jar")).running():
             raise AssertionError("it should not have come to this")
@@ -317,7 +317,7 @@ def test_java_is_asked_for_where_there_is_none(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "server.jar").write_bytes(b"")
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(BuildError, match="the job server needs Java, and there is no java on PATH"):
+    with pytest.raises(BuildError, match="the job server needs Java, but there is no java on PATH"):
         FlinkOptions(flink_job_server_jar=str(tmp_path / "server.jar")).require_server()
 
 
@@ -327,7 +327,9 @@ def test_java_is_asked_for_where_there_is_none(tmp_path: Path, monkeypatch: pyte
         pytest.param(lambda path: PrismOptions(prism_location=f"{path}/prism"), "prism", id="prism"),
         pytest.param(lambda path: FlinkOptions(flink_job_server_jar=f"{path}/s.jar"), "expected Beam's job", id="jar"),
         pytest.param(
-            lambda _: PortableOptions(job_endpoint=f"localhost:{free_port()}"), "expected a job server", id="server"
+            lambda _: PortableOptions(job_endpoint=f"localhost:{free_port()}"),
+            "expected a Beam job server",
+            id="server",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_folders_called_as_splits_are_splits() -> None:
         "train": [("cat/train.png", 0), ("dog/train.png", 1)],
         "val": [("cat/val.png", 0), ("dog/val.png", 1)],
     }
-    with pytest.raises(DeclarationError, match="the folders train, val of 'pets' are splits already, and splits are"):
+    with pytest.raises(DeclarationError, match="the folders train, val of 'pets' are already splits, but splits were"):
         images("pets", splits={"train": 1.0})
     assert images("pets/train", splits={"train": 0.5, "eval": 0.5}).declaration().splits == ("train", "eval")
 
@@ -188,7 +188,7 @@ def test_a_damaged_image_is_one_dead_letter() -> None:
         ({"resize": (0, 9)}, "resize should be a number of pixels, or height and width, got (0, 9)."),
         ({"resize": 9, "quality": 0}, "quality is that of JPEG, 1 to 100, got 0."),
         ({"by": "(", "splits": {"train": 1.0}}, "by='(' should be a regular expression: "),
-        ({"by": "x"}, "by='x' says what stays in one split, and there are no splits."),
+        ({"by": "x"}, "by='x' says what stays in one split, but there are no splits."),
     ],
 )
 def test_options_of_images_that_cannot_be_met_are_refused(options: dict[str, Any], message: str) -> None:
@@ -202,12 +202,16 @@ def test_directories_without_classes_or_images_are_refused() -> None:
     picture("mixed/2.png")
     Path("none").mkdir()
     Path("none/a.txt").write_text("a")
-    with pytest.raises(DeclarationError, match="the image '2.png' is in no folder, so it has no class. Move it into"):
+    with pytest.raises(
+        DeclarationError, match="the image '2.png' is not in a folder, so it has no class. Move it into"
+    ):
         images("mixed")
     assert "label" not in images("mixed", label=False).declaration().features
     with pytest.raises(DeclarationError, match="there are no images in 'none'; known are .bmp, .jpeg, .jpg, .png,"):
         images("none")
-    with pytest.raises(DeclarationError, match="'absent' should be a directory of images, and is none. Name the dir"):
+    with pytest.raises(
+        DeclarationError, match="'absent' should be a directory of images, but is not a directory. Name the dir"
+    ):
         images("absent")
 
 
@@ -324,7 +328,9 @@ def test_sound_without_transcripts_has_no_text() -> None:
     (example,) = built(audio("sounds"))["train"]
 
     assert sorted(example) == ["audio", "num_samples", "path"]
-    with pytest.raises(DeclarationError, match="the field 'speaker' is one of transcripts, and there are none in 'sou"):
+    with pytest.raises(
+        DeclarationError, match="the field 'speaker' belongs to transcripts, but there are none in 'sou"
+    ):
         audio("sounds", by="speaker", splits={"train": 1.0})
     with pytest.raises(DatasetError, match="cannot decode sound from 3 bytes"):
         audio_example(FileContent("a.wav", b"RIF"), sample_rate=RATE)
@@ -359,7 +365,7 @@ def test_a_row_names_a_file_by_the_end_of_its_path(named: str, path: str, is_sam
         (
             [{"a": "0.wav", "text": ""}],
             {},
-            "that names the sound file; it has a, text. Name another one as audio_field=",
+            "that names the sound file; it has a, text. Name a different one as audio_field=",
         ),
         (
             [{"audio": "0.wav", "t": ""}],

@@ -171,7 +171,7 @@ def test_splits_go_by_a_column_even_where_it_is_the_label(label: str | None) -> 
 
 def test_a_row_without_a_label_or_an_integer_fails() -> None:
     with pytest.raises(
-        TaskError, match="the column 'n' is int64 and has no value here. Declare another type .--type n="
+        TaskError, match="the column 'n' is int64 and has no value here. Declare a different type .--type n="
     ):
         row_example([{"n": None}], types={"n": "int64"})
     assert row_example([{"n": None, "v": None}], types={"n": "str", "v": "float32[]"})[0]["n"] == ""
@@ -188,7 +188,7 @@ def test_a_row_without_a_label_or_an_integer_fails() -> None:
         ({"by": "x", "splits": {"train": 1.0}}, "by: there is no column 'x'; there are length,"),
         ({"types": {"x": "int8"}}, "types: there is no column 'x'; there are length,"),
         ({"types": {"zip": "int65"}}, "types: 'int65' of the column 'zip' is no dtype. Choose one of: bool, int8,"),
-        ({"label": "zip", "types": {"zip": "skip"}}, "label: the column 'zip' is left out by its type. Keep it."),
+        ({"label": "zip", "types": {"zip": "skip"}}, "label: the column 'zip' is skipped by its type. Keep it."),
         ({"format": "text"}, "a table is CSV, TSV, JSON Lines or Parquet, and 'text' has no columns."),
     ],
 )
@@ -207,6 +207,6 @@ def test_a_column_called_label_is_in_the_way_of_a_label() -> None:
     assert set(table("a.csv", label="kind", types={"label": "skip"}).declaration().features) == {"label"}
     Path("b.csv").write_text("label,kind\n")
     with pytest.raises(
-        DeclarationError, match="there are no rows to tell the types of columns from. Give other files."
+        DeclarationError, match="there are no rows to infer the column types from. Give files with rows."
     ):
         table("b.csv")

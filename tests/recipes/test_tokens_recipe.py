@@ -110,7 +110,7 @@ def test_mixed_and_unknown_formats_are_refused_with_what_was_found() -> None:
     ):
         tokens("in", tokenizer="bytes")
     Path("in/README.md").write_text("read me")
-    with pytest.raises(DeclarationError, match=r"'README.md' has a suffix that says no format; known are .csv, .json,"):
+    with pytest.raises(DeclarationError, match=r"'README.md' has an unknown suffix; known are .csv, .json,"):
         tokens("in", tokenizer="bytes")
     with pytest.raises(DeclarationError, match="unknown format 'xml'; choose one of: csv, files, json, parquet, tar,"):
         tokens("in", tokenizer="bytes", format="xml")
@@ -197,11 +197,11 @@ def test_a_tokenizer_that_does_not_say_what_ends_a_text_is_refused() -> None:
     Path("a.jsonl").write_bytes(json_lines())
     byte_pairs("tokenizer.json", special=("<pad>",))
     with pytest.raises(
-        DeclarationError, match=r"'tokenizer.json' does not say which token ends a text. Name it as eos_"
+        DeclarationError, match=r"'tokenizer.json' does not define which token ends a text. Name it as eos_"
     ):
         tokens("a.jsonl", tokenizer="tokenizer.json")
     with pytest.raises(
-        DeclarationError, match=r"'bytes' does not say which token begins a text. Name it as bos_token="
+        DeclarationError, match=r"'bytes' does not define which token begins a text. Name it as bos_token="
     ):
         tokens("a.jsonl", tokenizer="bytes", bos=True)
     with pytest.raises(TaskError, match="the tokenizer has no token '<eos>', given as eos_token"):
@@ -253,7 +253,7 @@ def test_what_is_no_tokenizer_is_told() -> None:
     ]:
         with pytest.raises(DeclarationError, match=re.escape(message)):
             tokens("a.txt", tokenizer=tokenizer)
-    with pytest.raises(DeclarationError, match="the declaration cannot be made: .* It is what --print-python shows."):
+    with pytest.raises(DeclarationError, match="the declaration cannot be created: .* --print-python shows it."):
         tokens("a.txt", tokenizer="empty.json", eos=False).declaration()
 
 
@@ -265,10 +265,10 @@ def test_what_is_no_tokenizer_is_told() -> None:
     [
         (
             {"keep_fields": ["tokens"]},
-            "the field 'tokens' cannot be kept: the ids are called so. Rename it in the data.",
+            "the field 'tokens' cannot be kept: the ids use that name. Rename it in the data.",
         ),
         ({"dedup": "fuzzy"}, "dedup should be one of exact, near, got 'fuzzy'."),
-        ({"by": "user"}, "by='user' says what stays in one split, and there are no splits. Give them, or no by."),
+        ({"by": "user"}, "by='user' says what stays in one split, but there are no splits. Give splits, or omit by."),
         ({"min_tokens": 0}, "min_tokens is a number of tokens, 1 or more, got 0."),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens=9 is more than max_tokens=8: nothing would be left."),
         ({"format": "text", "keep_fields": ["n"]}, "the field 'n' cannot be kept: a line of text has no fields."),
@@ -374,7 +374,9 @@ def test_a_chat_template_comes_from_a_file_if_one_is_named(model: str) -> None:
     loud = built(chat("a.jsonl", tokenizer=model, template="loud.jinja", field="turns"))
 
     assert said(next(iter(loud["train"])), model) == "1!?<|im_end|>"
-    with pytest.raises(DeclarationError, match="the chat template 'quiet.jinja' is no file. Name a file of Jinja."):
+    with pytest.raises(
+        DeclarationError, match="the chat template 'quiet.jinja' is not a file. Name a file with a Jinja template."
+    ):
         chat("a.jsonl", tokenizer=model, template="quiet.jinja")
 
 
@@ -383,7 +385,7 @@ def test_messages_need_rows_and_their_names_are_not_taken(model: str) -> None:
     Path("a.jsonl").write_bytes(json_lines(talks()))
     with pytest.raises(DeclarationError, match="messages are a field of rows, and 'text' has none. Give JSON Lines,"):
         chat("a.txt", tokenizer=model)
-    with pytest.raises(DeclarationError, match="'loss_weights' cannot be kept: the weights of the loss are called so."):
+    with pytest.raises(DeclarationError, match="'loss_weights' cannot be kept: the weights of the loss use that name."):
         chat("a.jsonl", tokenizer=model, keep_fields=["loss_weights"])
 
 

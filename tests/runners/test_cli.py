@@ -151,7 +151,7 @@ def test_a_failing_stage_ends_in_one_message_and_no_manifest(text_input: Path, t
     assert "Traceback" not in done.stderr
     status = beam_pipes("status", str(tmp_path / "cache")).stdout
     assert "nothing is published" in status
-    assert "nobody is building: run the build again" in status
+    assert "no build is running: run the build again" in status
 
 
 LEAVING = """

@@ -303,7 +303,9 @@ def test_the_doctor_finds_what_workers_would_miss(worker: WorkerEnvironment, pac
 def test_the_doctor_asks_for_beam_pipes_itself(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare")
 
-    with pytest.raises(WorkerEnvironmentError, match=r"it has no beam_pipes, .* Give --extra-package with the sdist"):
+    with pytest.raises(
+        WorkerEnvironmentError, match=r"it has no beam_pipes package, .* Pass --extra-package with the sdist"
+    ):
         WorkerEnvironment(tmp_path / "bare").load("cloud_words:declaration")
 
 

@@ -50,7 +50,7 @@ def test_dead_letters_are_listed_exported_repaired_and_replayed(cache: str, tmp_
 
     replayed = beam_pipes("replay-dead", cache, REFERENCE, "--repairs", str(letters), "--workers", "1")
 
-    assert "1 dead letters run again in 1 source shards, 0 built anew, 0 kept; 1 dead letters are left" in replayed
+    assert "1 dead letters rerun in 1 source shards, 0 built anew, 0 kept; 1 dead letters are left" in replayed
     assert [letter.stage for letter in Cache.open(cache).dead_letters()] == ["source"]
 
 
@@ -72,7 +72,9 @@ def test_repairs_that_are_not_there_are_named(cache: str, tmp_path: Path) -> Non
 
 
 def test_letters_are_not_exported_to_where_nothing_can_be_written(cache: str, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="'.*letters' cannot be written: No such file or directory. Name a place"):
+    with pytest.raises(
+        OutputError, match="'.*letters' cannot be written: No such file or directory. Choose a writable place"
+    ):
         beam_pipes("dead", cache, "--export", str(tmp_path / "gone" / "letters"))
     with pytest.raises(CacheNotFoundError):
         beam_pipes("dead", str(tmp_path / "typo"), "--export", str(tmp_path / "letters"))

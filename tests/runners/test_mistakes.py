@@ -58,7 +58,7 @@ def test_a_manifest_that_cannot_be_read(
 
     told = refused(command[0], *path, *command[1 + (command[0] == "why") :], error=CacheReadError)
 
-    expected = "cache/manifest.json' cannot be read: Is a directory. Give the user that runs this the right to read it"
+    expected = "cache/manifest.json' cannot be read: Is a directory. Give the user that runs this permission to read it"
     assert told.removeprefix("'").removeprefix(f"{tmp_path}/").startswith(expected)
 
 
@@ -114,9 +114,7 @@ def test_a_place_that_cannot_be_written(
 
     told = refused(arguments[0], cache, *arguments[1:], error=OutputError)
 
-    assert (
-        told == f"'{path}' cannot be written: {reason}. Name a place that can be written, in a directory that is there."
-    )
+    assert told == f"'{path}' cannot be written: {reason}. Choose a writable place in an existing directory."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
 
 
@@ -129,7 +127,7 @@ def test_a_directory_without_a_name(
 
     told = refused(command, "sample_declarations:words", "--to", "")
 
-    assert told == "expected a directory, got ''. The directory that you work in is '.'."
+    assert told == "expected a directory, got ''. The current directory is '.'."
     assert list(Path().iterdir()) == []
 
 

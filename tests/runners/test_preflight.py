@@ -181,7 +181,7 @@ FAULTS = {
     ),
     "name of a split": Fault(
         BeamPipesError,
-        "the output 'a/b' names a split, which is part of file names",
+        "the output 'a/b' names a split, which is used in file names",
         'Output("train")',
         'Output("a/b")',
     ),
@@ -243,7 +243,7 @@ FAULTS = {
     ),
     "input without a byte": Fault(
         SourceError,
-        "the input of 'words' is empty: 1 files match, and none has a byte",
+        "the input of 'words' is empty: 1 files match, and all have 0 bytes",
         site=lambda site: (site.input / "a.txt").write_text(""),
     ),
     "input inside of the cache": Fault(

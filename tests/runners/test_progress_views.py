@@ -175,13 +175,13 @@ def test_lines_of_others_stand_above_the_view(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(sys, "stderr", terminal.stream)
         view = StagesView(terminal.stream)
         view.update(counts)
-        print("beam-pipes: source shard 0 has told nothing for 300 s", file=sys.stderr)
+        print("beam-pipes: source shard 0 has reported nothing for 300 s", file=sys.stderr)
         counts.done_shards = 1
         view.close(counts)
         shown = terminal.close()
 
     first, second, *_ = shown.splitlines()
-    assert first == "beam-pipes: source shard 0 has told nothing for 300 s"
+    assert first == "beam-pipes: source shard 0 has reported nothing for 300 s"
     assert second.startswith("1/2 shards, 0 records")
     assert list(rows(shown)) == ["stage", "source", "A"] and shown.count("shards, ") == 1
 
@@ -359,7 +359,7 @@ def test_of_many_stages_the_costly_ones_are_seen(monkeypatch: pytest.MonkeyPatch
         text = terminal.close()
 
     assert list(rows(text))[1:] == [f"Stage{number}" for number in range(33, 40)]
-    assert "33 more stages take less time." in text and text.startswith("0/3 shards")
+    assert "33 more stages, each faster." in text and text.startswith("0/3 shards")
 
 
 def test_what_is_told_can_be_taken_back() -> None:

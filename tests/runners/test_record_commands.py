@@ -130,7 +130,7 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
 
     assert {str(example["text"]) for example in Cache.open(cache)["train"]} == {"bob", "dan", "eve"}
     listed = beam_pipes("takedown", cache, "--list").stdout
-    assert "1 ids, request 1; hides 1 source records of what is published\n" in listed
+    assert "1 ids, request 1; hides 1 source records of the published snapshot\n" in listed
     assert "  the content of u.txt@8 is at u.txt@4\n1 of 1 takedowns are in force.\n" in listed
 
     subprocess.run(["sed", "-i", "2d", str(lines)], check=True)  # cat leaves; dan stands at u.txt@4 now
@@ -142,7 +142,9 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
     beam_pipes(*build)
     assert {str(example["text"]) for example in Cache.open(cache)["train"]} == {"bob", "dan", "eve"}
     listed = beam_pipes("takedown", cache, "--list").stdout
-    assert "hides 0 source records of what is published\n  not found: u.txt@8 (1 records, noted as gone 20" in listed
+    assert (
+        "hides 0 source records of the published snapshot\n  not found: u.txt@8 (1 records, noted as gone 20" in listed
+    )
     assert "1 of 1 takedowns are in force.\n" in listed
 
     ids.write_text("u.txt\nw.txt@0\n")
@@ -164,16 +166,19 @@ def test_who_was_taken_down_stays_hidden_when_lines_are_removed(
             ["who", "CACHE", "--step", "0", "--batch-size", "2", "--where", "a > 1", "--where", "a > 2"],
             "pass one --where for each of the 1 caches, got 2",
         ),
-        (["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"], "as many --rate, got 0"),
+        (
+            ["who", "CACHE", "CACHE", "--split", "train", "--step", "0", "--batch-size", "2"],
+            "one --rate for each, got 0",
+        ),
         (
             "when large.txt@0 CACHE CACHE --split train --batch-size 2 --rate 1 --rate 1 --epochs 3".split(),
             "expected epoch 0, got epoch 2: a mixture with exhausted='repeat' is one epoch without end",
         ),
         (["takedown", "CACHE"], "give a file of ids, or one of --list, --undo NUMBER, --gone NUMBER, --resolve"),
-        (["takedown", "CACHE", "--list", "--next"], "--next says what the ids in a file mean: give the file too."),
+        (["takedown", "CACHE", "--list", "--next"], "--next says what the ids in a file refer to: give the file too."),
         (["takedown", "CACHE", "--gone", "3"], "expected the number of a takedown in force, one of [], got 3"),
         (["takedown", "nowhere", "--list"], "there is no directory 'nowhere': nothing was built there."),
-        (["takedown", "CACHE", "none.txt"], "expected a text file with one record id a line"),
+        (["takedown", "CACHE", "none.txt"], "expected a text file with one record id per line"),
         (["takedown", "CACHE", "--undo", "3"], "expected the number of a takedown in force, one of [], got 3"),
     ],
 )

@@ -47,7 +47,7 @@ def test_input_that_changed_stops_the_build(text_input: Path, tmp_path: Path) ->
     with pytest.raises(
         StalePlanError,
         match=r"the plan is out of date: the input changed: 9 files with [\d,]+ bytes then, 10 files with [\d,]+ bytes "
-        r"now\. Nothing was built\. Plan again, look at the forecast",
+        r"now\. Nothing was built\. Plan again, check the forecast",
     ):
         build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved)
 
@@ -68,7 +68,7 @@ def test_a_generation_that_was_not_planned_stops_the_build(text_input: Path, tmp
     saved = _saved(tmp_path)
     build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved)
 
-    with pytest.raises(StalePlanError, match="everything is to be built anew, or was since"):
+    with pytest.raises(StalePlanError, match="everything must be rebuilt, or has been since"):
         build(sample_declarations.words(), tmp_path / "cache", options=ONE, saved_plan=saved, overwrite=True)
 
 
@@ -96,7 +96,7 @@ def test_plan_and_build_on_the_command_line(text_input: Path, tmp_path: Path) ->
     cache, plan = str(tmp_path / "cache"), str(tmp_path / "plan.json")
     planned = run("plan", "--save", plan)
     assert "forecast from 496 records of " in planned.stdout, planned.stderr
-    assert "left to do: " in planned.stdout
+    assert "remaining: " in planned.stdout
     assert json.loads(Path(plan).read_text())["forecast"]["records_read"] == {"value": 496.0, "error": 0.0}
 
     with open(text_input / "large.txt", "a") as file:

@@ -95,5 +95,5 @@ def test_inputs_give_the_records_of_local_files(tmp_path, bucket, server, monkey
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         assert len(MegatronTokens(f"{bucket}/megatron").plan(target_shard_bytes=20_000).shards) > 10
         assert not [path for method, path in proxy.requests if method == "GET" and path.endswith(".bin")]
-    with pytest.raises(SourceError, match=r"should be all on one service \(gs:// or s3://\), or all on this machine"):
+    with pytest.raises(SourceError, match=r"should all be on one service \(gs:// or s3://\), or all on this machine"):
         TextLines([f"{bucket}/in", str(tmp_path)]).plan(target_shard_bytes=4_000)

@@ -138,9 +138,9 @@ class TestMDS:
             ),
             (
                 lambda path: path.write_bytes(b"\xff" * 99),
-                r"expected 4294967295 samples and the offsets of each, found 99",
+                r"expected 4294967295 samples and their offsets, found 99",
             ),
-            (lambda path: _set(path, 17, 0), r"what its header says of columns cannot be read: "),
+            (lambda path: _set(path, 17, 0), r"its header's description of the columns cannot be read: "),
             (
                 lambda path: _replaced(path, b'"int"', b'"pkl"'),
                 r"'n' of the encoding 'pkl', which is not read: unpickling",

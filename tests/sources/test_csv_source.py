@@ -235,7 +235,7 @@ def test_a_wrong_header_is_an_error_of_the_file(path, content, options, message)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"header": False}, "header=False leaves the columns without names"),
+        ({"header": False}, "header=False leaves the columns unnamed"),
         ({"columns": []}, "columns should be a list of names"),
         ({"columns": "ab"}, "columns should be a list of names"),
         ({"columns": ["a", "a"]}, "columns should name each column once"),

@@ -67,7 +67,7 @@ def test_a_list_names_files_from_what_its_entries_have_in_common(tree):
 
 def test_relative_to_sets_what_names_are_relative_to(tree):
     assert names(tree / "sub/c.txt", relative_to=tree) == ["sub/c.txt"]
-    with pytest.raises(SourceError, match="expected all inputs to lie under relative_to=.*sub.*found .*a.txt"):
+    with pytest.raises(SourceError, match="expected all inputs to be under relative_to=.*sub.*found .*a.txt"):
         names(tree / "a.txt", relative_to=tree / "sub")
 
 

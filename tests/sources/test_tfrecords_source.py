@@ -107,7 +107,7 @@ def test_a_damaged_payload_is_a_bad_record(path):
 
     assert values == [b"one", b"three"]
     assert [(b.ordinal, b.position, b.raw) for b in bad] == [(1, 19, b"uwo")]
-    assert str(bad[0].error) == "the payload (3 bytes) does not have its checksum"
+    assert str(bad[0].error) == "the payload (3 bytes) does not match its checksum"
 
 
 def test_a_payload_that_does_not_parse_is_a_bad_record(path):

@@ -77,7 +77,7 @@ def check_swaps(storage: ObjectStorage, bucket: str) -> None:
             storage.replace_if(path, b"%d" % number, b"0")
             return True
         except ChangedMeanwhileError as error:
-            assert "another process has replaced it meanwhile. What it published stays" in str(error)
+            assert "another process has replaced it. What it published stays" in str(error)
             return False
 
     with ThreadPoolExecutor(8) as pool:

@@ -301,7 +301,8 @@ def test_a_changed_task_is_refused_with_the_reason_until_it_is_overwritten(tmp_p
     with pytest.raises(
         BuildError,
         match=r"1 of 2 tasks were not cached:\nchanging: failed: the cache .*caches/changing was built for another "
-        r"version of task 'changing'; what changed: .*step 1: words: added.*--overwrite .* stays until that is done",
+        r"version of task 'changing'; what changed: .*step 1: words: added.*--overwrite .* stays until "
+        r"the new one is complete",
     ) as caught:
         cache_tasks(".*ing|steady", tmp_path / "caches", options=ONE)
     assert {each.task: each.outcome for each in caught.value.results} == {"changing": "failed", "steady": "up to date"}
@@ -457,7 +458,7 @@ def test_a_cache_of_seqio_or_one_that_lies_elsewhere_is_not_built_again(tmp_path
     (tmp_path / "caches/elsewhere/COMPLETED").write_text("")
 
     [result] = cache_tasks("elsewhere", tmp_path / "caches", options=ONE)
-    assert result.outcome == "skipped" and "holds a cache that SeqIO has built; --overwrite" in str(result)
+    assert result.outcome == "skipped" and "holds a cache that SeqIO built; --overwrite" in str(result)
     [result] = cache_tasks("elsewhere", tmp_path / "caches", options=ONE, overwrite=True)
     assert result.outcome == "built"
     tasks.set_global_cache_dirs([str(tmp_path / "caches")])
@@ -474,7 +475,7 @@ def test_what_cannot_be_built_is_said(tmp_path: Path) -> None:
         cache_tasks("know", tmp_path, options=ONE)
     with pytest.raises(DeclarationError, match=r"names of tasks are regular expressions, got \['\('\]"):
         cache_tasks("(", tmp_path, options=ONE)
-    with pytest.raises(DeclarationError, match="worker processes have to import the modules that register the tasks"):
+    with pytest.raises(DeclarationError, match="worker processes must import the modules that register the tasks"):
         cache_tasks("known", tmp_path, options=LocalOptions(workers=2))
     with pytest.raises(DeclarationError, match="cannot import 'no.such.module': there is no module 'no'"):
         cache_tasks("known", tmp_path, modules_to_import=["no.such.module"])

@@ -104,7 +104,7 @@ class Duplicates:
             self._names: list[str] = header["files"]
             rows, files = int(header["rows"]), len(self._names)
             if size != 16 + length + 8 * (files + 1) + 24 * rows:
-                raise ValueError(f"{rows} rows are announced, and the file has {size} bytes")
+                raise ValueError(f"{rows} rows are announced, but the file has {size} bytes")
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptCacheError(
                 f"{path!r} does not hold duplicates: {error}. Build again, or take the asset from another snapshot.",

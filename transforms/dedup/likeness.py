@@ -153,7 +153,7 @@ class Shingles:
 
     def __post_init__(self) -> None:
         if self.of not in UNITS:
-            raise DeclarationError(f"shingles are made of {' or '.join(UNITS)}, got {self.of!r}.")
+            raise DeclarationError(f"shingles consist of {' or '.join(UNITS)}, got {self.of!r}.")
         if not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1:
             raise DeclarationError(f"the width of shingles should be a count of at least 1, got {self.width!r}.")
 

@@ -99,7 +99,7 @@ class NearDuplicates(Analyzer):
                 raise DeclarationError(f"analyzer {self.name!r}: {option} is a count of at least 1, got {count!r}.")
         if not isinstance(self.shingles, Shingles):
             raise DeclarationError(
-                f"analyzer {self.name!r}: shingles should be Shingles('words', 5) or the like, got {self.shingles!r}."
+                f"analyzer {self.name!r}: shingles should be Shingles('words', 5) or similar, got {self.shingles!r}."
             )
 
     def accumulator(self) -> Accumulator:

@@ -102,7 +102,7 @@ class RowWriter:
             place = record_place(record_id)
             if place == (file, position):
                 raise DeclarationError(
-                    f"analyzer {self._owner!r}: the record {record_id!r} gives several values to compare, and a record "
+                    f"analyzer {self._owner!r}: the record {record_id!r} gives several values to compare, but a record "
                     "is kept or removed as a whole. Let `of` give one value a record, such as a list of its parts.",
                     analyzer=self._owner,
                     record=record_id,
@@ -160,7 +160,7 @@ class RowFile:
                 tail = file.read(16)
                 length = int.from_bytes(tail[:8], "little")
                 if tail[8:] != MAGIC or length > size - 16:
-                    raise ValueError("the end of the file is not that of rows")
+                    raise ValueError("the file does not end with the footer of rows")
                 file.seek(size - 16 - length)
                 footer = json.loads(file.read(length))
             self.num_rows: int = footer["rows"]

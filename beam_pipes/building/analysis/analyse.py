@@ -130,7 +130,7 @@ def _give_up(plan: AnalysisPlan) -> None:
     names = [planned.analyzer.name for planned in plan.analyzers if planned.result is None]
     raise AnalysisError(
         f"{_MOST_ROUNDS_WITHOUT_PROGRESS} times the accumulators of {', '.join(map(repr, names))} were written below "
-        f"{plan.root!r} and are not there in full: the storage does not keep what is written to it, or something else "
-        "removes it. Repair it, or build to another directory.",
+        f"{plan.root!r} and are not there in full: the storage loses what is written to it, or something else removes "
+        "it. Repair it, or build to another directory.",
         analyzers=tuple(names),
     )

@@ -110,8 +110,8 @@ def check_analyzers(declaration: Analysed) -> None:
     for name in names:
         if names.count(name) > 1:
             raise DeclarationError(
-                f"{where}: two analyzers are called {name!r}. The name is that of a file in the cache: give each its "
-                "own."
+                f"{where}: two analyzers are called {name!r}. Each name is a file name in the cache: give every "
+                "analyzer a different one."
             )
     for analyzer in analyzers:
         _check_input(declaration, analyzer, where)

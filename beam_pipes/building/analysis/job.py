@@ -236,7 +236,7 @@ def merge(planned: PlannedAnalyzer) -> Stored | None:
         if not os.path.exists(target):
             raise AnalysisError(
                 f"the analyzer {analyzer.name!r} ({type(analyzer).__name__}): merge(accumulators, target) should write "
-                "a file or a directory at `target`, and there is none.",
+                "a file or a directory at `target`, but wrote none.",
                 analyzer=analyzer.name,
             )
         digest = analyzer.content_digest(target)

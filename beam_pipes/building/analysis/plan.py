@@ -180,10 +180,10 @@ class AnalysisPlan:
             for planned in self.analyzers
             if planned.result is None
         ]
-        told += [f"{name!r} (it waits for another one's result)" for name in self.waiting]
+        told += [f"{name!r} (it waits for the result of another analyzer)" for name in self.waiting]
         if told:
             raise AnalysisError(
-                f"what a build of {self.root!r} would write depends on results that are not there yet: "
+                f"what a build of {self.root!r} would write depends on results that do not exist yet: "
                 f"{', '.join(told)}. Build it: a build runs its analyzers first.",
                 analyzers=tuple(planned.analyzer.name for planned in self.analyzers if planned.result is None),
             )

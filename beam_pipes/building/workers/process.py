@@ -125,7 +125,7 @@ def exit_as_error(error: BaseException) -> BuildError:
     """A `BuildError` that says what was raised and where, to be raised instead."""
     return BuildError(
         f"expected the code that was called to return or to raise an Exception, but {where_raised(error)} raised "
-        f"{type(error).__name__}({text_of(error)}), which would have ended the process before it was done. Do not "
+        f"{type(error).__name__}({text_of(error)}), which would have ended the process early. Do not "
         "call sys.exit there: raise an Exception, such as ValueError, that says what is wrong."
     )
 

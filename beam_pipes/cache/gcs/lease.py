@@ -82,7 +82,7 @@ class Lease:
     def check(self) -> None:
         """Raises `CacheBusyError` where the lease was lost: somebody else may be building there now."""
         if self._lost is None and time.monotonic() > self._renewed + self._secs:
-            self._lost = "it could not be renewed in time"
+            self._lost = "it was not renewed in time"
         if self._lost is not None:
             raise CacheBusyError(
                 f"the build lock of {self._where!r} was lost: {self._lost}. Nothing was published; run the build again "

@@ -182,7 +182,7 @@ class ObjectStorage(ABC):
                 if self._read_or_none(path)[0] == data:
                     return
         raise ChangedMeanwhileError(
-            f"{path}: expected what was there when this build began, and another process has replaced it meanwhile. "
+            f"{path}: expected the version from the start of this build, but another process has replaced it. "
             "What it published stays; run the build again to publish on top of it.",
             path=path,
         )

@@ -268,7 +268,7 @@ class GcsStorage(ObjectStorage):
             hashes = dict(part.strip().partition("=")[::2] for part in answer.headers.get("X-Goog-Hash", "").split(","))
             crc32c = _crc_of(hashes.get("crc32c"))
             if crc32c is not None and google_crc32c.value(data) != crc32c:
-                raise Incomplete(f"the checksum of {len(data)} bytes is not the one that the service told")
+                raise Incomplete(f"the checksum of {len(data)} bytes differs from the service's")
             return data, int(answer.headers.get("X-Goog-Generation", -1))
 
         return self._retrying(attempt, path, "read")

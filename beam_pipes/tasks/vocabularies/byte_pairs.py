@@ -125,7 +125,7 @@ def _pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
         plain = split.get("behavior") == "Isolated" and not split.get("invert")
         if plain and pattern in PATTERNS.values():
             return str(pattern)
-        raise UnlikeTiktoken("it divides text by an expression that is not known to mean the same to tiktoken")
+        raise UnlikeTiktoken("it splits text by an expression that may differ in tiktoken")
     raise UnlikeTiktoken(f"its pre-tokenizer is {told}, which is more than one expression")
 
 
@@ -311,8 +311,8 @@ class TiktokenVocabulary(Vocabulary):
         ids = _encoded(self._encoding.encode_ordinary, text)
         if ids is None:
             raise TaskError(
-                f"tiktoken gives up on a text of {len(text):,} characters: its expressions go back over long runs of "
-                "white space. Cut the text, or squeeze its white space, before it is encoded.",
+                f"tiktoken fails on a text of {len(text):,} characters: its regular expressions backtrack over long "
+                "runs of white space. Split the text, or collapse its white space, before encoding it.",
                 length=len(text),
             )
         return ids
@@ -344,7 +344,7 @@ def _by_name(name: str | os.PathLike[str]) -> tiktoken.Encoding:
     known = library.list_encoding_names()
     if name not in known:
         raise TaskError(
-            f"tiktoken has no encoding {name!r}, and there is no such file; its encodings are {', '.join(known)}. Give "
+            f"tiktoken has no encoding {name!r}, and no such file exists; its encodings are {', '.join(known)}. Give "
             "one of these, or the path of a .tiktoken file.",
             encoding=name,
         )
@@ -352,7 +352,7 @@ def _by_name(name: str | os.PathLike[str]) -> tiktoken.Encoding:
         found: tiktoken.Encoding = library.get_encoding(name)
     except Exception as error:  # whatever its downloads raise
         raise TaskError(
-            f"tiktoken cannot load the encoding {name!r}, which it downloads when it is first used: {error}. Give the "
+            f"tiktoken cannot load the encoding {name!r}, which it downloads on first use: {error}. Give the "
             f"path of a file {name}.tiktoken, or set TIKTOKEN_CACHE_DIR to where it was downloaded before.",
             encoding=name,
         ) from error

@@ -105,8 +105,8 @@ class TokenizersVocabulary(Vocabulary):
         self._load()
         if backend == "tiktoken" and self.backend != backend:
             raise TaskError(
-                f"tiktoken cannot stand for this tokenizer: {self.backend_reason}. Leave backend out, and tokenizers "
-                "encodes.",
+                f"tiktoken cannot replace this tokenizer: {self.backend_reason}. Omit backend to encode with "
+                "tokenizers.",
                 backend=backend,
             )
 

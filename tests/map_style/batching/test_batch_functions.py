@@ -163,8 +163,8 @@ INT64 = "whole numbers from -9223372036854775808 to 9223372036854775807"
         ),
         pytest.param(
             lambda: batch_sequences([np.ma.array([1, 2], mask=[False, True])]),
-            "batch_sequences needs examples that are arrays, but of example 0 the element at [1] is masked, and so no "
-            "number: fill it, or leave it out",
+            "batch_sequences needs examples that are arrays, but of example 0 the element at [1] is masked, so it has "
+            "no value: fill it, or leave it out",
             id="masked",
         ),
         pytest.param(
