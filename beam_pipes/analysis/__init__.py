@@ -1,11 +1,11 @@
-"""Analysis passes: what needs all records before the first of them can be transformed.
+"""Analysis passes: computations over all records that must finish before the first record is transformed.
 
 | word | meaning |
 | --- | --- |
-| analyzer | what is to be found out: a vocabulary, moments, duplicates; plain data, declared beside the pipeline |
-| accumulator | what an analyzer knows of one source shard; a small file that later builds take up again |
+| analyzer | what to compute: a vocabulary, moments, duplicates; plain data, declared beside the pipeline |
+| accumulator | what an analyzer learned from one source shard; a small file that later builds reuse |
 | result | the accumulators of all source shards, merged: a file or a directory, an asset of the cache |
-| round | analyzers that need no result of each other; they read the input together, once |
+| round | analyzers that do not need each other's results; they read the input together, once |
 
 `Declaration(analyzers=(...))` runs them before its pipeline; stages of the pipeline hold `analyzer.result`.
 """

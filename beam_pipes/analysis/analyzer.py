@@ -29,10 +29,10 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Analyzer(abc.ABC):
-    """Finds something out about all values: `Vocabulary("words", of=SplitWords())`.
+    """Computes something over all values: `Vocabulary("words", of=SplitWords())`.
 
-    A subclass is a frozen dataclass with `eq=False`, its options keyword-only, and gives its accumulators and what
-    becomes of them:
+    A subclass is a frozen dataclass with `eq=False`, its options keyword-only, and defines its accumulators and how
+    to merge them:
 
         @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
         class Longest(Analyzer):
@@ -117,11 +117,13 @@ class Analyzer(abc.ABC):
 
     @property
     def fingerprint_asset(self) -> Asset:
-        """What stands for this object where a stage or its code refers to it: the content of the result."""
+        """Replaces this object in the fingerprint of a stage that refers to it: the content of the result."""
         return self.result
 
     def fingerprint_config(self) -> Mapping[str, object]:
-        """What decides the result; by default all fields but `name`, and `of` and `output`, which count apart."""
+        """What determines the result; by default all fields but `name`, `of` and `output`; the last two count
+        separately.
+        """
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -149,7 +151,7 @@ class Analyzer(abc.ABC):
 
     @abc.abstractmethod
     def merge(self, accumulators: Sequence[str], target: str) -> None:
-        """Writes the result, a file or a directory at the local path `target`, where there is nothing.
+        """Writes the result, a file or a directory at the local path `target`, which does not exist yet.
 
         `accumulators` are local paths of what `Accumulator.save` has written, one for each source shard, in the order
         of source shards. The bytes depend on their contents alone. They may be many and large: read them as streams.
@@ -162,7 +164,7 @@ class Analyzer(abc.ABC):
     def content_digest(self, path: str) -> str:
         """What identifies the content of a result, in hex: it enters the fingerprints of stages that hold it.
 
-        By default sha256 over all its bytes. A format that cannot be written twice alike digests what matters of it.
+        By default sha256 over all its bytes. A format whose bytes vary between writes should digest only what matters.
         """
         return Asset(path).digest()
 
@@ -171,14 +173,14 @@ _CHUNK_BYTES = 8 << 20
 
 
 class BoundResult(NamedTuple):
-    """A result that is there: where it lies (a path of this machine or `gs://`), and the digest of its content."""
+    """An existing result: its path (local or on an object store), and the digest of its content."""
 
     path: str
     digest: str
 
 
 class Result(Asset):
-    """What an analyzer has found out, as an asset: a stage that holds it is fingerprinted by its content.
+    """An analyzer's result as an asset: a stage that holds it is fingerprinted by its content.
 
         words = Vocabulary("words", of=SplitWords())
 
@@ -215,7 +217,9 @@ class Result(Asset):
 
     @property
     def path(self) -> str:
-        """The local path of the result; of one on an object store, of a copy that goes with this process."""
+        """The local path of the result; for one on an object store, the path of a copy that is removed when this
+        process ends.
+        """
         bound = self._require()
         return _local_copy(bound) if is_remote(bound.path) else bound.path
 
@@ -236,7 +240,7 @@ class Result(Asset):
     def bind(self, bound: BoundResult | str | os.PathLike[str] | None, *, by_hand: bool = True) -> None:
         """Makes this the handle of an existing result, given directly or by its path; None releases it.
 
-        Builds do this themselves (`by_hand=False`). By hand it is for trying a stage out:
+        Builds do this themselves (`by_hand=False`). Call it to try out a stage:
         `words.result.bind(cache.asset_path("words"))`.
         """
         if bound is not None and not isinstance(bound, BoundResult):
@@ -292,7 +296,7 @@ def fetch(path: str, target: str) -> None:
 
 
 class Accumulator(abc.ABC):
-    """Takes the values of one source shard, in order, and is saved once they are all there.
+    """Takes the values of one source shard, in order, and is saved after the last.
 
     One accumulator sees one source shard from its first record to its last, in one process; after a failure a new one
     starts again, so nothing is ever added twice. What it holds in memory has to be bounded, whatever the shard's size.
@@ -309,7 +313,7 @@ class Accumulator(abc.ABC):
 
     @abc.abstractmethod
     def save(self, path: str) -> None:
-        """Writes a file, or a directory, at the local `path`, where there is nothing.
+        """Writes a file, or a directory, at the local `path`, which does not exist yet.
 
         The bytes depend on what was added and on nothing else: no times, no hash order, no random numbers.
         """

@@ -1,4 +1,4 @@
-"""What lies before the cut, whoever runs it: declaration → plan → shards → commit.
+"""The offline half, on any runner: declaration → plan → shards → commit.
 
 | word | meaning |
 | --- | --- |

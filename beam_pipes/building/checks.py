@@ -1,6 +1,6 @@
-"""Which modules a stage imports when it runs: read from its code, so that a missing one is known before a job is.
+"""Which modules a stage imports when it runs, read from its code, so that a missing one shows before a job starts.
 
-What can be known of a build before any of its input is read: faults that would otherwise end it later.
+What can be checked before a build reads any input: faults that would otherwise end it later.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _FOLLOWED = ("beam_pipes",)
 def needed_modules(stage: Any) -> dict[str, str]:
     """What `transform` of a stage (or `read` of a source) imports on every call: module → where (`module:line`).
 
-    Functions of the same package and methods of the stage are followed. What stands below an `if` or a `try` may not
-    be needed, and is left out: `import` and `require("module", ...)` in the straight line of the code are found.
+    Functions of the same package and methods of the stage are followed. Imports below an `if` or a `try` may not be
+    needed, and are left out: `import` and `require("module", ...)` in the straight line of the code are found.
     """
     found: dict[str, str] = {}
     seen: set[int] = set()
@@ -132,7 +132,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 def _callee(called: ast.expr, function: FunctionType, cls: type) -> Any:
-    """What `name(...)` or `self.name(...)` calls, where that can be told."""
+    """What `name(...)` or `self.name(...)` calls, if that can be determined."""
     if isinstance(called, ast.Name):
         return function.__globals__.get(called.id)
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self":
@@ -143,12 +143,12 @@ def _callee(called: ast.expr, function: FunctionType, cls: type) -> Any:
 def find_faults(
     declaration: Declaration, to: str | os.PathLike[str], *, elsewhere: bool = True, accept_code_change: bool = False
 ) -> list[BeamPipesError]:
-    """Everything that is wrong with building `declaration` in the directory `to`, as far as it shows without its input.
+    """Everything that is wrong with building `declaration` in the directory `to` and shows without reading input.
 
     Looked at are the names and sizes of input files, assets, configurations, the modules that stages import when they
-    run, the directory (can it be written, does somebody build there, what is published), and, with `elsewhere`, whether
-    other processes can get the declaration. No input file is opened. Types along the edges of the graph are checked
-    where a declaration is made, before there is one to look at.
+    run, the directory (whether it is writable, whether a build runs there, what is published), and, with `elsewhere`,
+    whether other processes can get the declaration. No input file is opened. Types along the edges of the graph are
+    checked where a declaration is made, before there is one to look at.
 
         find_faults(declaration, "cache")  →  [DeclarationError("asset 'vocab.model' cannot be read: No such file …")]
     """
@@ -164,7 +164,7 @@ def find_faults(
 
 
 def raise_faults(found: Sequence[BeamPipesError]) -> None:
-    """Raises the only fault as it is, and several as one `PlanError` that tells all of them."""
+    """Raises a single fault as it is, and several as one `PlanError` that lists them all."""
     if len(found) == 1:
         raise found[0]
     if found:
@@ -264,7 +264,7 @@ def _of_directory(to: str) -> Iterator[BeamPipesError]:
 
 
 def _prove_writable(to: str) -> None:
-    """Writes a file in the directory, or the nearest one above it that is there, and removes it."""
+    """Writes a file in the directory, or its nearest existing parent, and removes it again."""
     probe = f".tmp-probe-{uuid.uuid4().hex}"
     if is_remote(to):
         path = f"{to}/{probe}"

@@ -211,7 +211,7 @@ def link_assets(header: BuildHeader) -> list[FileEntry]:
 
 
 def assets_are_there(header: BuildHeader) -> bool:
-    """Whether the snapshot has all results of analyzers, in their full sizes."""
+    """Whether the snapshot has all analyzer results, in full size."""
     files = storage_for(header.root).tree(f"{header.directory}/{ASSETS}") if header.assets else {}
     return all(
         (status := files.get(f"{name}{entry.file.removeprefix(CONTENT)}")) is not None and status.size == entry.bytes
@@ -232,7 +232,9 @@ def _linked(header: BuildHeader, snapshot: str, completions: list[Completion]) -
 
 
 def write_build_record(header: BuildHeader, record: Mapping[str, Any]) -> None:
-    """Writes `build.json` beside the snapshot's manifest: runner, times, whatever must not change the manifest."""
+    """Writes `build.json` beside the snapshot's manifest: runner, times, and whatever else must not affect the
+    manifest.
+    """
     rendered = strict_json(record, indent=1, sort_keys=True) + "\n"
     with writing(header.root):
         storage_for(header.directory).replace(f"{header.directory}/{BUILD}", rendered.encode())
@@ -240,7 +242,7 @@ def write_build_record(header: BuildHeader, record: Mapping[str, Any]) -> None:
 
 
 def num_bad(account: Account) -> int:
-    """How many records failed: dead letters, and those that were dropped because of an error."""
+    """The number of failed records: dead letters, and those dropped because of an error."""
     dropped = sum(
         count
         for unit in account.units.values()
@@ -265,7 +267,7 @@ def most_bad(declaration: Declaration, read: int) -> float | None:
 def too_many_bad(
     declaration: Declaration, account: Account, *, where: str, told: Iterable[str]
 ) -> TooManyDeadLettersError:
-    """The error that says how many records failed, of how many, where, and how the first ones did."""
+    """The error that says how many of the records failed, in which stages, and shows the first errors."""
     limit = declaration.max_bad
     allowed = "a tenth" if limit == "tenth" else f"a fraction of {limit}" if isinstance(limit, float) else f"{limit}"
     stages: Mapping[str, int] = {
@@ -306,7 +308,7 @@ def _first_errors(header: BuildHeader, completions: Iterable[Completion]) -> Ite
 def _require_records(
     header: BuildHeader, splits: Mapping[str, SplitManifest], account: Account, completions: Iterable[Completion]
 ) -> None:
-    """Raises `EmptySplitError` where nothing is left of the input, or of a split that readers see records of now."""
+    """Raises `EmptySplitError` if no record is left of the input, or of a split that has records now."""
     empty = [name for name, split in splits.items() if not split.num_records]
     nothing = len(empty) == len(splits) and account.read > 0
     if not empty:

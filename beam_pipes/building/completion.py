@@ -1,4 +1,4 @@
-"""Completions: the small records that say which source shards are done, and with what."""
+"""Completions: the small records that say which source shards are done, and what they wrote."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ class LineageEntry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completion:
-    """A source shard that is committed: its input, its files by split, its dead letters if it has any, its account.
+    """A committed source shard: its input, its files by split, its dead letters if any, its account.
 
-    Written last: what it names is there, whole. It holds no time and no absolute path, so it is the same on every
-    runner. `dropped_errors` tells the first records that were dropped because of an error, which leave no dead letter.
+    It is written last, so everything it names exists and is complete. It holds no time and no absolute path, so it is
+    the same on every runner. `dropped_errors` tells the first records that were dropped because of an error, which
+    leave no dead letter.
     """
 
     index: int
@@ -105,7 +106,7 @@ def _text(value: Any) -> bytes:
 
 
 def write_completion(header: BuildHeader, completion: Completion) -> None:
-    """The last step of a shard: from here on it is done."""
+    """The last step of a shard: after it, the shard is done."""
     storage = storage_for(header.directory)
     storage.makedirs(f"{header.directory}/completions")
     storage.replace(completion_path(header.directory, completion.index, header.num_shards), completion.to_bytes())
@@ -121,7 +122,7 @@ def write_lineage(header: BuildHeader, index: int, data: bytes) -> LineageEntry:
 
 
 def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
-    """The completion of this very task, its files being there in full; None where the shard has to be built.
+    """The completion of this very task if all its files are complete; None if the shard must be built.
 
     What cannot be read counts as not done: it is built again.
     """
@@ -214,7 +215,7 @@ def completion_path(directory: str, index: int, count: int) -> str:
 
 
 def read_completion(path: str) -> Completion | None:
-    """The completion in a file; None where there is none, or none that can be understood."""
+    """The completion in a file; None if it is missing or unreadable."""
     try:
         return Completion.from_bytes(storage_for(path).read_bytes(path))
     except (CacheNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,6 +1,6 @@
-"""How far a build is, how fast it goes and when it last gave a sign of life: from the files of its snapshot alone.
+"""How far a build is, how fast it runs and when it last gave a sign of life, from the files of its snapshot alone.
 
-What can be said of a cache directory from its files alone: published, being built, left unfinished.
+The state of a cache directory from its files alone: published, being built, left unfinished.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _is_newer(completion: Completion, name: str, files: Mapping[str, FileStatus]
 
 
 def finished_words(build_info: Mapping[str, Any], records: int) -> list[str]:
-    """What `build.json` says of a build that was published: how long it took, and its stages by their time."""
+    """What `build.json` says of a published build: how long it took, and its stages by time."""
     lines = []
     started, ended = build_info.get("started_at"), build_info.get("ended_at")
     if isinstance(started, int | float) and isinstance(ended, int | float):

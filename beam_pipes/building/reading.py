@@ -1,10 +1,10 @@
 """A part of a shard: what consecutive batches of it add to its files, encoded.
 
-A clock that books the time between its marks under stages.
+A clock that attributes the time between its marks to stages.
 
 The first half of a shard job: source shard → batches, and the units to run over them.
 
-Figures of a build while it runs: small enough to be told several times a second.
+Figures of a running build, small enough to be reported several times a second.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read_batches(declaration: Declaration, shard: SourceShard) -> Iterator[Sourc
 
 
 def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
-    """Records as a batch that units can run over, its bad rows booked; raises what `read_batches` does for those."""
+    """Records as a batch that units can run over, its bad rows booked; raises the same errors as `read_batches`."""
     batch = SourceBatch(records)
     batch.account.read = len(records.values) + len(records.bad)
     account = batch.account.unit(SOURCE)
@@ -121,7 +121,7 @@ def source_batch(declaration: Declaration, records: RecordBatch) -> SourceBatch:
 
 
 def unparsable(row: BadRecord) -> StageError:
-    """The error of a bad row where none is allowed."""
+    """The error of a bad row if none is allowed."""
     error = StageError(
         f"the source cannot parse record {row.record_id!r}: {row.error} Repair the input, or allow bad "
         "records with on_error='dead_letter' (kept for a replay) or on_error='drop'.",
@@ -169,7 +169,7 @@ READ = "read"
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class StageFigures:
-    """What a stage has done: counts as in its account (`dropped` for all reasons), and the seconds that it ran."""
+    """The work of a stage: counts as in its account (`dropped` for all reasons), and the seconds that it ran."""
 
     inputs: int = 0
     outputs: int = 0
@@ -198,7 +198,7 @@ class StageFigures:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class ShardFigures:
-    """What shard jobs have done: source records, those of them that were dropped or are dead, and each stage."""
+    """The work of shard jobs: source records, the dropped and dead ones among them, and the figures of each stage."""
 
     records: int = 0
     dropped: int = 0

@@ -1,4 +1,4 @@
-"""`take_sample`: some of the input goes through the stages, and totals over all of it follow, with their variances.
+"""`take_sample`: runs part of the input through the stages, and estimates totals over all of it, with variances.
 
     shards of the plan ──strata──▶ some shards of each, read whole ──▶ some batches of each, run and encoded
                                                                        (or pieces of batches, where stages are slow)
@@ -60,8 +60,8 @@ Told = Callable[[int, int, int], None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How large a sample may be: `bytes` of input to be read, `records` to go through the stages, `secs` on the
-    clock."""
+    """The limits of a sample: `bytes` of input to read, `records` to run through the stages, `secs` of wall
+    time."""
 
     bytes: int
     records: int
@@ -147,7 +147,7 @@ def take_sample(plan: BuildPlan, limits: Limits, *, workers: int, seed: int, tol
 
 
 class _Schedule:
-    """Which shard comes next, and how long it may take; what is not needed is left out when the time is over."""
+    """Which shard comes next, and how long it may take; optional shards are skipped when the time is over."""
 
     def __init__(self, orders: Sequence[_Order], secs: float) -> None:
         self._left = list(reversed(orders))
@@ -178,7 +178,7 @@ class _Schedule:
 def _in_processes(
     plan: BuildPlan, schedule: _Schedule, records: int, workers: int, keep: Callable[[_Order, SampledShard], None]
 ) -> bool:
-    """Samples the rest on processes; False where they cannot get the declaration, or nothing is left."""
+    """Samples the rest in worker processes; False if they cannot get the declaration, or nothing is left."""
     if len(schedule) < _AT_LEAST:
         return False
     handle = DeclarationHandle(plan.declaration)
@@ -338,7 +338,7 @@ class ShardSampler:
 
 
 def _copied(records: RecordBatch) -> RecordBatch:
-    """Stages may change values in place, and these records are to run again; what cannot be copied runs as it is."""
+    """Stages may change values in place, and these records run again; what cannot be copied is passed as it is."""
     try:
         return copy.deepcopy(records)
     except Exception:  # whatever values of somebody's own raise

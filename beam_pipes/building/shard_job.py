@@ -50,7 +50,7 @@ Written = tuple[bytes, int, IndexRow]
 
 
 class CannotReplayError(Exception):
-    """A source shard has to be built anew: what its dead letters had booked cannot be told from outside."""
+    """The source shard must be rebuilt: what its dead letters had contributed to the account cannot be determined."""
 
 
 def prior_completion(prior: Prior) -> Completion:
@@ -70,7 +70,7 @@ def prior_letters(prior: Prior, completion: Completion) -> list[DeadLetter]:
 
 
 def replayed_letters(declaration: Declaration, letters: list[DeadLetter]) -> Iterator[tuple[DeadLetter, bytes]]:
-    """The dead letters that may come out differently now, each with its bytes as they are now.
+    """The dead letters that may now come out differently, each with its current bytes.
 
     One that the source could not parse fails again, unless it was repaired: the source is the same.
     """
@@ -83,7 +83,7 @@ def replayed_letters(declaration: Declaration, letters: list[DeadLetter]) -> Ite
 
 
 def letter_records(declaration: Declaration, prior: Prior) -> Iterator[RecordBatch]:
-    """The dead letters to be run again, one a batch, under the ordinals that they have in the source shard."""
+    """The dead letters to rerun, one per batch, with their ordinals in the source shard."""
     for letter, raw in replayed_letters(declaration, prior_letters(prior, prior_completion(prior))):
         yield _one(declaration, letter, raw)
 
@@ -96,7 +96,7 @@ def task_records(declaration: Declaration, task: ShardTask) -> Iterator[RecordBa
 
 
 def task_output(declaration: Declaration, header: BuildHeader, task: ShardTask) -> ShardOutput:
-    """Where what comes of them goes. Raises `CannotReplayError` where the whole source shard has to be run."""
+    """Where their output goes. Raises `CannotReplayError` if the whole source shard must be run."""
     return (ShardOutput if task.prior is None else ReplayOutput)(declaration, header, task)
 
 
@@ -147,7 +147,7 @@ class ReplayOutput(ShardOutput):
         return super().commit()
 
     def _booked_before(self) -> Account:
-        """What the dead letters that were run again had booked when they failed."""
+        """What the rerun dead letters had contributed to the account when they failed."""
         runner = graph_runner(self._declaration)
         names = [unit.name for unit in runner.units]
         booked = Account()
@@ -254,9 +254,9 @@ class ShardJob:
         self._runner = graph_runner(declaration)
 
     def run(self, task: ShardTask, *, tell: Tell = lambda account, secs: None) -> ShardReport:
-        """Reads, transforms and writes one source shard, and commits it; a committed one is left as it is.
+        """Reads, transforms and writes one source shard, and commits it; a committed one is left alone.
 
-        Raises what the source or a stage raised; nothing of the shard is left then.
+        Raises what the source or a stage raised, after removing everything of the shard.
         """
         try:
             return self._run(task, tell)

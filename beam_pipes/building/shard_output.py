@@ -26,7 +26,7 @@ WRITE = "write"
 
 
 class ShardOutput:
-    """Writes what one source shard gives: a shard for each split, and dead letters where there are some.
+    """Writes the output of one source shard: a shard for each split, and dead letters if there are any.
 
     `encode` has no effect on files; `write` appends parts, which have to come in order. Nothing has a final name until
     `commit`, which renames the files and then writes the completion.
@@ -117,7 +117,7 @@ class ShardOutput:
         self._check_max_bad()
 
     def to_part(self) -> Part:
-        """All that was written so far as one part, read back from the files that are not committed."""
+        """Everything written so far as one part, read back from the uncommitted files."""
         return Part(
             first_sequence=0,
             next_sequence=self.next_sequence,
@@ -182,7 +182,7 @@ class ShardOutput:
             return writer.commit()
 
     def _lineage_of(self, batch: SourceBatch, written: set[int]) -> LineageWriter:
-        """Where each record of the batch was, and what became of it."""
+        """Where each record of the batch was, and its fate."""
         records, fates = batch.records, {}
         for index, ordinal in enumerate(records.ordinals):
             if ordinal not in written:

@@ -1,4 +1,4 @@
-"""What a worker is told: the header that all shard jobs of a build share, and the task of one source shard.
+"""A worker's instructions: the header that all shard jobs of a build share, and the task of one source shard.
 
 Tasks and long lists of rows are files beside the shards, and a job names them by number. With the tasks in the job
 graph, 10,000 shards of 224 small files each made a request of 156 MB, of which services take 10 MB; with their numbers
@@ -113,7 +113,7 @@ class BuildHeader:
 class Prior:
     """A source shard as it was built before: the snapshot's directory, and the shard's index among `num_shards` there.
 
-    `changed` are the units that were not then what they are now.
+    `changed` are the units that have changed since.
     """
 
     directory: str
@@ -127,7 +127,7 @@ class ShardTask:
     """One source shard to be built.
 
     `plain_fingerprint` covers its input and the declaration, `fingerprint` also the records that are in quarantine.
-    `prior` is what of it is to be kept, where only its dead letters are to be run again.
+    `prior` is what to keep of it if only its dead letters are rerun.
     """
 
     shard: SourceShard
@@ -154,7 +154,7 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """What a worker tells about a shard job that is done; never part of the cache (it holds times).
+    """A worker's report on a finished shard job; never part of the cache (it holds times).
 
     `replayed` is how many dead letters were run again, where nothing else was.
     """
@@ -179,7 +179,7 @@ class ShardReport:
         replayed: int,
         stage_secs: Mapping[str, float] | None = None,
     ) -> ShardReport:
-        """Of a task that is done; `replayed` is how many of its source records were run."""
+        """For a finished task; `replayed` is the number of source records that were rerun."""
         return cls(
             index=task.index,
             records=account.read,

@@ -99,7 +99,7 @@ class Rows(Protocol):
 
     @property
     def fills(self) -> Fills:
-        """What fills each feature; other columns of a batch are 0 where there is nothing."""
+        """What fills each feature; other columns of a batch are 0 which does not exist yet."""
         ...
 
     @property

@@ -141,8 +141,8 @@ def source_records(
 
         source_records(declaration, ["a.txt@14"])  →  {"a.txt@14": b"to be"}
 
-    Each source shard that may hold one is read once, and only as far as needed. `cache`: a cache that was built from
-    the same input, whose digests of input files save reading all of them. Raises `SourceError` for input that cannot be
+    Each source shard that may hold one is read once, and only as far as needed. `cache`: a cache built from the same
+    input, whose digests of input files save reading them all. Raises `SourceError` for input that cannot be
     read.
     """
     wanted = {split_id(record_id) for record_id in record_ids}

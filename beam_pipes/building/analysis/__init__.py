@@ -2,9 +2,9 @@
 
 | word | meaning |
 | --- | --- |
-| analysis plan | which accumulators and results are there already, and which are to be made |
-| analysis task | one source shard, and the analyzers that have no accumulator of it |
-| stored | a file or a directory below `DIR/analysis`, with the record that is written last and checks it |
+| analysis plan | which accumulators and results exist, and which are missing |
+| analysis task | one source shard, and the analyzers that lack an accumulator for it |
+| stored | a file or directory below `DIR/analysis`, with a checksum record that is written last |
 
 The protocol of analyzers is in `beam_pipes.analysis`.
 """

@@ -24,8 +24,8 @@ _MOST_ROUNDS_WITHOUT_PROGRESS = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Analysed:
-    """What an analysis has done: the plan with every result, a row for each analyzer (for the build record), and how
-    many results were merged."""
+    """The outcome of an analysis: the plan with every result, a row per analyzer (for the build record), the number of
+    merged results."""
 
     plan: AnalysisPlan
     rows: tuple[dict[str, Any], ...]
@@ -46,10 +46,10 @@ def analyse(
     generation: int = 0,
     run_tasks: RunTasks | None = None,
 ) -> Analysed:
-    """Makes the results of all analyzers that are not there yet, and binds all of them.
+    """Computes the missing results of all analyzers, and binds all of them.
 
-    What is there already (of earlier builds, or of one that was killed) is taken as it is, once its bytes have been
-    compared with their checksums. `run_tasks` runs a round's tasks; by default they run here, one after the other.
+    Existing results (of earlier builds, or of a killed one) are reused once their bytes match their
+    checksums. `run_tasks` runs a round's tasks; by default they run in this process, one after the other.
     Only for the holder of the build lock.
 
     Raises what a source or a stage raised, `AnalysisError` where an analyzer failed.
@@ -112,7 +112,7 @@ def analyse(
 
 
 def _drop_damaged(plan: AnalysisPlan, checked: set[str]) -> bool:
-    """Removes the results whose bytes are not what was written; whether there were some."""
+    """Removes results whose bytes have changed; returns whether there were any."""
     damaged = False
     for result in plan.results().values():
         if result.place not in checked:

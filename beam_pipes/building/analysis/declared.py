@@ -1,6 +1,6 @@
 """`held_results`: the handles of results that a stage holds in its configuration.
 
-What can be said of the analyzers of a declaration when it is made: names, types, and whose results who needs.
+What can be checked about a declaration's analyzers at construction: names, types, and which needs whose result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_OBJECTS = 20_000
 def held_results(stage: Any) -> list[Result]:
     """The handles in the fields of a stage, of objects, containers and closures in them, and of a DAG's units.
 
-    What the *code* of a stage refers to is not looked at: it is met when the stage is fingerprinted.
+    What the *code* of a stage refers to is not searched: fingerprinting the stage finds it.
     """
     found: dict[int, Result] = {}
     seen: dict[int, Any] = {}
@@ -81,7 +81,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 class Analysed(Protocol):
-    """What is read of a declaration: its analyzers, and what they and the stages are given."""
+    """The parts of a declaration that are read: its analyzers, and what they and the stages are given."""
 
     @property
     def name(self) -> str: ...
@@ -97,7 +97,9 @@ class Analysed(Protocol):
 
 
 def check_analyzers(declaration: Analysed) -> None:
-    """Raises `DeclarationError` or `TypeMismatchException` for analyzers that cannot run, or results nobody makes."""
+    """Raises `DeclarationError` or `TypeMismatchException` for analyzers that cannot run, or results that no analyzer
+    makes.
+    """
     analyzers = declaration.analyzers
     where = f"declaration {declaration.name!r}"
     for analyzer in analyzers:
@@ -131,14 +133,14 @@ def bound_results(declaration: Analysed) -> dict[str, BoundResult]:
 
 
 def bind_results(declaration: Analysed, results: Mapping[str, BoundResult]) -> None:
-    """Binds the handles of all analyzers of a declaration; those that `results` does not name are let go."""
+    """Binds the handles of all analyzers of a declaration, and unbinds those that `results` does not name."""
     for analyzer in declaration.analyzers:
         analyzer.result.bind(results.get(analyzer.name), by_hand=False)
 
 
 @contextlib.contextmanager
 def assumed_results(declaration: Analysed) -> Iterator[None]:
-    """For checks before the analysis has run: every result that is missing counts as an empty one meanwhile."""
+    """For checks before the analysis has run: inside the block, every missing result counts as empty."""
     missing = [analyzer for analyzer in declaration.analyzers if analyzer.result.bound is None]
     for analyzer in missing:
         analyzer.result.bind(BoundResult("", "0" * 64), by_hand=False)

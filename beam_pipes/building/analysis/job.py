@@ -52,10 +52,10 @@ class AnalysisJob:
         self._analyzers = {analyzer.name: analyzer for analyzer in declaration.analyzers}
 
     def run(self, task: AnalysisTask, *, tell: Tell = lambda records: None) -> AnalysisReport:
-        """Reads a source shard once, and stores an accumulator of each analyzer of the task that is not there yet.
+        """Reads a source shard once, and stores every missing accumulator of the task's analyzers.
 
-        Raises what the source or a stage raised, or `AnalysisError` where an analyzer failed; what is stored by then
-        is whole.
+        Raises what the source or a stage raised, or `AnalysisError` where an analyzer failed; everything stored by then
+        is complete.
         """
         started = time.monotonic()
         places = {name: place for name, place in task.places.items() if find_stored(place) is None}
@@ -133,9 +133,9 @@ class _Group:
 
 
 class RecordIds(Sequence[str]):
-    """The record of each value, by name; worked out when the first one is asked for.
+    """The record of each value, by name; computed when the first one is requested.
 
-    `column` holds the values of each record, where a record may have given another number than one.
+    `column` holds the values of each record, if records may give more or fewer than one.
     """
 
     def __init__(self, records: RecordBatch, column: Column | None = None) -> None:
@@ -166,7 +166,7 @@ class RecordIds(Sequence[str]):
 
 
 def failure_of(analyzer: Analyzer, where: str, error: Exception) -> AnalysisError:
-    """The error that says where an analyzer's own code has failed, and on what."""
+    """The error that says where an analyzer's own code failed, and on which record."""
     words = str(error).rstrip(".")
     return AnalysisError(
         f"the analyzer {analyzer.name!r} ({type(analyzer).__name__}) failed {where}: {type(error).__name__}: {words}. "
@@ -183,7 +183,7 @@ def _where(shard: SourceShard) -> str:
 def write_analysis_tasks(root: str, launch: str, tasks: Sequence[AnalysisTask]) -> None:
     """Writes the tasks of a round; their numbers are `range(len(tasks))`.
 
-    `launch` tells jobs apart: one that outlives its launcher goes on reading its own tasks while the next one runs.
+    `launch` distinguishes jobs: one that outlives its launcher keeps reading its own tasks while the next one runs.
     """
     _rows(root, launch).write([task.to_json() for task in tasks])
 
@@ -210,8 +210,8 @@ def _rows(root: str, launch: str) -> NumberedRows:
 def merge(planned: PlannedAnalyzer) -> Stored | None:
     """Merges all accumulators, in the order of source shards, stores the result and binds it.
 
-    Reads and checks every accumulator first. Damaged ones are removed, and there is no result then: None. Doing it
-    again gives the same bytes. Raises `AnalysisError` where the analyzer failed.
+    Reads and checks every accumulator first. If any was damaged, it is removed and the result is None. Repeating
+    it gives the same bytes. Raises `AnalysisError` where the analyzer failed.
     """
     stored = [planned.accumulators[shard.index] for shard in planned.shards]
     damaged = [each for each in stored if not each.is_undamaged()]
@@ -270,7 +270,7 @@ def run_in_processes(
     watch: Watch,
     idle: Callable[[], None],
 ) -> None:
-    """Runs all tasks on `workers` processes; `idle` is called again and again meanwhile.
+    """Runs all tasks on `workers` processes, calling `idle` repeatedly while they run.
 
     Raises what a task raised, or `WorkerDiedError` naming the shard that a process died on.
     """
@@ -295,7 +295,7 @@ _job: AnalysisJob | None = None
 
 
 def _run_task(send: Callable[[Any], None], handle: DeclarationHandle, root: str, task: AnalysisTask) -> AnalysisReport:
-    """In the worker: runs one task, telling its progress now and then."""
+    """In the worker: runs one task, and reports progress from time to time."""
     global _job
     if _job is None:
         _job = AnalysisJob(handle.get(), root)

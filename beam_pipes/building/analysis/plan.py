@@ -1,8 +1,8 @@
-"""Which accumulators and results exist already, and which have to be made.
+"""Which accumulators and results exist, and which are missing.
 
-An accumulator belongs to a source shard and to the fingerprint of its analyzer: everything that decides it besides the
-shard itself. `plan_analysis` compares these with what is stored and gives one `AnalysisTask` for each source shard of
-which some analyzer lacks an accumulator.
+An accumulator belongs to a source shard and to the fingerprint of its analyzer: everything besides the shard itself
+that determines it. `plan_analysis` compares these with what is stored and gives one `AnalysisTask` for each source
+shard that lacks an accumulator of some analyzer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from beam_pipes.sources.source import SourcePlan, SourceShard
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalysisTask:
-    """`places` maps each analyzer, by its name, to where its accumulator of the shard is to be stored.
+    """`places` maps the name of each analyzer to the path for its accumulator of this shard.
 
-    `of` maps them to the digest of the pipeline whose values they analyse: the same digest, the same pipeline.
+    `of` maps it to the digest of the pipeline whose values it analyses.
     """
 
     shard: SourceShard
@@ -48,7 +48,7 @@ class AnalysisTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalysisReport:
-    """What a worker tells about a task that is done; it holds times, so it is never part of the cache."""
+    """A worker's report on a finished task. It holds times, so it is never part of the cache."""
 
     index: int
     records: int
@@ -61,9 +61,10 @@ VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalyzerFingerprint:
-    """`digest` names the accumulators, `parts` tell what is in it; `of` is the digest of the analyzer's `of` alone.
+    """`digest` names the accumulators, `parts` list what enters into it; `of` is the digest of the analyzer's `of`
+    alone.
 
-    Pipelines with equal digests give the same values: they run once for all analyzers that have one of them.
+    Pipelines with equal digests give the same values, so they run once for all their analyzers.
     """
 
     digest: str
@@ -105,7 +106,7 @@ def fingerprint_analyzer(declaration: Declaration, analyzer: Analyzer, *, genera
 class PlannedAnalyzer:
     """An analyzer whose fingerprint is known.
 
-    `accumulators` are those that are there, by the index of their source shard; `result` is None while it is to be
+    `accumulators` are the existing ones, by the index of their source shard; `result` is None until it is
     merged. `names` are the fingerprints of the source shards.
     """
 
@@ -124,7 +125,7 @@ class PlannedAnalyzer:
 
     @property
     def missing(self) -> list[SourceShard]:
-        """The source shards that are to be analysed; none where the result is there."""
+        """The source shards to analyse; none if the result exists."""
         return [] if self.result is not None else [s for s in self.shards if s.index not in self.accumulators]
 
     def place_of(self, shard: SourceShard) -> str:
@@ -134,9 +135,9 @@ class PlannedAnalyzer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalysisPlan:
-    """What an analysis will do. `waiting` are the analyzers that hold a result that is not there: error by name.
+    """What an analysis will do. `waiting` maps analyzers that hold a missing result to the error that says so.
 
-    The results that are there are bound to the handles of the declaration.
+    Existing results are bound to the handles of the declaration.
     """
 
     root: str
@@ -150,7 +151,7 @@ class AnalysisPlan:
         return not self.waiting and all(planned.result is not None for planned in self.analyzers)
 
     def tasks(self) -> list[AnalysisTask]:
-        """What is to be read: each source shard once, for all analyzers that lack it."""
+        """The reads that are needed: each source shard once, for all analyzers that lack it."""
         found: dict[int, list[PlannedAnalyzer]] = {}
         for planned in self.analyzers:
             for shard in planned.missing:
@@ -166,15 +167,15 @@ class AnalysisPlan:
         ]
 
     def results(self) -> dict[str, Stored]:
-        """Analyzer → its result, of those that are there."""
+        """Analyzer → its result, for those that have one."""
         return {planned.analyzer.name: planned.result for planned in self.analyzers if planned.result is not None}
 
     def digests(self) -> dict[str, str]:
-        """Analyzer → the digest of its result's content, of those that are there."""
+        """Analyzer → the digest of its result's content, for those that have one."""
         return {name: result.facts["digest"] for name, result in self.results().items()}
 
     def require_done(self) -> None:
-        """Raises `AnalysisError`, saying what is missing, where a result is."""
+        """Raises `AnalysisError`, naming what is missing, if any result is."""
         told = [
             f"{planned.analyzer.name!r} ({len(planned.missing)} of {len(planned.shards)} source shards to be analysed)"
             for planned in self.analyzers
@@ -204,7 +205,7 @@ class AnalysisPlan:
 
 
 def plan_analysis(declaration: Declaration, root: str, source: SourcePlan, *, generation: int = 0) -> AnalysisPlan:
-    """Plans the analyzers of a declaration over the source shards of its input, and binds the results that are there.
+    """Plans the analyzers of a declaration over the source shards of its input, and binds the existing results.
 
     Writes nothing. Raises `DeclarationError` for configuration without a fingerprint.
     """
@@ -245,7 +246,7 @@ def _planned(
 
 
 def _accumulators(planned: PlannedAnalyzer) -> Iterator[tuple[int, Stored]]:
-    """The accumulators that are there, by the index of their source shard."""
+    """The existing accumulators, by the index of their source shard."""
     directory = accumulator_place(planned.root, planned.fingerprint.digest, "").rstrip("/")
     by_place: dict[str, dict[str, FileStatus]] = {}
     storage = storage_for(directory)

@@ -1,4 +1,4 @@
-"""`Stored`: a file or a directory that an analysis has made, and the record beside it that says it is whole.
+"""`Stored`: a file or directory that an analysis made, with a record beside it that proves it complete.
 
 | below `DIR/analysis` | what |
 | --- | --- |
@@ -45,7 +45,7 @@ _CHUNK_BYTES = 8 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """`files` lie below `place`, and are named relative to it; `facts` are what their maker says of them."""
+    """`files` are relative to `place`; `facts` are what their maker records about them."""
 
     place: str
     files: tuple[FileEntry, ...]
@@ -77,7 +77,7 @@ class Stored:
 
 
 def store(place: str, made: str, facts: Mapping[str, Any]) -> Stored:
-    """Stores the local file or directory `made`, then its record; each file appears whole, the record last."""
+    """Stores the local file or directory `made`, then its record; each file appears complete, the record last."""
     storage = storage_for(place)
     entries = []
     for name, path in _files(made):
@@ -104,9 +104,9 @@ def store(place: str, made: str, facts: Mapping[str, Any]) -> Stored:
 
 
 def find_stored(place: str, files: Mapping[str, FileStatus] | None = None) -> Stored | None:
-    """What is stored at `place`, its files there in full; None where it is to be made.
+    """What is stored at `place`, with all its files complete; None if it must be made.
 
-    `files` is a listing of `place`, where the caller has one. What cannot be read counts as not there.
+    `files` is a listing of `place`, if the caller has one. What cannot be read counts as missing.
     """
     storage = storage_for(place)
     if files is not None and RECORD not in files:
@@ -136,9 +136,9 @@ def discard(place: str) -> None:
 
 @contextlib.contextmanager
 def scratch(root: str) -> Iterator[str]:
-    """A directory for what is being made: beside the cache, where there is room; goes with the block.
+    """A temporary directory beside the cache, where there is room; removed at the end of the block.
 
-    What a process that dies leaves there has a temporary name, and is swept by the next build.
+    If the process dies, what it leaves has a temporary name and is swept by the next build.
     """
     if is_remote(root):
         with tempfile.TemporaryDirectory(prefix="beam-pipes-analysis-") as directory:

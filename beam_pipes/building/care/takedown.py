@@ -1,8 +1,8 @@
-"""Taking records down: which rows of which snapshots are meant, `takedown.json`, and the audit record.
+"""Taking records down: which rows of which snapshots it hides, `takedown.json`, and the audit record.
 
 A takedown hides records from every reader; it does not wipe their bytes (docs/takedown.md). It needs no build and may
-run beside one: a build that publishes afterwards looks its own rows up first, by content, and does not publish where
-what was taken down is nowhere.
+run beside one: a build that publishes afterwards looks its own rows up first, by content, and does not publish if
+it finds a taken-down record nowhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ATTEMPTS = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TakedownReport:
-    """What a change of takedowns did; one line of `takedowns.jsonl`.
+    """The effect of a change to the takedowns; one line of `takedowns.jsonl`.
 
     `action` is "takedown", "undo", "gone" or "resolve". `matched_records` counts source records of the published
     snapshot that `ids` name, `equal_records` the others there that have the content of one of those and are hidden
@@ -79,10 +79,10 @@ def take_down(
 ) -> TakedownReport:
     """Hides the source records `ids` (`file@position`, or a file for all of its records) from all readers, at once.
 
-    What is hidden is the content that the ids match in the published snapshot (in an older one where it has none),
-    wherever it stands and however often, now and in later builds. ids that match nothing are kept: they are looked up
-    in the next build that reads them. `next_build`: all of them are; they name records of the input as it is now. `by`
-    is the user's name if left out.
+    It hides the content that the ids match in the published snapshot (or in an older one if they match nothing there),
+    wherever and however many times it occurs, now and in later builds. ids that match nothing are kept: they are looked
+    up in the next build that reads them. With `next_build`, all of them are: they name records of the current input.
+    `by` is the user's name if left out.
 
     Raises `CacheNotFoundError` where there is no directory, `DeclarationError` without any id.
     """
@@ -96,7 +96,7 @@ def take_down(
 
 
 def undo_takedown(path: str | os.PathLike[str], number: int, *, by: str | None = None) -> TakedownReport:
-    """Takes a takedown back: its records are read again, unless another takedown names them too.
+    """Undoes a takedown: readers see its records again, unless another takedown names them too.
 
     Raises `DeclarationError` where there is no takedown of this number in force.
     """
@@ -104,9 +104,9 @@ def undo_takedown(path: str | os.PathLike[str], number: int, *, by: str | None =
 
 
 def mark_gone(path: str | os.PathLike[str], number: int, *, by: str | None = None) -> TakedownReport:
-    """Says that the records of a takedown may be missing from the input: builds publish without them.
+    """Declares that the records of a takedown may be missing from the input, so that builds publish without them.
 
-    Before or after they are removed there. Where a build does find one of them, it stays hidden.
+    Call it before or after they are removed from the input. If a build does find one of them, it stays hidden.
 
     Raises `DeclarationError` where there is no takedown of this number in force.
     """
@@ -129,7 +129,7 @@ def _stamp(path: str | os.PathLike[str], number: int, field: str, *, action: str
 
 
 def resolve_takedowns(path: str | os.PathLike[str]) -> TakedownReport:
-    """Looks the rows of all published snapshots up again: after snapshots were copied into the directory.
+    """Looks up the rows of all published snapshots again, for example after copying snapshots into the directory.
 
     Takedowns of an older version, which know ids alone, are given the contents that these match.
     """
@@ -144,7 +144,7 @@ def takedowns_at(path: str | os.PathLike[str]) -> Overlay:
 
 
 def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
-    """What each takedown does in the published snapshot, looked up anew: reads its lineage.
+    """The effect of each takedown on the published snapshot, looked up again from its lineage.
 
     Raises `CacheNotFoundError` where there is no directory.
     """
@@ -158,7 +158,7 @@ def states_of_takedowns(path: str | os.PathLike[str]) -> list[TakedownState]:
 
 @contextlib.contextmanager
 def honouring_takedowns(path: str | os.PathLike[str], manifest: Manifest) -> Iterator[None]:
-    """While a snapshot is published: its rows are looked up before, and no takedown comes in between.
+    """Held while a snapshot is published: its rows are looked up first, and no takedown can come in between.
 
     Not even the first one: it would have looked which snapshots there are before this one is published. Raises
     `TakenDownNotFoundError` where records that were taken down are nowhere in it.
@@ -211,7 +211,7 @@ def learned_line(snapshot: str, assets: Sequence[str]) -> str:
 
 
 def look_up_published(path: str | os.PathLike[str]) -> None:
-    """Looks up the rows of the published snapshot, where takedowns are in force that nobody has done so for."""
+    """Looks up the rows of the published snapshot for takedowns in force that lack them."""
     overlay = read_overlay(path)
     if not overlay.in_force:
         return
@@ -337,7 +337,7 @@ def _append_audit(path: str | os.PathLike[str], line: Mapping[str, Any]) -> None
 
 @contextlib.contextmanager
 def _changing(path: str | os.PathLike[str]) -> Iterator[Overlay]:
-    """The takedowns as they are, while nobody else changes them."""
+    """The current takedowns, locked against changes by others."""
     _require_directory(path)
     storage, where = storage_for(path), os.fspath(path)
     file = os.path.join(where, LOCK_NAME)

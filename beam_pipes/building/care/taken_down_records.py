@@ -1,4 +1,4 @@
-"""Which source records of one snapshot its takedowns mean: ids become contents, contents become rows.
+"""Which source records of one snapshot its takedowns hide: ids become contents, contents become rows.
 
 An id is looked up once, in the snapshot that is published when it is named, or in the first later one that has it.
 What it matched there is kept as digests of contents, and those are looked for in every other snapshot: in another
@@ -30,11 +30,11 @@ SHOWN = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TakedownState:
-    """What one takedown does in one snapshot.
+    """The effect of one takedown on one snapshot.
 
-    `records` source records are hidden by it. `followed` maps ids to where else their contents stand, `file@position`
-    (the first few); `missing` maps ids to how many of their contents are nowhere; `pending` ids have matched nothing
-    yet. `by_position`: the snapshot keeps no digests, and ids were looked up as they are.
+    `records` source records are hidden by it. `followed` maps ids to other places with the same content,
+    `file@position` (the first few); `missing` maps ids to the number of their contents that were not found; `pending`
+    ids have matched nothing yet. `by_position`: the snapshot keeps no digests, and ids were looked up as they are.
     """
 
     takedown: Takedown
@@ -72,9 +72,9 @@ class SnapshotRecords:
             return None
 
     def bind(self, takedowns: Sequence[Takedown], *, next_build: bool = False) -> tuple[Takedown, ...]:
-        """The takedowns, those of their pending ids that match something here meaning its contents from now on.
+        """The takedowns, with pending ids that match something here bound to its contents.
 
-        Those that wait for the next build wait on, unless this is it. Nothing is looked for that is noted as gone.
+        Ids that wait for the next build keep waiting, unless this is it. What is noted as gone is not searched.
         """
 
         def waits(takedown: Takedown) -> bool:
@@ -92,7 +92,7 @@ class SnapshotRecords:
         )
 
     def grow(self, takedowns: Sequence[Takedown]) -> tuple[tuple[Takedown, ...], dict[str, int]]:
-        """The takedowns, whole files that have new records meaning those too; and file → number of new records.
+        """The takedowns, extended to the new records of whole files; and file → number of new records.
 
         A file of the name is the same one where it holds at least half of the records that are meant. Where it holds
         fewer, its name was given to another file, and its records are somebody else's.

@@ -1,6 +1,6 @@
-"""What became of one source record, from the cache alone.
+"""The fate of one source record, from the cache alone.
 
-One source record, run through a declaration stage by stage, with everything that it meets on its way.
+One source record, run through a declaration stage by stage, with everything that happens to it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StoredRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordReport:
-    """What became of a source record in one snapshot.
+    """The fate of a source record in one snapshot.
 
     `fate.status` is "written" (then `rows` are what it gave, in order of splits), "dropped" (`fate.drops` are the
     stages and reasons) or "dead" (`dead_letter` holds bytes, error and traceback, unless it is taken down).
@@ -73,11 +73,11 @@ class RecordReport:
 
 
 def explain_record(path: str | os.PathLike[str], record_id: str, *, snapshot: str | None = None) -> RecordReport:
-    """What became of the source record `file@position` in the published snapshot, or in another one.
+    """The fate of the source record `file@position` in the published snapshot, or in another one.
 
         explain_record("demo", "plays/hamlet.txt@0").status  →  "dropped"
 
-    Reads the cache alone: the input may be gone.
+    Reads only the cache: the input may be gone.
 
     Raises:
         UnknownRecordError: no record of this id was read; the message names the nearest ones.
@@ -127,7 +127,7 @@ class StageTrace:
 
     @property
     def reached(self) -> bool:
-        """Whether anything was left for it to do."""
+        """Whether any input reached it."""
         return self.failure is not None or any(map(len, self.inputs.values()))
 
 
@@ -150,11 +150,11 @@ class RecordTrace:
 def trace_record(
     declaration: Declaration, record_id: str, *, cache: str | os.PathLike[str] | None = None
 ) -> RecordTrace:
-    """Runs the source record `file@position` through the declaration, with the randomness that a build gives it.
+    """Runs the source record `file@position` through the declaration, with the random draws that a build would make.
 
-    Failures are part of the trace, whatever `on_error` says. `cache`: a cache that was built from the same input, whose
-    digests of input files save reading all of them. Stages that hold the results of analyzers have those of that cache,
-    which has to be built from this declaration then.
+    Failures are part of the trace, whatever `on_error` says. `cache`: a cache built from the same input, whose digests
+    of input files save reading them all. Stages that hold analyzer results use those of that cache, which must then be
+    built from this declaration.
 
     Raises `UnknownRecordError`, naming the nearest records, `SourceError` for input that cannot be read, and
     `AnalysisError` where a stage holds a result that is not there.

@@ -1,4 +1,4 @@
-"""The process that workers are forked from, so that they begin at once.
+"""The process that workers are forked from, so that they start at once.
 
 A fresh interpreter takes 0.3 to 1 s of a core to import what every worker needs. Here one process imports it for all
 workers of a pool, and for those that take the place of killed ones. It imports nothing of a user's and does nothing
@@ -9,7 +9,7 @@ Tasks of one kind on such processes, one after the other each (analyses of shard
 
     tasks ──▶ run_tasks ──(call, arguments)──▶ worker ──"tell", "tell", "result"──▶ heard(task, …)
 
-The parent keeps no order: whoever is ready gets the next task. Building shards, where records are supervised and
+The parent keeps no order: a worker that is ready gets the next task. Building shards, where records are supervised and
 workers replaced, is `pool`.
 """
 

@@ -61,13 +61,13 @@ Tell = Callable[[Any], None]
 
 
 class Watcher(Protocol):
-    """What a pool tells about its tasks while it runs them."""
+    """What a pool reports about its tasks while it runs them."""
 
     def began(self, task: ShardTask, pid: int) -> None:
-        """A process has begun with the task; of one that began before, all that it told is void."""
+        """A process has started the task; reports of a process that started it before are void."""
 
     def told(self, task: ShardTask, pid: int, figures: ShardFigures) -> None:
-        """A sign of life: what has been done since the last one."""
+        """A sign of life: the work since the last one."""
 
     def finished(self, task: ShardTask) -> None: ...
 
@@ -76,7 +76,7 @@ class Watcher(Protocol):
 
 
 class NoWatcher:
-    """Tells nobody."""
+    """Reports to nobody."""
 
     def began(self, task: ShardTask, pid: int) -> None:
         pass
@@ -270,7 +270,7 @@ class WorkerPool:
         *,
         known: bool = True,
     ) -> None:
-        """Kills a worker; puts its record into quarantine where it is known, else has its batch run one by one."""
+        """Kills a worker; quarantines its record if it is known, else has its batch run record by record."""
         worker, journal = running.worker, running.journal
         assert journal is not None
         worker.stand_still()
@@ -291,16 +291,16 @@ class WorkerPool:
         self._replace(running, seen, ordinals, cause, limit, where, watcher, known=known)
 
     def _is_late(self, running: _Running, limit: float) -> bool:
-        """Whether a worker that stands still now was at its record for so long: it waits no more, so all is known."""
+        """Whether a worker, now stopped, had been at its record that long: it no longer waits, so its times are final."""
         assert running.clock is not None
         running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         return running.clock.spent_secs >= limit
 
     def _crashed(self, running: _Running, watcher: Watcher) -> None:
-        """A worker has ended by itself: its record goes into quarantine where that was the record's fault.
+        """A worker has ended on its own: its record goes into quarantine if the record caused it.
 
-        A crash is. `os._exit`, `exit` in a library and SIGKILL may be somebody else's doing: the record is tried once
-        more, alone in another process, and is at fault if that one ends too.
+        A crash is the record's fault. `os._exit`, `exit` in a library and SIGKILL may have other causes: the record is
+        tried once more, alone in another process, and is at fault if that one ends too.
         """
         code = running.worker.wait()
         seen = running.worker.cell.look()
@@ -357,7 +357,7 @@ class WorkerPool:
         self._restart(running, watcher)
 
     def _restart(self, running: _Running, watcher: Watcher) -> None:
-        """Goes on with a task on another worker."""
+        """Continues a task on another worker."""
         self._leave(running)
         running.worker.kill()
         running.worker, self._spare = self._start_spare(), None
@@ -381,7 +381,7 @@ _guarded: GuardedJob | None = None
 
 
 def _run_task(send: Tell, handle: DeclarationHandle, header: BuildHeader, task: ShardTask) -> ShardReport:
-    """In the worker: runs one shard job, telling its progress now and then."""
+    """In the worker: runs one shard job, and reports progress from time to time."""
     global _job
     if _job is None:
         _job = ShardJob(handle.get(), header)
@@ -390,7 +390,7 @@ def _run_task(send: Tell, handle: DeclarationHandle, header: BuildHeader, task: 
 
 
 def _prepare(send: Tell, handle: DeclarationHandle, header: BuildHeader) -> None:
-    """In a spare worker: all that a guarded job needs. What is wrong with it will be told with the first task."""
+    """In a spare worker: prepares everything that a guarded job needs. Errors are reported with the first task."""
     with contextlib.suppress(Exception):
         _guarded_job(handle, header)
 
@@ -419,7 +419,7 @@ def _guarded_job(handle: DeclarationHandle, header: BuildHeader) -> GuardedJob:
 
 @contextlib.contextmanager
 def now_and_then(send: Callable[[ShardFigures], None]) -> Iterator[ShardTell]:
-    """What a shard job may tell after each batch, sent a few times a second, and the rest of it at the end."""
+    """What a shard job may report after each batch: sent a few times a second, and the rest at the end."""
     figures = ShardFigures()
     last = time.monotonic()
 

@@ -1,8 +1,8 @@
-"""A worker process: an interpreter, fresh or forked from a fresh one, which is told over a socket what to run.
+"""A worker process: an interpreter, fresh or forked from a fresh one, that receives its work over a socket.
 
 `WorkerProcess` is the parent's end, `serve` the child's. Between them is the *cell*, a page of shared memory in which
-the worker shows what it is at. It is memory and no message because a worker that hangs sends none: a C call that never
-returns blocks every thread of the process, and Python's signal handlers too. A store costs about 0.1 µs a record;
+the worker shows what it is doing. It is memory and no message because a worker that hangs sends none: a C call that
+never returns blocks every thread of the process, and Python's signal handlers too. A store costs about 0.1 µs a record;
 `ProcessFigures` reads what the system knows of a process in 3 µs.
 
 `multiprocessing` does not serve here. Its spawned children import the parent's `__main__`, which a script without a
@@ -51,7 +51,7 @@ class RunningProcess(Protocol):
 
 
 class StartsProcesses(Protocol):
-    """What starts workers in place of an interpreter of their own; `fork_server.ForkServer` does."""
+    """Starts workers without a new interpreter for each, as `fork_server.ForkServer` does."""
 
     def start(self, files: Sequence[int]) -> RunningProcess:
         """A process that shares these descriptors and runs `serve` with them."""
@@ -91,7 +91,7 @@ class ProcessFigures:
         return _field(self._memory, 1) * _PAGE_BYTES
 
     def waiting_secs(self) -> float:
-        """For how long it could have run and was given no core, since it began: what is not its own fault."""
+        """For how long it could have run and was given no core, since it began: which is not its own fault."""
         return _field(self._schedule, 1) * 1e-9
 
     def is_stopped(self) -> bool:
@@ -178,7 +178,7 @@ class WorkerCell:
         self._cells[_UNIT] = -1
 
     def look(self) -> Glimpse | None:
-        """In the supervisor: what the worker is at; None where that is no stage."""
+        """In the supervisor: what the worker is doing; None outside of a stage."""
         cells = self._cells
         seen = Glimpse(cells[_UNIT], cells[_RUN], cells[_INDEX], cells[_COUNT], cells[_MEMORY])
         return seen if seen.unit >= 0 else None
@@ -255,7 +255,7 @@ class WorkerProcess:
             send_handle(self.connection, file, self.process.pid)
 
     def stand_still(self, *, most_secs: float = 0.2) -> None:
-        """Stops the worker where it is; `go_on` is the opposite."""
+        """Stops the worker where it is; `go_on` resumes it."""
         self.process.send_signal(signal.SIGSTOP)
         figures = ProcessFigures(self.process.pid)
         deadline = time.monotonic() + most_secs
@@ -268,9 +268,9 @@ class WorkerProcess:
         self.process.send_signal(signal.SIGCONT)
 
     def where(self) -> str:
-        """The calls that a worker that stands still was at in a stage, the last one first; empty where it cannot tell.
+        """The call stack of a stopped worker inside a stage, innermost first; empty if unknown.
 
-        It goes on meanwhile, and the signal may end what it waits for: only for one that is about to be killed.
+        This resumes the worker, and the signal may interrupt what it waits for: use it only before killing one.
         """
         self._where.seek(0)
         self._where.truncate()
@@ -288,7 +288,7 @@ class WorkerProcess:
         return "\n".join(itertools.takewhile(lambda line: _CALLER not in line, told))
 
     def kill(self) -> None:
-        """Ends the worker at once, whatever it is doing."""
+        """Kills the worker at once, whatever it is doing."""
         self.process.kill()
         self.close()
 
@@ -323,8 +323,8 @@ def ended_by(code: int) -> str:
 
 
 def portable(error: BaseException) -> Exception:
-    """`error` where it survives pickling, else a `BuildError` with its words; one too for what is no `Exception`,
-    which would end the parent."""
+    """`error` if it survives pickling, else a `BuildError` with its words; also for anything but an `Exception`, which
+    would end the parent."""
     if not isinstance(error, Exception):
         return exit_as_error(error)
     try:
@@ -379,7 +379,7 @@ def main() -> None:
 
 
 def serve(connection: int, lifeline: int, cell: int, where: int) -> None:
-    """The child's end: does what it is told until nobody is there any more."""
+    """The child's end: runs calls until the parent is gone."""
     global _connection, _cell
     now_a_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides

@@ -1,4 +1,4 @@
-"""A shard job under limits: what a worker does while its supervisor looks on.
+"""A shard job under limits: what a worker does while its supervisor watches.
 
 The batches of the source are cut into pieces of about 200 ms of work, so that killing the worker loses no more than
 that; a piece costs 0.2 ms, and how batches are cut does not show in the result.
@@ -49,7 +49,7 @@ class RecordClock:
         self.spent_secs = self._left_out = 0.0
 
     def look(self, *, now: float, waited: float) -> None:
-        """What has passed since the last look is the record's."""
+        """Attributes the time since the last look to the record."""
         passed = (now - self._now) - (waited - self._waited)
         has_waited = waited > self._waited
         self._now, self._waited = now, waited
@@ -87,7 +87,7 @@ class ShardJournal:
         return found
 
     def add(self, part: Part, *, first_ordinal: int, num_records: int, secs: float) -> None:
-        """Writes down a part that took `secs` to make, where that is worth it."""
+        """Records a part that took `secs` to make, if that is worthwhile."""
         records = [payload for each in part.records.values() for payload, _, _ in each]
         cost = _COST_SECS + len(records) * _COST_SECS_A_RECORD + sum(map(len, records)) * _COST_SECS_A_BYTE
         if secs < _WORTH * cost:
@@ -129,9 +129,9 @@ class GuardedJob:
         self._piece_records = 1  # as many as the last piece had shown to be right, of whatever source shard
 
     def run(self, task: ShardTask, *, journal: ShardJournal, care: Care, tell: Tell) -> ShardReport:
-        """Reads, transforms and writes one source shard, and commits it; a committed one is left as it is.
+        """Reads, transforms and writes one source shard, and commits it; a committed one is left alone.
 
-        What is in the journal is not done again. Raises what the source or a stage raised.
+        Work in the journal is not repeated. Raises what the source or a stage raised.
         """
         try:
             return self._run(task, journal, care, tell)
