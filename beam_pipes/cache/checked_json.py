@@ -33,12 +33,12 @@ def strict_json(
     ensure_ascii: bool = True,
     cls: type[json.JSONEncoder] | None = None,
 ) -> str:
-    """JSON that every parser reads: what JSON has no number for is one of the texts "nan", "inf" and "-inf".
+    """JSON that every parser reads: numbers that JSON lacks become the texts "nan", "inf" and "-inf".
 
         strict_json({"loss": math.nan, "step": 3})  →  '{"loss": "nan", "step": 3}'
 
-    `float()` and NumPy read the texts back. The options are those of `json.dumps`, which writes NaN and Infinity: no
-    JSON, and refused by most parsers other than Python's.
+    `float()` and NumPy read the texts back. The options are those of `json.dumps`, which writes NaN and Infinity; that
+    is not JSON, and most parsers besides Python's refuse it.
     """
 
     def dumps(value: Any, *, allow_nan: bool, cls: type[json.JSONEncoder] | None) -> str:

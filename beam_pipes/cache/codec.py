@@ -50,8 +50,8 @@ class ExampleCodec:
         codec = ExampleCodec(ExampleSpec({"tokens": FeatureSpec("int32", shape=(None,))}))
         codec.decode(codec.encode({"tokens": [7, 8, 9]}))  →  {"tokens": array([7, 8, 9], dtype=int32)}
 
-    The payload is a multiple of 8 bytes long, and the raw bytes of each tensor lie at 4 modulo 8 in it: behind a
-    frame's header of 12 bytes that is an aligned offset of the file. Thread-safe.
+    The payload is a multiple of 8 bytes long, and the raw bytes of each tensor start at 4 modulo 8 in it, which is
+    an aligned offset of the file after a frame's header of 12 bytes. Thread-safe.
     """
 
     kind: RecordKind = "example"
@@ -152,7 +152,7 @@ class ExampleCodec:
         return b"".join(parts)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        """The example in any legal serialization, whoever wrote it. Arrays are copies of their own.
+        """The example from any legal serialization, whoever wrote it. Arrays are independent copies.
 
         Raises:
             CorruptRecordError: `payload` is not a serialized Example.
@@ -262,7 +262,7 @@ class ExampleCodec:
         return made
 
     def _make_fixed_bytes(self, constants: list[bytes]) -> list[tuple[int, bytes, int, int]]:
-        """What stands before the values of each field, from where on, and where booleans are."""
+        """The bytes before the values of each field, their offsets, and where booleans are."""
         made, position = [], 0
         for field, constant in zip(self.fields, constants[::2], strict=False):
             begin = position + len(constant)
@@ -333,7 +333,7 @@ class ProtoCodec:
 
 
 class UnknownProtoCodec:
-    """Protos whose class is not known here: their bytes can be read, not their fields."""
+    """Protos of an unknown class: their bytes can be read, but not their fields."""
 
     kind: RecordKind = "proto"
     index_columns: tuple[str, ...] = ()
@@ -360,7 +360,7 @@ class UnknownProtoCodec:
 
 
 class BytesCodec:
-    """Records that are plain bytes; of an object that offers `SerializeToString`, what that gives."""
+    """Records that are plain bytes; an object with `SerializeToString` is serialized by it."""
 
     kind: RecordKind = "bytes"
     index_columns: tuple[str, ...] = ()
@@ -405,7 +405,7 @@ def codec_of_records(
 ) -> RecordCodec:
     """The codec that reads the records of a split: examples of `spec`, bytes, or messages of the class `full_name`.
 
-    `proto` is the class that the caller gave, or None for the loaded one. Raises `CacheError` where it is another.
+    `proto` is the class that the caller gave, or None for the loaded one. Raises `CacheError` if it is a different one.
     """
     if kind == "example":
         assert spec is not None

@@ -1,6 +1,6 @@
 """Columns of many records: one feature of a batch as arrays, without going through examples.
 
-`DecodedColumns` gives the same of records that are messages, which have to be parsed.
+`DecodedColumns` does the same for records that are messages, which must be parsed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def padded_shape(feature: str, spec: FeatureSpec, pad_to: PadTo) -> tuple[int | 
         padded_shape("image", FeatureSpec("uint8", shape=(None, None)), {"image": (9, 9)})  →  (9, 9)
 
     A number for all features is the leading dimension of those whose leading dimension varies. Raises `SpecError` where
-    a size by name is not that of a dimension that does not vary, and for a shape of another rank.
+    a size by name contradicts a fixed dimension, and for a shape of another rank.
     """
     shape, size = spec.shape, pad_to.get(feature) if isinstance(pad_to, Mapping) else pad_to
     if size is None or (size is pad_to and shape[:1] != (None,)):
@@ -95,7 +95,7 @@ class ColumnReader:
         return made if storage is declared else restored(feature, self._specs[feature], made)
 
     def located(self, feature: str, places: Places) -> Located | None:
-        """Where the values lie that `stacked` copies; None where they do not lie in memory as they are handed out."""
+        """Where the values that `stacked` copies are; None if they are not in memory in the form that is returned."""
         plan, region = self._plan(feature), self._files.data
         if plan is None or not region.keeps_files:
             return None
@@ -338,7 +338,7 @@ _DECODED_AT_ONCE = 1024
 
 
 class DecodedColumns(ColumnReader):
-    """Features of records that a `MessageDecoder` makes examples of; the last ones asked for are kept, per thread.
+    """Features of records that a `MessageDecoder` makes examples of; the latest ones are kept, per thread.
 
     A batch asks for its lengths and for each of its features: its records are parsed once.
     """

@@ -78,7 +78,7 @@ def integer_range(name: str) -> tuple[int, int]:
 
 
 def narrowest_integer(minimum: int, maximum: int, *, declared: str) -> str:
-    """The narrowest integer dtype that holds [minimum, maximum]; `declared` itself where none is narrower.
+    """The narrowest integer dtype that holds [minimum, maximum]; `declared` itself if none is narrower.
 
     `narrowest_integer(0, 255, declared="int32")` → "uint8"
     """

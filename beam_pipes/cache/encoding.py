@@ -52,7 +52,9 @@ class Headers(dict[int, bytes]):
 
 
 def converter_of(field: Field, spec: FeatureSpec) -> Converter:
-    """The function that turns values of the feature into payloads; it raises `SpecError` for what does not match."""
+    """The function that turns values of the feature into payloads; it raises `SpecError` for a value that does not
+    match.
+    """
     name = field.feature
     if field.kind == "shape":
         return lambda value: (np.asarray(_shape_of(name, spec, value), "<i8").tobytes(), 0)

@@ -2,13 +2,13 @@
 
 | value                              | into integers, bool      | into floats                                |
 | ---------------------------------- | ------------------------ | ------------------------------------------ |
-| `int`, `bool`, NumPy's and others' | where the number fits    | where the float is the same number         |
+| `int`, `bool`, NumPy's and others' | if the number fits       | if the float is the same number            |
 | `float`                            | where it is whole        | rounded to nearest; refused over the range |
 | NumPy's floats, arrays, tensors    | where they are whole     | where the float is the same number         |
 
-A Python float has no width of its own, so that rounding it is no loss; the others have one. A list is read element by
-element, because NumPy turns `[2**63 + 1, 1]` into two float64 before anybody can look. Everything else is refused:
-masked values, None, text, dates, complex numbers, `Decimal` and `Fraction`.
+A Python float has no declared width, so rounding it loses nothing that was promised; the others have one. A list is
+read element by element, because NumPy turns `[2**63 + 1, 1]` into two float64 before anybody can look. Everything else
+is refused: masked values, None, text, dates, complex numbers, `Decimal` and `Fraction`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NotExactError(ValueError):
 
 
 class NotNumbersError(ValueError):
-    """A value that is no array of numbers; `reason` goes on after "it", or after the element at `position`."""
+    """A value that is not an array of numbers; `reason` continues after "it", or after the element at `position`."""
 
     def __init__(self, reason: str, position: tuple[int, ...] = ()) -> None:
         super().__init__(reason, position)
@@ -80,7 +80,7 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
 
     Raises:
         NotExactError: an element is another number in `dtype`.
-        NotNumbersError: an element is no number, or inner lists differ in length.
+        NotNumbersError: an element is not a number, or inner lists differ in length.
     """
     kind = type(value)
     if kind is list or kind is tuple:
@@ -107,7 +107,7 @@ def exact_numbers(value: Any, dtype: np.dtype[Any]) -> Array:
 def exact_number(value: Any, dtype: np.dtype[Any]) -> Any:
     """A number that is given by hand, such as a pad value, as a scalar of `dtype`: an int exactly, a float rounded.
 
-    Raises as `exact_numbers` does. NumPy's float64 counts as Python's here: nobody means its width.
+    Raises as `exact_numbers` does. NumPy's float64 counts as Python's here: its width is rarely intended.
     """
     made = exact_numbers(value.tolist() if isinstance(value, np.ndarray | np.generic) else value, dtype)
     return made if made.ndim else made[()]
@@ -194,7 +194,7 @@ def cast_exactly(array: Array, dtype: np.dtype[Any], *, rounds: bool = False) ->
 
 
 def _other_numbers(array: Array, cast: Array, *, rounds: bool) -> Array:
-    """Where `cast` is another number than `array`. Never trusts a cast out of range: its result differs by CPU."""
+    """Where `cast` is a different number than `array`. Never trusts a cast out of range: its result differs by CPU."""
     source, target = array.dtype, cast.dtype
     if source.kind == "b":
         return np.zeros(array.shape, bool)
@@ -241,7 +241,7 @@ def _not_exact(array: Array, wrong: Array) -> NotExactError:
 
 
 def array_of(value: Any) -> Array:
-    """The array of an array, a NumPy scalar or what another library gives by the array or buffer protocol.
+    """The array of an array, a NumPy scalar, or any object with the array or buffer protocol.
 
     Raises `NotNumbersError` where an element is masked or null: NumPy would give what lies under the mask, and Arrow
     and pandas would make floats of integers.
@@ -337,7 +337,7 @@ def _of_leaves(leaves: Sequence[Any], kinds: set[type], dtype: np.dtype[Any]) ->
 
 
 def _of_many_kinds(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
-    """The elements of each type together, so that none decides what becomes of another."""
+    """Converts the elements of each type together, so that no type affects another."""
     positions: dict[type, list[int]] = {}
     for index, leaf in enumerate(leaves):
         positions.setdefault(type(leaf), []).append(index)

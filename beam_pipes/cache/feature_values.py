@@ -1,4 +1,4 @@
-"""Values of features: what a user gives → an array of the declared dtype, shape and range; stored floats → the same.
+"""Values of features: user input → an array of the declared dtype, shape and range; stored floats → the same.
 
 The cast itself, of any value to any dtype, is in `exact`. Here its errors get the name of the feature.
 """
@@ -39,14 +39,14 @@ def exact_array(name: str, spec: FeatureSpec, value: Any) -> Array:
     no width of their own and are rounded to a declared float32; NumPy's float64 must fit exactly.
 
     Raises:
-        SpecError: another shape, an element that is another number in the declared dtype or none at all, or one
-            outside the declared range.
+        SpecError: another shape, an element that is a different number in the declared dtype or not a number, or
+            one outside the declared range.
     """
     return array_converter(name, spec)(value)
 
 
 def array_converter(name: str, spec: FeatureSpec) -> Callable[[Any], Array]:
-    """`exact_array` of one feature, with short ways for arrays of the declared dtype and lists of Python numbers."""
+    """`exact_array` of one feature, with fast paths for arrays of the declared dtype and lists of Python numbers."""
     declared, rank, rest = spec.numpy_dtype, len(spec.shape), spec.shape[1:]
     bounded = spec.minimum is not None or spec.maximum is not None
     leading = spec.shape[0] if spec.shape else None
@@ -170,7 +170,7 @@ def restored(name: str, spec: FeatureSpec, values: Array, *, copy: bool = True) 
     bfloat16 that they are.
 
     Raises:
-        SpecError: a value is none of the declared dtype; somebody else wrote it.
+        SpecError: a value is not of the declared dtype: another writer stored it.
     """
     declared = spec.numpy_dtype
     if values.dtype.itemsize <= declared.itemsize or values.dtype.kind != "f":

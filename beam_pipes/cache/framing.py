@@ -65,7 +65,7 @@ class RecordWriter:
     """Writes records to a TFRecord file, joined into large writes. Usable in a `with` block.
 
     `target` is a path, which is created or truncated, or a binary file, which stays open on `close`. Not thread-safe;
-    for a file that appears whole or not at all use `ShardWriter`.
+    use `ShardWriter` for a file that appears complete or not at all.
     """
 
     def __init__(self, target: str | os.PathLike[str] | RecordSink) -> None:
@@ -103,7 +103,7 @@ class RecordWriter:
         return self._crc
 
     def flush(self) -> None:
-        """Hands what is pending to the file."""
+        """Writes what is pending to the file."""
         if not self._pending:
             return
         joined = b"".join(self._pending)
@@ -143,7 +143,7 @@ def read_records(path: str | os.PathLike[str], *, verify: bool = True) -> Iterat
     """Yields the payloads of a TFRecord file in order.
 
     Every length and checksum is checked before a payload is yielded (`verify=False` leaves out the payload's checksum,
-    never the length's: no memory is allocated on the word of a damaged length).
+    never the length's: no memory is allocated for a damaged length).
 
     Raises:
         CacheNotFoundError: there is no such file.
@@ -175,7 +175,7 @@ def scan_records(path: str | os.PathLike[str]) -> Iterator[tuple[int, int]]:
 
 
 def check_header(name: str, offset: int, header: bytes, available: int) -> int:
-    """The payload length that a header tells, or `CorruptRecordError`; `available` counts from the frame's start."""
+    """The payload length in a header, or `CorruptRecordError`; `available` counts from the frame's start."""
     if len(header) < HEADER_BYTES:
         raise CorruptRecordError(
             f"{name}: the record at offset {offset} is cut short: expected a header of {HEADER_BYTES} bytes, found "
@@ -210,7 +210,7 @@ _headers = HeaderTable()
 
 
 def intact_payload(frame: bytes) -> bytes | None:
-    """The payload of one whole frame, its length and both checksums checked; None where `check_frame` raises."""
+    """The payload of one complete frame, its length and both checksums checked; None where `check_frame` raises."""
     end = len(frame) - FOOTER_BYTES
     payload = frame[HEADER_BYTES:end]
     if end < HEADER_BYTES or not frame.startswith(_headers[len(payload)]):
@@ -221,7 +221,7 @@ def intact_payload(frame: bytes) -> bytes | None:
 
 
 def check_frame(name: str, offset: int, frame: bytes) -> bytes:
-    """The payload of one whole frame, its length and both checksums checked, or `CorruptRecordError`."""
+    """The payload of one complete frame, after checking its length and both checksums, or `CorruptRecordError`."""
     length = check_header(name, offset, frame[:HEADER_BYTES], len(frame))
     payload = frame[HEADER_BYTES : HEADER_BYTES + length]
     _check_payload(name, offset, payload, frame[HEADER_BYTES + length : FRAME_BYTES + length])

@@ -42,7 +42,7 @@ SIZE = "size"
 
 
 def index_path(shard_path: str) -> str:
-    """The index that lies beside a shard."""
+    """The path of the index beside a shard."""
     return shard_path + ".index"
 
 
@@ -151,12 +151,12 @@ def decode_index(data: bytes | Array, *, path: str) -> dict[str, Array]:
 
 
 def index_trailer(crc32c: int) -> bytes:
-    """The bytes that an index ends with and that the `index_crc32c` of its manifest does not cover."""
+    """The bytes at the end of an index, which `index_crc32c` in the manifest does not cover."""
     return b"" if crc32c == WHOLE_INDEX_CRC32C else _TRAILER.pack(crc32c, END_MAGIC)
 
 
 def index_checksum(data: bytes | Array, *, expected: int | None = None) -> int:
-    """`index_crc32c` of an index: the CRC of everything before the trailer, which tells one index from another.
+    """`index_crc32c` of an index: the CRC of everything before the trailer, which distinguishes indexes.
 
     Args:
         data: the whole index.

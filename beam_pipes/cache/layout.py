@@ -1,8 +1,8 @@
-"""Where the features of a spec are in a record, and what a committed shard says of itself.
+"""Where the features of a spec are in a record, and the facts about a committed shard.
 
-A feature has one storage field, and one more where its shape is kept. Where all records are laid out alike, a
+A feature has one storage field, and one more if its shape is stored. If all records have the same layout, a
 `FixedLayout` says at which bytes each feature is, so that reading needs no parser. `ShardEntry` is what the manifest
-holds of a shard.
+stores about a shard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Field:
 
     `name` is the entry's key, `feature` the feature it belongs to. `row_bytes` are the bytes of one element of the
     leading dimension (of all of them where the shape is known), `num_bytes` the bytes of all values, None where it
-    varies. `direct` fields lie in the record as one run of bytes that needs no parsing.
+    varies. `direct` fields are one run of bytes in the record that needs no parsing.
     """
 
     name: str
@@ -166,7 +166,7 @@ class ShardEntry:
     """One shard file and its index. `crc32c` is of the whole file, `index_crc32c` of the index without its trailer.
 
     `lengths` maps each feature whose length varies to (sum, greatest) of its lengths: elements of the leading
-    dimension, bytes of a text. `layout` is there where all records of the shard are laid out alike.
+    dimension, bytes of a text. `layout` is set if all records of the shard have the same layout.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""Lineage: what became of every source record, one file a source shard, `lineage/00003-of-00064`.
+"""Lineage: the fate of every source record, one file per source shard, `lineage/00003-of-00064`.
 
     magic "bp-lineage" | version u16 | bytes of the header u32 | header JSON, padded with spaces to 64 bytes
     steps, one a record: how far it lies behind the one before it in its run; padded with zeros to 64 bytes
@@ -12,7 +12,7 @@ so the *ordinal* of a record (what the index of a shard keeps of it) is its numb
 a record that was written, `[[stage, reason], …]` for one that was dropped, and `{"stage": …, "error": …}` for one that
 is a dead letter. All numbers are little-endian.
 
-By its digest a record is found again wherever it stands in another snapshot (`cache.takedown`). Version 1 has none.
+Its digest finds a record again wherever it is in another snapshot (`cache.takedown`). Version 1 has none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fate:
-    """What became of one source record.
+    """The fate of one source record.
 
     `status` is "written", "dropped" or "dead". `drops` are the (stage, reason) pairs of a dropped record, in order;
     `stage` and `error` those of a dead letter.
@@ -94,7 +94,7 @@ class LineageWriter:
     def add(
         self, places: Iterable[tuple[str, Sequence[int]]], fates: Mapping[int, Fate], digests: bytes | Array
     ) -> None:
-        """The records that come next: (file, positions) in order, and the fates of those that were not written.
+        """Adds the next records: (file, positions) in order, and the fates of those that were not written.
 
         `fates` is keyed by the number of the record among these; `digests` has 8 bytes for each of them.
         """
@@ -173,7 +173,7 @@ class ShardLineage:
     """The lineage of one source shard.
 
     `runs` are (file, first ordinal, records); `positions` (n,) uint64, `codes` (n,) numbers in `fates`. `digests` (n,)
-    uint64 tell contents apart; None in a file of version 1.
+    uint64 distinguish contents; None in a file of version 1.
     """
 
     runs: tuple[tuple[str, int, int], ...]
@@ -224,17 +224,17 @@ def lineage_file(index: int, count: int) -> str:
 
 
 def lineage_checksum(data: bytes) -> int:
-    """What stands for a lineage file in completions and in the manifest: the checksum that it ends with.
+    """Represents a lineage file in completions and in the manifest: the checksum at its end.
 
     Of a file of version 1 it is the crc32c of the whole, its own checksum included, which is the same number for all
-    files: they are told apart by nothing, and manifests of then hold it.
+    files: it does not distinguish them, but old manifests hold it.
     """
     version = _PREFIX.unpack_from(data)[1] if len(data) >= _PREFIX.size else 0
     return int(google_crc32c.value(data if version == 1 else data[: -_CRC.size]))
 
 
 def lineage_digest(checksums: Sequence[int]) -> str:
-    """What a manifest keeps of the lineage: `<number of files>:<sha256 of their crc32cs>`."""
+    """The manifest's entry for the lineage: `<number of files>:<sha256 of their crc32cs>`."""
     return f"{len(checksums)}:{hashlib.sha256(np.asarray(checksums, '<u4').tobytes()).hexdigest()}"
 
 

@@ -1,6 +1,6 @@
-"""Dead letters: records that failed, kept with all that is needed to understand and replay them.
+"""Dead letters: failed records, kept with everything needed to understand and replay them.
 
-`Lineage`: from rows of a snapshot to source records, and back. Reads the cache alone, never the input.
+`Lineage`: from rows of a snapshot to source records, and back. Reads only the cache, never the input.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DeadLetter:
     | stage | the stage that failed; `source`: it could not be parsed; `write`: it could not be stored |
     | error_type, message | the exception |
     | traceback | the frames from the stage on, files without directories: the same on every machine |
-    | item | which of the inputs failed that the record has in the stage: 0 unless a stage before gave several |
+    | item | which of the record's inputs in the stage failed: 0 unless an earlier stage gave several |
     """
 
     record: bytes
@@ -84,7 +84,7 @@ _MAX_POSITION = 1 << 63
 
 
 class Origin(NamedTuple):
-    """A source record: the source shard that it belongs to, its ordinal there, and what became of it."""
+    """A source record: its source shard, its ordinal there, and its fate."""
 
     record_id: str
     source_shard: int
@@ -131,7 +131,7 @@ class Lineage:
     def select(self, ids: Iterable[str]) -> tuple[dict[int, Any], list[str]]:
         """The records of many ids: source shard → ascending ordinals; and the ids that match nothing, in their order.
 
-        An id is `file@position`, or a file, which stands for all of its records.
+        An id is `file@position`, or a file name, which means all of its records.
         """
         wanted = list(dict.fromkeys(ids))
         matched: set[str] = set()
@@ -145,7 +145,7 @@ class Lineage:
     def contents_of(self, ids: Iterable[str]) -> dict[str, Any]:
         """The digests of the records that each id names: id → (k,) uint64, ascending; ids that match nothing left out.
 
-        Empty for a snapshot that was built by a version which kept no digests.
+        Empty for a snapshot built by a version that kept no digests.
         """
         found: dict[str, list[Any]] = {}
         for _, shard, record_id, ordinals in self._matches(list(dict.fromkeys(ids))):
@@ -155,7 +155,7 @@ class Lineage:
 
     @functools.cached_property
     def has_digests(self) -> bool:
-        """Whether records can be found by their content; False where a version built it that kept no digests."""
+        """Whether records can be found by their content; False if it was built by a version that kept no digests."""
         return not self.num_shards or self.shard(0).digests is not None
 
     def find_contents(self, digests: Any) -> Iterator[tuple[int, ShardLineage, Any]]:
@@ -213,7 +213,7 @@ class Lineage:
 
 
 def split_id(record_id: str) -> tuple[str, int]:
-    """`books/emma.txt@1024` → ("books/emma.txt", 1024). Raises `UnknownRecordError` for what is no id."""
+    """`books/emma.txt@1024` → ("books/emma.txt", 1024). Raises `UnknownRecordError` for a malformed id."""
     file, at, position = record_id.rpartition("@")
     if not at or not file or not (position.isascii() and position.isdecimal()) or len(position) > 19:
         raise UnknownRecordError(

@@ -1,8 +1,8 @@
 """Shards on local disk: `LocalCopies` brings those of a split from a storage into a bounded directory.
 
-The directory may be shared by any number of processes. A file appears under its name whole, checked and flushed, or not
-at all. While it arrives it is called `<name>.part`, and whoever writes it holds a lock on that file; locks end with
-their process, so what a crash leaves is found and removed. A reader that goes in the order of shards says what comes
+The directory may be shared by any number of processes. A file appears under its name complete, checked and flushed, or
+not at all. While it arrives it is called `<name>.part`, and its writer holds a lock on that file; locks end with their
+process, so leftovers of a crash are found and removed. A reader that follows the order of shards announces what comes
 next (`will_need`), and finds it there.
 """
 
@@ -40,7 +40,7 @@ _LOCK_SECS = 600.0
 class ShardStore:
     """Files of `storage`, copied to `directory` when asked for; the least recently used go when `max_bytes` are full.
 
-    Files that are being read may be removed: what is mapped or open stays readable, and its bytes count no more.
+    Files that are being read may be removed: what is mapped or open stays readable, and its bytes no longer count.
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, max_bytes: int, storage: Storage) -> None:
@@ -76,16 +76,16 @@ class ShardStore:
         return str(path)
 
     def touch(self, name: str) -> None:
-        """Says that a file is wanted soon, if it is there: the ones that are not wanted go before it."""
+        """Marks a file as wanted soon, if it exists: unmarked ones are removed first."""
         self._touch(self.directory / name)
 
     def used_bytes(self) -> int:
-        """Bytes of all files, those on their way included."""
+        """Bytes of all files, including those being fetched."""
         with self._unchanged():
             return sum(size for _, size, _ in self._files())
 
     def _unchanged(self) -> contextlib.AbstractContextManager[int]:
-        """While it is held, no file appears, grows or changes its name."""
+        """While held, no file appears, grows or is renamed."""
         return self._locked(self.directory / _LOCK)
 
     def _copy(self, remote: str, part: int, path: Path, size: int, crc32c: int, trailer: bytes) -> None:
@@ -172,7 +172,7 @@ class ShardStore:
     @staticmethod
     @contextlib.contextmanager
     def _locked(path: Path) -> Iterator[int]:
-        """Holds the lock of a file; gives its descriptor."""
+        """Holds the lock of a file; yields its descriptor."""
         deadline = time.monotonic() + _LOCK_SECS
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -213,7 +213,7 @@ _FETCHING_THREADS = 2
 
 
 class LocalCopies:
-    """`data` and `index` give the local path of a shard's file, and copy it first where it is not there. Thread-safe.
+    """`data` and `index` give the local path of a shard's file, after copying it if needed. Thread-safe.
 
     `directory` is the snapshot's in the storage, `key` a name for it that is unique among caches.
     """
@@ -251,9 +251,9 @@ class LocalCopies:
         return self._fetch(index_path(self._files[shard]), None, crc32c, index_trailer(crc32c))
 
     def will_need(self, blocks: Any) -> None:
-        """Fetches these shards in the background, in this order, and no others that are still waited for.
+        """Fetches these shards in the background, in this order, and cancels earlier requests that are still waiting.
 
-        Those that are here are the last to go. A failure is raised where the shard is read.
+        Shards that exist locally are removed last. A failure is raised when the shard is read.
         """
         for shard in blocks.tolist():
             for file in (self._files[shard], index_path(self._files[shard])):
@@ -301,9 +301,9 @@ def store_for(
     *,
     storage: Storage,
 ) -> ShardStore | None:
-    """Where the shards of a snapshot's `directory` are copied; None where they can be read in place.
+    """The store for copies of the shards in a snapshot's `directory`; None if they can be read in place.
 
-    Without a `local_directory` it is a directory of this process alone, which goes with the store.
+    Without a `local_directory` it is a private directory of this process, removed with the store.
     """
     if storage.local_path(directory) is not None:
         return None
@@ -313,7 +313,7 @@ def store_for(
 
 
 def temporary_store(*, max_bytes: int, storage: Storage) -> ShardStore:
-    """A store in a directory of this process alone, which goes with the store, or with the process."""
+    """A store in a private directory of this process, removed with the store or at the end of the process."""
     directory = tempfile.mkdtemp(prefix="beam-pipes-shards-")
     store = ShardStore(directory, max_bytes=max_bytes, storage=storage)
     store.place = None

@@ -80,7 +80,7 @@ def arm(where: str) -> None:
 
 
 def reached(label: str) -> None:
-    """Marks a step; kills the process where it is the one that was asked for."""
+    """Marks a step; kills the process if it is the requested one."""
     global _visits_left
     if label == _label:
         _visits_left -= 1
@@ -92,7 +92,9 @@ arm(os.environ.get(VARIABLE, ""))
 
 
 def this_process() -> dict[str, Any]:
-    """This process, for a lock file: pid, host, since when; and what tells it from a later one of the same pid."""
+    """This process, for a lock file: pid, host, start time; and what distinguishes it from a later process with the
+    same pid.
+    """
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -111,7 +113,7 @@ def in_words(who: Any) -> str:
 
 
 def is_dead(who: Any) -> bool:
-    """Whether a process is surely gone: it ran on this very machine, and is there no more. False where unknown."""
+    """Whether a process is certainly gone: it ran on this machine and no longer exists. False if unknown."""
     if not isinstance(who, Mapping):
         return False
     machine, pid = _machine(), who.get("pid")
@@ -121,7 +123,7 @@ def is_dead(who: Any) -> bool:
 
 
 def _machine() -> str:
-    """This boot of this machine, and the numbering of processes that we see; empty where that is not known."""
+    """This boot of this machine, and the numbering of processes that we see; empty if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -208,9 +210,9 @@ BY_NAME = ".held"
 
 @contextlib.contextmanager
 def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
-    """Holds a lock that is a file of its own: whoever creates it has it, until its process is surely gone.
+    """Holds a lock that is a separate file: its creator holds it until that process is certainly gone.
 
-    A holder on another machine is never taken for gone: the error names the file to remove.
+    A holder on another machine is never considered gone: the error names the file to remove.
     """
     while True:
         try:
@@ -234,10 +236,10 @@ def _held_by_name(path: str, where: str) -> Iterator[KernelLock]:
 
 
 def _end_of_dead(path: str) -> bool:
-    """Removes a lock whose process is gone; False where another process is at it.
+    """Removes a lock whose process is gone; False if another process is removing it.
 
-    Looks once more inside of a directory that one process alone can make: else the lock that is removed could be that
-    of a process which was quicker to take the dead one over.
+    Checks once more inside a directory that only one process can create: otherwise the removed lock could belong to a
+    process that was quicker to take over the dead one.
     """
     guard = f"{path}.ending"
     try:

@@ -32,10 +32,10 @@ def shard_file_name(name: str, split: str, number: int, count: int) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitManifest:
-    """What a manifest says of one split. The lists run parallel, one element a shard, in the order of the split.
+    """A manifest's entry for one split. The lists are parallel, one element per shard, in the order of the split.
 
     `numbers` and `shard_count` give the file names: `{name}-{split}.tfrecord-{number}-of-{shard_count}`. `layout` is
-    there where all records of the split are laid out alike. `lengths` as in `ShardEntry`, over all shards.
+    set if all records of the split have the same layout. `lengths` as in `ShardEntry`, over all shards.
     """
 
     kind: RecordKind
@@ -60,7 +60,7 @@ class SplitManifest:
         proto: str | None = None,
         shard_count: int | None = None,
     ) -> SplitManifest:
-        """The manifest of the given shards, in this order; `shard_count` where there are no shards to tell it.
+        """The manifest of the given shards, in this order; `shard_count` is needed if there are no shards.
 
         Raises `SpecError` where a file is not named as shards are.
         """
@@ -268,7 +268,7 @@ def is_inside(file: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A snapshot: its splits, and all that was known when it was built. The same bytes on every runner and machine.
+    """A snapshot: its splits, and everything known when it was built. The same bytes on every runner and machine.
 
     Args:
         name: what the files are called: `{name}-{split}.tfrecord-00000-of-00064`.

@@ -1,13 +1,13 @@
 """`Example` and `SequenceExample` without TensorFlow: messages with the wire form of `tf.train.*`.
 
-They live in a descriptor pool of their own, under the package `beam_pipes`, so that they can be in one process with
-TensorFlow's. They are made when the first of them is asked for: what describes messages takes as long to import as half
-of NumPy, and a worker that writes records, or a loader that reads ours, needs none of it.
+They live in a separate descriptor pool, under the package `beam_pipes`, so that they can coexist with TensorFlow's in
+one process. They are created on first use: importing protobuf's descriptors takes half as long as importing NumPy, and
+a worker that writes records, or a loader that reads ours, needs none of it.
 
-The wire form of an Example is also built by hand here: the protobuf runtime takes ten times as long.
-An Example is written as a concatenation of chunks `features { one feature }`. Occurrences of the singular message
-field `features` merge, so any parser reads the chunks as one map; between chunks may lie *filler*, an unknown field
-(number 15, bytes) that every parser skips, which puts the payload of the next feature on an aligned offset.
+The wire form of an Example is also built by hand here: the protobuf runtime takes ten times as long. An Example is
+written as a concatenation of chunks `features { one feature }`. Occurrences of the singular message field `features`
+merge, so any parser reads the chunks as one map; between chunks there may be *filler*, an unknown field (number 15,
+bytes) that every parser skips, which puts the payload of the next feature on an aligned offset.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _file() -> FileDescriptorProto:
 
 
 def _classes(names: tuple[str, ...], module: str) -> dict[str, Any]:
-    """The classes of these names, from a descriptor pool of their own; `module` is where pickle finds them."""
+    """The classes of these names, from a separate descriptor pool; `module` is where pickle finds them."""
     from google.protobuf import descriptor_pool, message_factory
 
     pool = descriptor_pool.DescriptorPool()

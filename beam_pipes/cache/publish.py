@@ -24,7 +24,7 @@ _TYPES = {"raw": "BYTES", "shape": "BYTES", "text": "BYTES", "texts": "BYTES", "
 
 
 def schema_text(spec: ExampleSpec) -> str:
-    """The schema in text format. What a raw feature holds is told in its annotation, as the schema cannot say it."""
+    """The schema in text format. The annotation of a raw feature says what it holds, because the schema cannot."""
     return "".join(_feature(field, spec[field.feature]) for field in fields_of(spec))
 
 
@@ -70,7 +70,7 @@ ANYTHING = "*"
 
 
 def snapshot_directory(path: str | os.PathLike[str], snapshot: str) -> str:
-    """`DIR/snapshots/<id>`, where the files of a snapshot lie."""
+    """`DIR/snapshots/<id>`, the directory of a snapshot's files."""
     return os.path.join(os.fspath(path), SNAPSHOTS, snapshot)
 
 
@@ -82,14 +82,14 @@ def publish(
     storage: Storage | None = None,
     replaces: str | None = ANYTHING,
 ) -> str:
-    """Makes a snapshot, whose shards are committed, the one that readers see. Returns the manifest's id.
+    """Makes a snapshot with committed shards the one that readers see. Returns the manifest's id.
 
-    Writes schema, statistics and `build` (runner, times: whatever must not change the manifest) into
+    Writes schema, statistics and `build` (runner, times and whatever else must not affect the manifest) into
     `path/snapshots/<id>/`, then its manifest, then replaces `path/manifest.json`: a reader sees the old snapshot or the
     new one, whole. Publishing the same manifest again does nothing more than make it the current one.
 
-    `replaces` is the id of the manifest that readers see until then (`published_id`, None: none). Where they see
-    another one, somebody else has published meanwhile: that stays, and this raises `ChangedMeanwhileError`.
+    `replaces` is the id of the manifest that readers see until then (`published_id`, None: none). If they see
+    another one, another process has published in the meantime: that stays, and this raises `ChangedMeanwhileError`.
 
     Raises `CacheError` where another manifest has been published under the same snapshot id.
     """
@@ -128,7 +128,7 @@ def publish(
 def read_manifest(path: str, snapshot: str | None, *, storage: Storage) -> Manifest:
     """The manifest that readers see at `path`, or that of the snapshot with the id `snapshot`.
 
-    Raises `CacheNotFoundError`, which says what is there instead; `CorruptManifestError` and `UnsupportedFormatError`
+    Raises `CacheNotFoundError`, which says what exists instead; `CorruptManifestError` and `UnsupportedFormatError`
     as `Manifest.from_bytes` does.
     """
     file = os.path.join(path if snapshot is None else snapshot_directory(path, snapshot), FILE_NAME)

@@ -23,13 +23,13 @@ from beam_pipes.extras import require
 
 
 class Cache:
-    """A snapshot of a cache. It sees what was published when it was opened, whatever is published later.
+    """A snapshot of a cache. It sees what was published when it was opened, even if something else is published later.
 
         cache = Cache.open("demo")
         cache.splits    →  ("eval", "train")
         cache["train"]  →  Split
 
-    Opening reads the manifest and nothing else.
+    Opening reads only the manifest.
     """
 
     def __init__(
@@ -73,9 +73,10 @@ class Cache:
             proto: the message class of records that are protos, or split → class. Left out, it is found by its name
                 where its module is imported.
             local_directory: of a cache on an object store, where its shards are copied when they are needed; it may be
-                shared by processes and caches, and stays. Left out, one of this process alone, which goes with it.
-            max_local_bytes: the bound of that directory; the shards used least recently go. 16 GiB hold some hundreds.
-            storage: what serves the path; found by its scheme if left out.
+                shared by processes and caches, and stays. By default, a private directory that is removed with this
+                process.
+            max_local_bytes: the bound of that directory; the least recently used shards are removed. 16 GiB hold a few
+            hundred. storage: what serves the path; found by its scheme if left out.
 
         Raises:
             CacheNotFoundError: nothing is published there.
@@ -159,7 +160,7 @@ class Cache:
     def asset_path(self, name: str) -> str:
         """The path of an asset (a file, or a directory of them), given as it was named in the build.
 
-        Of a cache on an object store, the path of its local copy. Raises `CacheNotFoundError` where there is none.
+        For a cache on an object store, the path of its local copy. Raises `CacheNotFoundError` where there is none.
         """
         files = {entry.file: entry for entry in self.manifest.assets}
         for file in (name, f"assets/{name}"):
@@ -183,7 +184,7 @@ class Cache:
         return self._store.fetch(path, key, size=entry.bytes, crc32c=entry.crc32c)
 
     def tf_transform_output(self, name: str) -> Any:
-        """What a `TransformFn` called `name` has learned, as a `tft.TFTransformOutput`: feature specs, vocabularies,
+        """What a `TransformFn` called `name` learned, as a `tft.TFTransformOutput`: feature specs, vocabularies,
         and `transform_features_layer()` for Keras. Raises `CacheNotFoundError` where there is no such asset."""
         directory = self.asset_path(name)
         tft = require("tensorflow_transform", purpose="Cache.tf_transform_output")
@@ -208,7 +209,7 @@ class Cache:
 
     @functools.cached_property
     def lineage(self) -> Lineage:
-        """Where the records come from, and what became of every source record."""
+        """Where the records come from, and the fate of every source record."""
         return Lineage(self.path, self.directory, self.manifest, storage=self._storage)
 
     def verify(self) -> VerifyReport:
@@ -219,8 +220,8 @@ class Cache:
 def open_split(path: str | os.PathLike[str], split: str | None = None) -> Split:
     """A split by its path: `open_split("cache/train")` is `Cache.open("cache")["train"]`; `gs://…` too.
 
-    The path of a cache will do where the cache has one split, or where `split` names it. Raises `CacheNotFoundError`
-    where there is no such split; it lists those that there are.
+    The path of a cache is enough if the cache has one split, or if `split` names it. Raises `CacheNotFoundError`
+    where there is no such split; it lists the existing ones.
     """
     root = os.fspath(path)
     trimmed = root.rstrip("/") or root

@@ -3,7 +3,8 @@
 A loop over files costs as much as the copying (16 files: 504 against 1,185 million tokens a second). So a range of
 addresses is reserved, without memory behind it, and each file is mapped at its place inside when it is first needed
 (`MappedRegion`). Any byte of any file is then at `bases[file] + offset`: an *address*, counted from the start of the
-range. `SeparateFiles` gives the same addresses to files that are mapped one by one, where that cannot be done.
+range. `SeparateFiles` offers the same addresses over files that are mapped one by one, where a range cannot be
+reserved.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def take_runs(memory: Array, starts: Array, counts: Array, dtype: np.dtype[Any])
 
 
 class Located(NamedTuple):
-    """Values that lie in a region just as they are handed out, those of one record at each address."""
+    """Values stored in a region exactly as they are returned, those of one record at each address."""
 
     addresses: Array  # (n,) int64
     row_bytes: int
@@ -93,7 +94,7 @@ class Region(Protocol):
     keeps_files: bool  # whether a file that was opened stays open
 
     def prepare(self, files: Array) -> None:
-        """Opens the given files where they are not yet; must come before reading from them."""
+        """Opens the given files if needed; call it before reading from them."""
 
     def rows(self, addresses: Array, row_bytes: int) -> Array:
         """(n, row_bytes) of opaque bytes flattened to (n,) void, a copy: `row_bytes` from each address."""
@@ -105,7 +106,7 @@ class Region(Protocol):
         """The bytes of one file, read-only and not copied."""
 
     def read(self, number: int, start: int, size: int) -> bytes:
-        """A copy of `size` bytes of one file, of fewer where it ends before."""
+        """A copy of `size` bytes of one file, or of fewer at its end."""
 
 
 def open_region(
@@ -113,8 +114,8 @@ def open_region(
 ) -> Region:
     """The region of files given by number; each is opened, and its size and content checked, when first needed.
 
-    With `max_bytes`, files come and go: so many bytes of them stay open, and one that has vanished between `paths` and
-    opening it is asked for again.
+    With `max_bytes`, files come and go: at most that many bytes of them stay open, and one that vanished between
+    `paths` and opening it is requested again.
     """
     if max_bytes is not None:
         return SeparateFiles(paths, sizes, check=check, max_bytes=max_bytes)
@@ -132,7 +133,7 @@ def _bases(sizes: Array) -> Array:
 
 
 class MappedRegion:
-    """See above. Memory is unmapped when the last array that shows it is gone.
+    """See the module. Memory is unmapped when the last array over it is gone.
 
     Safe in threads and after a fork without a lock: two threads that map the same file put the same bytes in the same
     place, and the kernel swaps the maps under its own lock.
@@ -203,7 +204,7 @@ class MappedRegion:
 
 
 class SeparateFiles:
-    """The slow and general way: one map a file, the last ones kept open. Thread-safe."""
+    """The slow, general way: one map per file, the latest ones kept open. Thread-safe."""
 
     keeps_files = False
 

@@ -1,4 +1,4 @@
-"""`ShardFiles`: where the records of a split lie, and their bytes."""
+"""`ShardFiles`: where the records of a split are, and their bytes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _origins(self) -> Array:
-        """Where the payload of record 0 would lie, if the records of a shard went on backwards to the split's first."""
+        """Where the payload of record 0 would be if the records of a shard continued backwards to the split's first."""
         assert self.layout is not None
         origins: Array = self.data.bases[:-1] + HEADER_BYTES - self.begins * self.layout.stride
         return origins
@@ -203,7 +203,7 @@ class ShardFiles:
         )
 
     def payload_addresses(self, places: Places, indices: Array) -> Array:
-        """Where the payload of each record starts; its shard is open then."""
+        """Where the payload of each record starts; opens its shard."""
         self.data.prepare(places.shards)
         if self.layout is not None:
             return indices * self.layout.stride + self._origins[places.shards]
@@ -238,7 +238,7 @@ class ShardFiles:
         return made
 
     def close(self) -> None:
-        """Lets go of the mapped files: they are unmapped when no array shows them; the next read maps them again."""
+        """Releases the mapped files: they are unmapped when no array uses them; the next read maps them again."""
         for name in ("data", "_index", "_origins"):
             self.__dict__.pop(name, None)
         self._column_starts.clear()

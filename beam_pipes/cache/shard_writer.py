@@ -1,4 +1,4 @@
-"""`ShardWriter`: records → one shard file and its index, which appear whole or not at all."""
+"""`ShardWriter`: records → one shard file and its index, which appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ShardWriter:
     def write(self, value: Any, ordinal: int) -> None:
         """Appends one record; `ordinal` is its position in the source shard.
 
-        Raises `SpecError` where `value` does not match its spec: nothing of it is written then.
+        Raises `SpecError` if `value` does not match its spec; then nothing of it is written.
         """
         payload, row = self._codec.encode_indexed(value)
         self.write_encoded(payload, ordinal, row)
@@ -86,7 +86,7 @@ class ShardWriter:
                 self._uniform = self._first == current
 
     def read_back(self) -> list[tuple[bytes, int, IndexRow]]:
-        """What `write_encoded` was given so far, for a shard that is to be finished elsewhere."""
+        """Everything passed to `write_encoded` so far, for a shard to be finished elsewhere."""
         self._records.flush()
         data = self._staged.read_back()
         records: list[tuple[bytes, int, IndexRow]] = []
@@ -100,7 +100,7 @@ class ShardWriter:
         return records
 
     def commit(self) -> ShardEntry:
-        """Makes the index appear, then the shard, both durable; replaces what was there."""
+        """Makes the index appear, then the shard, both durable; replaces existing ones."""
         self._records.close()
         reached("shard/written")
         index = encode_index(self._columns())

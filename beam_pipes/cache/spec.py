@@ -1,4 +1,4 @@
-"""What an example consists of: `FeatureSpec` says how one feature looks and is stored, `ExampleSpec` names them all."""
+"""What an example consists of: `FeatureSpec` describes one feature and its storage, `ExampleSpec` lists them all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHAPE_SUFFIX = "/shape"
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
-    """How one feature looks and how it is stored.
+    """The type, shape and storage of one feature.
 
         FeatureSpec("int32", shape=(None,))                             tokens, any number of them
         FeatureSpec("int32", shape=(1024,), minimum=0, maximum=50_000)  stored as uint16, read back as int32
@@ -44,7 +44,7 @@ class FeatureSpec:
             read without parsing); "list" keeps an `int64_list` or `float_list`, for consumers that want those. Bytes
             and strings are a `bytes_list` under both.
         minimum, maximum: the range of an integer feature. Every value is checked against it, and the narrowest exact
-            dtype is stored. Undeclared, the dtype itself is.
+            dtype is stored. Without them, the dtype itself is stored.
 
     Raises:
         SpecError: an argument is malformed, or the encoding cannot hold the dtype exactly.
@@ -124,7 +124,7 @@ class FeatureSpec:
 
     @property
     def fixed(self) -> bool:
-        """Whether every record holds equally many elements: no dimension varies, and it is not bytes or str."""
+        """Whether every record holds the same number of elements: no dimension varies, and it is not bytes or str."""
         return None not in self.shape and not self.is_text
 
     @property
@@ -134,7 +134,7 @@ class FeatureSpec:
 
     @property
     def has_shape_feature(self) -> bool:
-        """Whether the shape must be stored beside the values, because their number does not tell it."""
+        """Whether the shape must be stored beside the values, because their number does not determine it."""
         rest = self.shape[1:]
         return self.ragged and (None in rest or math.prod(d for d in rest if d is not None) == 0)
 

@@ -1,6 +1,7 @@
-"""Which storage serves a path: `storage_for`; `LocalStorage`, the one for file systems; and what a path is called.
+"""Which storage serves a path: `storage_for`; `LocalStorage`, the one for file systems; and the canonical forms of
+paths.
 
-`writing_to`: files and directories that a user names to have something written there.
+`writing_to`: files and directories that a user names as output.
 
 `storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.cache.gcs.storage.GcsStorage`;
 `storage_for("s3://bucket/cache")` → `beam_pipes.cache.s3.S3Storage`; for inputs alone `https://` and `hf://`:
@@ -38,8 +39,8 @@ TEMPORARY_PREFIX = ".tmp-"
 
 
 def open_regular(path: str) -> int:
-    """A descriptor for reading a file; raises `OSError` for what is not one, at once: a FIFO would be waited for, and
-    `/dev/zero` read without end."""
+    """A descriptor for reading a file; raises `OSError` at once for anything else: opening a FIFO would block, and
+    `/dev/zero` has no end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -271,7 +272,7 @@ _FINE_NS, _COARSE_NS = 50_000_000, 2_500_000_000
 def times_have_settled(changed_ns: int, *, read_at_ns: int) -> bool:
     """Whether any change of a file after `read_at_ns` (`time.time_ns()` before reading it) would show in its times.
 
-    Within the resolution of its file system's clock it could change once more without `changed_ns` moving.
+    Within the resolution of the file system's clock it could change again without `changed_ns` moving.
     """
     coarse = changed_ns % 1_000_000_000 == 0
     return read_at_ns - changed_ns >= (_COARSE_NS if coarse else _FINE_NS)
@@ -293,7 +294,8 @@ def sync_directory(path: str) -> None:
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:
-    """The storage that serves a path: `gs://` Google Cloud Storage, `s3://` S3, all without a scheme this machine.
+    """The storage that serves a path: `gs://` Google Cloud Storage, `s3://` S3, everything without a scheme is on this
+    machine.
 
     `https://` and `hf://` are read-only, for inputs.
 
@@ -334,7 +336,7 @@ def _shared(service: Callable[[OptionsT], Storage], options: OptionsT) -> Storag
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Whether a path has a scheme: then it is no path of this machine."""
+    """Whether a path has a scheme, so that it is not a path of this machine."""
     return "://" in os.fspath(path)
 
 
@@ -350,9 +352,9 @@ def directory_path(path: str | os.PathLike[str]) -> str:
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
-    """A path that stays the same when code of the user changes the working directory; remote ones as they are.
+    """A path that stays valid when user code changes the working directory; remote ones are returned as they are.
 
-    Called once, where a path enters: by builds, caches, sources and assets.
+    Called once, where a path enters a build, cache, source or asset.
     """
     text = os.fspath(path)
     return text if is_remote(text) else os.path.abspath(text)
@@ -369,7 +371,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def read_error(path: str, error: OSError) -> CacheError:
-    """What the file system says of a path that is to be read, as an error of ours."""
+    """An `OSError` from reading a path as an error of ours."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return _not_found(path)
     reason = error.strerror or str(error)

@@ -1,10 +1,10 @@
-"""What the cache needs of a place for files: the protocol `Storage`, and what its methods give.
+"""What the cache needs from a place for files: the protocol `Storage`, and what its methods return.
 
-`in_parallel`: many operations of a storage at once, where that pays.
+`in_parallel`: runs many operations of a storage at once, where that pays.
 
-It asks only what object stores offer too: whole objects that appear at once, put-if-absent, ranged reads.
-`beam_pipes.cache.storage` keeps it on file systems, `beam_pipes.cache.gcs` on Google Cloud Storage; everything else
-reads and writes through it:
+It needs only what object stores also offer: whole objects that appear at once, put-if-absent, ranged reads.
+`beam_pipes.cache.storage` implements it on file systems, `beam_pipes.cache.gcs` on Google Cloud Storage; everything
+else reads and writes through it:
 
     staged = storage.stage("cache/shard-0")    nothing is at that path yet
     staged.write(b"…")
@@ -20,7 +20,7 @@ from typing import IO, NamedTuple, Protocol, TypeVar
 
 
 class StagedFile(Protocol):
-    """A file that is being written: nothing is at its path before `commit`, and nothing remains after `abort`."""
+    """A file being written: nothing is at its path before `commit`, and nothing remains after `abort`."""
 
     def write(self, data: bytes, /) -> int: ...
 
@@ -28,7 +28,7 @@ class StagedFile(Protocol):
         """What was written so far."""
 
     def commit(self) -> None:
-        """Makes the file appear at its path, whole and durable; replaces what was there."""
+        """Makes the file appear at its path, complete and durable; replaces an existing one."""
 
     def abort(self) -> None:
         """Removes what was written. After `commit`, or a second time, it does nothing."""
@@ -49,11 +49,11 @@ class HeldLock(Protocol):
     """A lock that is held."""
 
     def check(self) -> None:
-        """Raises `CacheBusyError` where it was lost meanwhile."""
+        """Raises `CacheBusyError` if the lock was lost."""
 
 
 class Storage(Protocol):
-    """What the cache needs of a place for files; paths are strings with `/`."""
+    """What the cache needs from a place for files; paths are strings with `/`."""
 
     #: How many operations at once pay: 1 for a disk, more for what answers over a network.
     parallel: int
@@ -68,15 +68,15 @@ class Storage(Protocol):
     def stage(self, path: str) -> StagedFile: ...
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Writes a file atomically, or raises `FileExistsError` and leaves what is there (put-if-absent)."""
+        """Writes a file atomically, or raises `FileExistsError` and leaves the existing one (put-if-absent)."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Writes a file atomically, in place of what is there."""
+        """Writes a file atomically, replacing an existing one."""
 
     def replace_if(self, path: str, data: bytes, expected: bytes | None) -> None:
         """Writes a file atomically, in place of one that holds `expected` (None: where there is none).
 
-        Raises `ChangedMeanwhileError`, and leaves what is there, where it holds something else.
+        Raises `ChangedMeanwhileError`, and leaves the file alone, if it holds something else.
         """
 
     def list(self, path: str) -> list[str]:
@@ -91,28 +91,28 @@ class Storage(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def modified_ns(self, path: str) -> int:
-        """When something was last written to a directory, or to those in it; nanoseconds since 1970."""
+        """When something was last written to a directory or its subdirectories; nanoseconds since 1970."""
 
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
 
     def delete(self, path: str) -> None:
-        """Deletes a file; it is no error if there is none."""
+        """Deletes a file; a missing file is not an error."""
 
     def delete_tree(self, path: str, first: Iterable[str] = ()) -> None:
-        """Deletes a directory with all that is in it. Where that is not one step, the files `first` go first."""
+        """Deletes a directory with its contents. If that takes several steps, the files `first` are deleted first."""
 
     def sweep(self, path: str, *, depth: int) -> None:
-        """Deletes what writers that died have left under temporary names, `depth` levels of directories deep."""
+        """Deletes what dead writers left under temporary names, `depth` levels of directories deep."""
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """Makes `target` hold the bytes of `source`, without copying them where the storage can."""
+        """Makes `target` hold the bytes of `source`, without copying if the storage can."""
 
     def makedirs(self, path: str) -> None: ...
 
     def lock(self, path: str, where: str) -> contextlib.AbstractContextManager[HeldLock]:
-        """Holds the lock file `path`; it ends with its holder, however that one dies. `where` is for messages.
+        """Holds the lock file `path`; it ends with its holder, however that dies. `where` is for messages.
 
         Raises `CacheBusyError`, naming who holds it.
         """
@@ -129,7 +129,7 @@ _R = TypeVar("_R")
 
 
 def in_parallel(storage: Storage, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """`[function(item) for item in items]`: in `storage.parallel` threads, or one after the other where that is 1.
+    """`[function(item) for item in items]`: in `storage.parallel` threads, or sequentially if that is 1.
 
     Raises what the first item that fails raises.
     """

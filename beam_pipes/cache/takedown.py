@@ -1,17 +1,17 @@
-"""Takedowns: records that readers must not give any more, in one file beside the manifest, `takedown.json`.
+"""Takedowns: records that readers must no longer return, in one file beside the manifest, `takedown.json`.
 
 A *takedown* names source records by their ids, and keeps a digest of the *content* of each record that they matched:
-an id says where a record stood, and in the next input another one may stand there. The file holds all takedowns, and
-for each published snapshot the *rows* (indices of a split) that they are; readers look at the rows only. It is replaced
-in one step, bears its own checksum, and is looked at again before each read, so that it holds for whoever has the cache
-open already. Bytes of shards do not change.
+an id says where a record was, and in the next input another record may be there. The file holds all takedowns, and for
+each published snapshot the *rows* (indices of a split) of these records; readers use only the rows. It is replaced in
+one step, has its own checksum, and is checked before each read, so that it also applies to readers that already have
+the cache open. Bytes of shards do not change.
 
 Rows keep their numbers. The place of a removed row is taken by its *stand-in*: a row that is not removed, drawn by the
-snapshot, the split and the number of the removed row. All rows that are left are drawn alike, and a later takedown
-moves only those stand-ins that it removes.
+snapshot, the split and the number of the removed row. All remaining rows are equally likely, and a later takedown moves
+only the stand-ins that it removes.
 
-A snapshot that the file does not know is not read while a takedown is in force: nobody has looked which of its rows are
-meant.
+A snapshot that the file does not list cannot be read while a takedown is in force: it is not known which of its rows
+are hidden.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Takedown:
     """One takedown: its number (from 1), when (UTC, ISO 8601), by whom, why, and the record ids that it names.
 
     An id is `file@position`, or a file for all records of it. `contents` maps each id that has matched records to their
-    digests (lineage has them), ascending, 8 bytes each. From then on the takedown means these contents, wherever they
-    stand; an id that is not there yet waits for a build that reads it (`next_build`: also where it matches something
-    in what is published). `gone` is since when its records may be missing from the input, `undone` when it was taken
-    back, or None.
+    digests (lineage has them), ascending, 8 bytes each. From then on the takedown hides these contents, wherever they
+    are; an id that matches nothing waits for a build that reads it (with `next_build`, even if it matches something
+    published). `gone` is the time from which its records may be missing from the input, `undone` the time when it was
+    undone, or None.
     """
 
     number: int
@@ -91,7 +91,7 @@ class Takedown:
         return np.unique(np.frombuffer(b"".join(parts), "<u8"))
 
     def with_contents(self, contents: Mapping[str, Digests]) -> Takedown:
-        """The same takedown, these ids meaning these contents besides those that they mean already."""
+        """The same takedown, with these contents added to these ids."""
         merged = dict(self.contents)
         for each, digests in contents.items():
             known = np.frombuffer(merged.get(each, b""), "<u8")
@@ -191,7 +191,7 @@ def read_overlay(root: str | os.PathLike[str], *, storage: Storage | None = None
 
 
 class RemovedRows:
-    """The rows of one snapshot that are taken down, as of now: the file is looked at before each answer.
+    """The rows of one snapshot that are currently taken down: the file is checked before each answer.
 
     On a file system that costs a few µs. Elsewhere it is read again after `every_secs`. Thread-safe.
     """
@@ -247,7 +247,7 @@ class RemovedRows:
     def of_dead_letters(self, records: int) -> tuple[Rows, frozenset[str]]:
         """The numbers of the dead letters that are removed, ascending, and the ids (files too) that are as well.
 
-        The ids are those of a file of an older version, which knows nothing else of dead letters.
+        The ids come from a file of an older version, which stores nothing else about dead letters.
         """
         rows = self.of_split(DEAD_LETTERS, records)
         overlay = self.overlay()
@@ -280,7 +280,9 @@ def is_removed(rows: Any, removed: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def stand_in_key(snapshot: str, split: str) -> int:
-    """What the stand-ins of a split are drawn by: the same for all hosts, readers and revisions of the takedowns."""
+    """The key by which the stand-ins of a split are drawn: the same for all hosts, readers and revisions of the
+    takedowns.
+    """
     return int.from_bytes(hashlib.sha256(f"{snapshot}/{split}".encode()).digest()[:8], "little")
 
 
@@ -289,9 +291,9 @@ def stand_ins(rows: Any, removed: Rows, records: int, *, key: int, where: str) -
 
         stand_ins([3, 4], removed=np.array([4, 5]), records=7, key=0, where="train")  →  [3, 2]
 
-    A removed row draws rows of the split until it finds one that is left: 1 / (1 - share of removed rows) draws on
-    average. After `_DRAWS` without any it draws a number among those that are left, so there is an end to it. What is
-    drawn depends on `key` and the row alone, so that a stand-in stays what it is until it is removed itself.
+    A removed row draws rows of the split until it finds a remaining one: 1 / (1 - share of removed rows) draws on
+    average. After `_DRAWS` misses it draws a number among the remaining rows, so it always ends. The draw depends only
+    on `key` and the row, so a stand-in stays the same until it is removed itself.
 
     Raises `RecordRemovedError` where all `records` are removed.
     """

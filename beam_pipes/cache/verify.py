@@ -37,7 +37,7 @@ _MAX_PROBLEMS_PER_FILE = 100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong: which file, at which byte (None: the file as a whole), and what."""
+    """One problem: the file, the byte (None: the file as a whole), and a description."""
 
     file: str
     offset: int | None
@@ -85,7 +85,7 @@ class _Verifier:
         self.problems.append(found)
 
     def size_is(self, path: str, expected: int) -> bool:
-        """Whether the file is there; reports it where it is not, or has another size."""
+        """Whether the file exists with the expected size; reports it otherwise."""
         try:
             found = self.storage.size(path)
         except OSError as error:
@@ -111,7 +111,7 @@ def _reason(error: OSError) -> str:
 def verify_snapshot(directory: str, manifest: Manifest, *, storage: Storage | None = None) -> VerifyReport:
     """Checks all files of a snapshot: sizes, checksums of files and records, indexes against records, totals.
 
-    The manifest is compared with the copy that lies among the snapshot's files: nothing else answers for its bytes.
+    The manifest is compared with the copy among the snapshot's files: nothing else vouches for its bytes.
     """
     verifier = _Verifier(directory, storage_for(directory) if storage is None else storage)
     own = os.path.join(directory, FILE_NAME)
@@ -209,7 +209,7 @@ def _verify_shard(
 
 
 def _frames(verifier: _Verifier, path: str) -> Iterator[tuple[int, int | None, bytes]]:
-    """Yields (offset, payload bytes, frame); reports damaged payloads and goes on, stops at a damaged length."""
+    """Yields (offset, payload bytes, frame); reports damaged payloads and continues, stops at a damaged length."""
     reported = 0
     with verifier.open(path) as file:
         size = file.seek(0, os.SEEK_END)

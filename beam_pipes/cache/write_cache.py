@@ -1,4 +1,4 @@
-"""`write_cache`: a cache of examples that a program has at hand, in one call.
+"""`write_cache`: writes a cache of a program's examples in one call.
 
     write_cache("cache", {"train": rows(), "eval": [{"tokens": [1, 2]}]})  →  Loader("cache/train", batch_size=32)
 
@@ -42,14 +42,14 @@ def write_cache(
     name: str = "examples",
     num_shards: int = 1,
 ) -> Cache:
-    """Writes a cache of examples and publishes it; what was published there before is replaced at once, or stays.
+    """Writes a cache of examples and publishes it; a cache published there before is replaced at once, or stays.
 
         rows = ({"tokens": np.arange(n), "label": n % 2} for n in range(1000))
         cache = write_cache("cache", {"train": rows})
         cache["train"][7]  →  {"tokens": array([0, 1, 2, 3, 4, 5, 6]), "label": 1}
 
-    It keeps no source and no fingerprint: a program that runs again writes again. For stages, resuming and rebuilding
-    what changed there is `beam_pipes.build`.
+    It keeps no source and no fingerprint: a program that runs again writes again. Use `beam_pipes.build` for stages,
+    resuming, and rebuilding only what changed.
 
     Args:
         path: the directory of the cache, or a `gs://` path.

@@ -293,7 +293,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _places(module: str) -> list[str]:
-    """Where an imported module lies, or a top-level one that can be imported; empty where that is not known."""
+    """Where an imported module lies, or a top-level one that can be imported; empty if unknown."""
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     if found is None and "." not in module:

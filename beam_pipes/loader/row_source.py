@@ -75,7 +75,7 @@ def opened(source: Any, decode: MessageDecoder | Mapping[str, FeatureSpec] | Non
     """What a path names, opened; everything else as it is. With `decode`, a split of messages read as examples.
 
     `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` where
-    there is no such split; it lists those that there are.
+    there is no such split; it lists the existing ones.
     """
     if isinstance(source, str | os.PathLike):
         source = open_split(source)

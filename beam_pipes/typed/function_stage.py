@@ -106,7 +106,7 @@ class FunctionStage(Pipeline, Generic[P, R]):
     def bind(self, **options: Any) -> FunctionStage[..., R]:
         """The same stage with options: `tokenize.bind(min_length=3)`.
 
-        Raises `DeclarationError` for an option that the function does not have; it lists those that there are.
+        Raises `DeclarationError` for an option that the function does not have; it lists the existing ones.
         """
         known = self._option_names()
         takes_any = any(each.kind is each.VAR_KEYWORD for each in self._parameters.values())

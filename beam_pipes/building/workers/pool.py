@@ -291,7 +291,7 @@ class WorkerPool:
         self._replace(running, seen, ordinals, cause, limit, where, watcher, known=known)
 
     def _is_late(self, running: _Running, limit: float) -> bool:
-        """Whether a worker, now stopped, had been at its record that long: it no longer waits, so its times are final."""
+        """Whether a stopped worker had been at its record that long: it no longer waits, so its times are final."""
         assert running.clock is not None
         running.clock.look(now=time.monotonic(), waited=running.figures.waiting_secs())
         return running.clock.spent_secs >= limit
