@@ -1,7 +1,7 @@
 """beam-pipes: declare once, cache with Apache Beam, train from ordinary TFRecords at memory speed.
 
-The names that people type are offered here and loaded when they are first used: importing this package imports
-no Beam, TensorFlow, JAX or torch.
+The names that people type are available here and loaded on first use: importing this package does not import
+Beam, TensorFlow, JAX or torch.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@
     │   ├── ExpectationError                       the new snapshot is not as the declaration expects
     │   ├── AnalysisError                          an analysis cannot run, or its result is not there yet
     │   ├── WorkerDiedError
-    │   ├── JobLostError                           a job of a runner has ended for no fault of the declaration
-    │   ├── WorkerEnvironmentError                 workers would not get what the declaration imports
+    │   ├── JobLostError                           a job of a runner was lost, not because of the declaration
+    │   ├── WorkerEnvironmentError                 workers would lack what the declaration imports
     │   ├── CodeChangedError                       a stage's code changed and its version did not
     │   ├── PlanError                              a build would fail, known before its input is read
-    │   │   └── StalePlanError                     a plan was made of another input or declaration
+    │   │   └── StalePlanError                     a plan belongs to another input or declaration
     │   ├── CacheWriteError (OSError)              the cache's directory cannot be written
     │   └── CacheBusyError                         another build writes to the same directory
     ├── CacheError (RuntimeError)                  a cache cannot be opened or read
@@ -49,18 +49,18 @@
     │   ├── UnsupportedFormatError
     │   ├── StaleCacheError
     │   ├── UnknownRecordError (LookupError)       no source record of a cache has this id
-    │   ├── RecordRemovedError (LookupError)       what is asked for was taken down
+    │   ├── RecordRemovedError (LookupError)       the requested record was taken down
     │   └── CorruptCacheError (ValueError)         bytes are not what was written
     │       ├── CorruptManifestError
     │       ├── CorruptIndexError
     │       ├── CorruptTakedownError
     │       └── CorruptRecordError
-    ├── StorageError (OSError)                     an object store refuses what it was asked for
+    ├── StorageError (OSError)                     an object store refused a request
     │   ├── BucketNotFoundError
     │   ├── StorageForbiddenError (PermissionError)
-    │   ├── ChangedMeanwhileError                  another process has changed what was to be changed
+    │   ├── ChangedMeanwhileError                  another process changed the object first
     │   └── StorageUnavailableError (TimeoutError)
-    ├── OutputError (OSError)                      a file or directory that was named cannot be written
+    ├── OutputError (OSError)                      a named output file or directory cannot be written
     ├── LoaderError (ValueError)                   a loader is configured or resumed wrongly
     │   ├── StateMismatchError
     │   ├── LoaderWorkerError (RuntimeError)       a loader's worker process died, hung or could not start
@@ -71,16 +71,16 @@
     │   └── ExampleIndexError (IndexError)         an index lies outside a dataset
     ├── GraphError (ValueError)                    a graph of operators is declared or used wrongly
     │   ├── OperatorArgumentError (TypeError)      an operator does not know an argument, or not of this kind
-    │   ├── InferenceError (TypeError)             an operator cannot take what stands before it
+    │   ├── InferenceError (TypeError)             an operator cannot take its input
     │   ├── PlacementError                         a later place feeds an earlier one
-    │   ├── ConditionError (TypeError)             a condition, or what its branches give, is not possible
+    │   ├── ConditionError (TypeError)             a condition, or the results of its branches, are impossible
     │   └── OperatorError (RuntimeError)           an operator failed on a sample
     ├── ExportError (ValueError)                   a cache cannot be exported as asked
     ├── ConversionError (TypeError)                a value cannot be handed to another framework exactly
     └── TaskError (ValueError)                     a task, mixture, vocabulary or converter is declared wrongly
         ├── UnknownNameError (KeyError)            a registry does not know a name
         ├── NotANameError (AssertionError)         a name should be text
-        ├── MisplacedStepError (RuntimeError)      a mark among preprocessors is called as if it were one
+        ├── MisplacedStepError (RuntimeError)      a marker among preprocessors was called like a preprocessor
         ├── WrongConverterError (TypeError)        a feature converter was expected, not another object
         ├── IncompleteConverterError (TypeError)   a feature converter has no method that converts
         └── EvaluationError                        an evaluation cannot be set up, or a metric failed
@@ -98,7 +98,7 @@ from typing import Any
 
 
 def text_of(error: BaseException) -> str:
-    """`str(error)`; words that say so where the exception's own `__str__` fails, which must not end a build."""
+    """`str(error)`; if the exception's own `__str__` fails, a text that says so, because that must not end a build."""
     try:
         return str(error)
     except Exception as other:
@@ -108,7 +108,7 @@ def text_of(error: BaseException) -> str:
 def visible(text: str) -> str:
     """`text` with every control character as an escape: ESC becomes the four characters `\\x1b`; line ends stay.
 
-    For whatever is shown and may come from data or from somebody's cache: a terminal obeys what it is sent.
+    For anything shown that may come from data or from someone else's cache: a terminal obeys control characters.
     """
     if text.isprintable():
         return text
@@ -119,7 +119,7 @@ def visible(text: str) -> str:
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger `name`, of which every line is `visible`: names of features, files and metrics come from caches."""
+    """The logger `name`, with every line made `visible`: names of features, files and metrics come from caches."""
     found = logging.getLogger(name)
     if _as_visible not in found.filters:
         found.addFilter(_as_visible)
@@ -161,7 +161,7 @@ class BeamPipesError(Exception):
         return self.attributes.get(name)
 
     def add(self, words: str, **attributes: Any) -> None:
-        """Adds a sentence to the message, and what it says to the attributes: whoever passes an error on may know more.
+        """Adds a sentence to the message, and its facts to the attributes, for callers that know more.
 
         `error.add("It is record 7 of split 'train'.", record=7)`
         """
@@ -179,7 +179,7 @@ def _rebuild(cls: type[BeamPipesError], message: str, attributes: dict[str, obje
 
 
 def _portable(value: object) -> object:
-    """`value`, or its repr where it cannot be pickled: an error has to reach the process that reports it."""
+    """`value`, or its repr if it cannot be pickled: an error must reach the process that reports it."""
     try:
         pickle.dumps(value)
     except Exception:
@@ -316,7 +316,7 @@ class ExpectationError(BuildError):
 
 
 class AnalysisError(BuildError):
-    """An analysis cannot run, or its result is asked for before it has run; `analyzer` names it."""
+    """An analysis cannot run, or its result was requested before it ran; `analyzer` names it."""
 
 
 class WorkerDiedError(BuildError):
@@ -324,11 +324,11 @@ class WorkerDiedError(BuildError):
 
 
 class JobLostError(BuildError):
-    """A job of a runner has ended before its build: what it ran on is gone. Submitting another one may help."""
+    """A job of a runner was lost: something that ran it is gone. Submitting another one may help."""
 
 
 class WorkerEnvironmentError(BuildError):
-    """What workers are given does not hold what a declaration needs."""
+    """The workers' environment lacks something that a declaration needs."""
 
 
 class CodeChangedError(BuildError):
@@ -340,7 +340,7 @@ class PlanError(BuildError):
 
 
 class StalePlanError(PlanError):
-    """A saved plan is of another input, declaration or directory than the build that was to follow it."""
+    """A saved plan belongs to another input, declaration or directory than the build."""
 
 
 class CacheWriteError(BuildError, OSError):
@@ -364,7 +364,7 @@ class TaskNotCachedError(CacheNotFoundError, AssertionError):
 
 
 class CacheReadError(CacheError, OSError):
-    """A file or directory cannot be read: it is not allowed, or the file system fails."""
+    """A file or directory cannot be read: permission is missing, or the file system fails."""
 
 
 class UnsupportedFormatError(CacheError):
@@ -380,7 +380,7 @@ class UnknownRecordError(CacheError, LookupError):
 
 
 class RecordRemovedError(CacheError, LookupError):
-    """What is asked for was taken down, or may have been."""
+    """The requested record was taken down, or may have been."""
 
 
 class CorruptCacheError(CacheError, ValueError):
@@ -404,7 +404,7 @@ class CorruptRecordError(CorruptCacheError):
 
 
 class StorageError(BeamPipesError, OSError):
-    """An object store refuses what it was asked for, or has no credentials to be asked with."""
+    """An object store refused a request, or there are no credentials for it."""
 
 
 class BucketNotFoundError(StorageError):
@@ -412,11 +412,11 @@ class BucketNotFoundError(StorageError):
 
 
 class StorageForbiddenError(StorageError, PermissionError):
-    """Who asks has no permission for it."""
+    """The account has no permission for the request."""
 
 
 class ChangedMeanwhileError(StorageError):
-    """Another process has changed what was to be changed: a precondition does not hold."""
+    """Another process changed the object first: a precondition does not hold."""
 
 
 class StorageUnavailableError(StorageError, TimeoutError):
@@ -424,7 +424,7 @@ class StorageUnavailableError(StorageError, TimeoutError):
 
 
 class OutputError(BeamPipesError, OSError):
-    """A file or directory that was named to be written cannot be: a report, an export, a table."""
+    """A named output file or directory cannot be written: a report, an export, a table."""
 
 
 class LoaderError(BeamPipesError, ValueError):
@@ -444,7 +444,7 @@ class TransformError(LoaderError, RuntimeError):
 
 
 class UnboundedLoaderError(LoaderError, TypeError):
-    """A loader without end, or whose end is not known, has no length."""
+    """A loader without an end, or with an unknown end, has no length."""
 
 
 class DatasetError(BeamPipesError, ValueError):
@@ -460,7 +460,7 @@ class ExampleIndexError(DatasetError, IndexError):
 
 
 class GraphError(BeamPipesError, ValueError):
-    """A graph of operators is declared or used wrongly; `where` is the line of the user that says so."""
+    """A graph of operators is declared or used wrongly; `where` is the user's line."""
 
 
 class OperatorArgumentError(GraphError, TypeError):
@@ -468,15 +468,15 @@ class OperatorArgumentError(GraphError, TypeError):
 
 
 class InferenceError(GraphError, TypeError):
-    """An operator cannot take the dtype, rank or layout of what stands before it."""
+    """An operator cannot take the dtype, rank or layout of its input."""
 
 
 class PlacementError(GraphError):
-    """A data node is used at a place that comes before its own, or an operator stands where it cannot run."""
+    """A data node feeds an earlier place, or an operator is placed where it cannot run."""
 
 
 class ConditionError(GraphError, TypeError):
-    """A condition is no 0-d number, or the branches of a condition give different things."""
+    """A condition is not a 0-d number, or the branches of a condition give different results."""
 
 
 class OperatorError(GraphError, RuntimeError):
@@ -508,7 +508,7 @@ class NotANameError(TaskError, AssertionError):
 
 
 class MisplacedStepError(TaskError, RuntimeError):
-    """What marks a place among preprocessors is called as if it were one."""
+    """A marker among preprocessors was called like a preprocessor."""
 
 
 class IncompleteConverterError(TaskError, TypeError):

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are needed, named with their pip command where they are missing."""
+"""Optional dependencies: imported where they are needed, and reported with their pip command if they are missing."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     build("poem", TextLines("poem.txt"), [tokenize], splits={"train": 0.9, "eval": 0.1}, to="cache")
 
-`declare` takes the same and gives the `Declaration`, for the command line (`beam-pipes build poem:declaration`), for
+`declare` takes the same and returns the `Declaration`, for the command line (`beam-pipes build poem:declaration`), for
 other runners and for tests.
 """
 
@@ -59,12 +59,12 @@ def declare(
 
     Args:
         name: what the files of the cache are called.
-        source: where records come from; or split → source, where each split has an input of its own:
+        source: where records come from; or split → source, if each split has a separate input:
             `{"train": TextLines("train.txt"), "eval": TextLines("eval.txt")}`.
-        stages: functions, with or without `@stage`, and other pipelines; each runs on what the one before gives. A dict
-            of name → stage names them anew. The last one gives what is stored: a `dict`, a dataclass or NamedTuple (by
-            its fields), a protocol buffer or `bytes`.
-        splits: name → share of the records. Which split a record goes to is drawn by its seed and its place in the
+        stages: functions, with or without `@stage`, and other pipelines; each runs on the output of the one before. A
+            dict of name → stage renames them. The last one gives what is stored: a `dict`, a dataclass or NamedTuple
+            (by its fields), a protocol buffer or `bytes`.
+        splits: name → share of the records. The split of a record is drawn from the seed and its position in the
             source, as `RandomPartition` does. Or a stage with one output for each split, such as
             `RandomPartition(dict, ["train", "eval"], [0.9, 0.1], key=speaker)`. If left out there is one, `split`.
 
@@ -175,19 +175,20 @@ def build(
         build(declaration, to="cache")
         build("poem:declaration", to="gs://bucket/cache", options=DataflowOptions(...))
 
-    What is built already is not built again: call it as often as you like. A killed build goes on where it stopped.
+    What is already built is not built again: call it as often as you like. A killed build resumes where it stopped.
 
     Args:
         to: the directory of the cache, or a `gs://` path; `Loader("cache/train", ...)` reads it.
         splits, features, analyzers, split, seed, on_error, max_bad, allow_empty, record_timeout_secs,
             record_memory_bytes, target_shard_bytes, fingerprints, expectations: what is built, see `declare`.
-        options: who runs it; all cores of this machine if left out.
-        workers: so many processes of this machine, for `options=LocalOptions(workers=...)`. 1 runs all in this process.
+        options: the runner; all cores of this machine if left out.
+        workers: the number of processes on this machine, short for `options=LocalOptions(workers=...)`. 1 runs
+            everything in this process.
         accept_code_change, overwrite, saved_plan, keep, progress: see `beam_pipes.runners.build`.
 
-    Returns what was done: `result.account` says what became of every record.
+    Returns the result: `result.account` accounts for every record.
 
-    Raises a `BeamPipesError` that says what to do; what was published before stays then.
+    Raises a `BeamPipesError` that says what to do; then the published snapshot stays.
     """
     from beam_pipes.runners.build import build as build_declaration
     from beam_pipes.runners.options import LocalOptions

@@ -1,6 +1,6 @@
-"""Who runs the offline side: local, direct, Dataflow, job servers; options, progress, the command line.
+"""The runners of the offline side: local, direct, Dataflow, job servers; options, progress, the command line.
 
-The names are loaded when they are first used, so that a command imports no more than it needs.
+The names are loaded on first use, so that a command imports no more than it needs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = sorted(_FILE_OF_NAME)
 
 
 class _Runners(ModuleType):
-    """`build` and `cache_tasks` are the functions, also when the files of these names are imported."""
+    """`build` and `cache_tasks` are the functions, even when the modules of these names are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _FILE_OF_NAME or not isinstance(value, ModuleType):

@@ -1,9 +1,10 @@
-"""A build, or a round of an analysis, as a job of a Beam runner, in this process or far away.
+"""A build, or a round of an analysis, as a job of a Beam runner, in this process or elsewhere.
 
-The pipeline runs on the runner that the options name, in surroundings that suit Beam. A job server reports a failed job
-as a text with a worker's traceback in it; the error of ours that it holds is found and raised.
+The pipeline runs on the runner that the options name, in an environment that suits Beam. A job server reports a failed
+job as text with a worker's traceback in it; our own error is found in it and raised.
 
-Before a job is submitted, the jobs on record are looked at: one that still does this very work is waited for instead.
+Before a job is submitted, the jobs on record are looked at: if one still does this very work, the build waits for it
+instead.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def run_beam(
 ) -> dict[str, Any]:
     """Runs the build as a Beam pipeline; returns the live metrics of the run, for the build record.
 
-    A job that lives and builds this very snapshot is waited for; else one is submitted, and up to `options.attempts`
-    where jobs are lost. Progress comes from the completions of source shards, which are the same on every runner.
+    If a live job builds this very snapshot, waits for it; else submits one, and up to `options.attempts` if jobs
+    are lost. Progress comes from the completions of source shards, which are the same on every runner.
     Ctrl-C cancels the job.
     """
     directory = plan.header.directory
@@ -85,7 +86,7 @@ def run_beam(
 
 
 def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, keep: int | None) -> LaunchRecord:
-    """Submits the build and returns when its job runs; the record of the job, or of the one that runs already."""
+    """Submits the build and returns once its job runs; returns the record of the job, or of the one already running."""
     tell_of_other_builds(plan, options.NAME)
     draft = _of_build(handle, plan, options, keep=keep)
     if (living := living_job(draft)) is not None:
@@ -110,7 +111,7 @@ _START_SECS = 120.0
 
 
 def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, *, keep: int | None) -> LaunchRecord:
-    """The record of a build's job, but for what is known when it is submitted."""
+    """The record of a build's job, without the facts known only at submission."""
     from beam_pipes.building.shard_output import WRITE
 
     return LaunchRecord(
@@ -128,7 +129,7 @@ def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, 
 
 
 def _put_on_record(draft: LaunchRecord, result: Any, beam_args: Sequence[str]) -> LaunchRecord | None:
-    """Keeps a record of a job that runs elsewhere; None for one that has run in this process."""
+    """Keeps a record of a job that runs elsewhere; None for one that ran in this process."""
     job = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
     if job is None:
         return None
@@ -141,9 +142,10 @@ def _put_on_record(draft: LaunchRecord, result: Any, beam_args: Sequence[str]) -
 def _attempted(
     options: BeamOptions, draft: LaunchRecord, add: Callable[[Any], None], look: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """Runs the pipeline that `add` makes as a job, or waits for the one that does this work already; its metrics.
+    """Runs the pipeline that `add` makes as a job, or waits for the one that already does this work; returns its
+    metrics.
 
-    Where a job is lost, another one is submitted while there are attempts left.
+    If a job is lost, submits another one while attempts remain.
     """
     submitted = 0
     while True:
@@ -175,7 +177,7 @@ _SERVER_SECS = 300.0
 
 
 def _pause(options: BeamOptions, attempt: int) -> None:
-    """Waits before the next attempt, until the server that is to take it answers."""
+    """Waits before the next attempt, until the server for it answers."""
     time.sleep(min(_PAUSE_SECS * 2 ** (attempt - 1), _LONGEST_PAUSE_SECS))
     deadline = time.monotonic() + _SERVER_SECS
     while True:
@@ -190,7 +192,7 @@ def _pause(options: BeamOptions, attempt: int) -> None:
 def _run(
     options: BeamOptions, draft: LaunchRecord, add: Callable[[Any], None], look: Callable[[], None]
 ) -> dict[str, Any]:
-    """Submits the pipeline that `add` makes, and waits for its end; its metrics."""
+    """Submits the pipeline that `add` makes, waits for its end, and returns its metrics."""
     record: LaunchRecord | None = None
     end: JobState | None = None
     try:
@@ -223,7 +225,7 @@ def _run(
 
 
 def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, Any]:
-    """Waits for a job that somebody else has launched, and gives what is known of it instead of its metrics."""
+    """Waits for a job that another process launched, and returns what is known about it instead of its metrics."""
     _say(f"{record} already does this work, launched by {in_words(record.launcher)}: waiting for it.")
     try:
         state = follow(record, look)
@@ -238,9 +240,9 @@ def _attached(record: LaunchRecord, look: Callable[[], None]) -> dict[str, Any]:
 
 
 def living_job(draft: LaunchRecord) -> LaunchRecord | None:
-    """The job on record that does the work of `draft` on its runner; records of jobs that have ended are removed.
+    """The job on record that does the work of `draft` on its runner; removes records of ended jobs.
 
-    Of other jobs that may still write to the same directory a line on the terminal tells.
+    Prints a line about other jobs that may still write to the same directory.
     """
     found = None
     for record in records_in(draft.directory):
@@ -262,7 +264,7 @@ def living_job(draft: LaunchRecord) -> LaunchRecord | None:
 
 
 def tell_of_other_builds(plan: BuildPlan, runner: str) -> None:
-    """Says on the terminal why this build does not wait for jobs that are on record for the same cache."""
+    """Prints why this build does not wait for jobs on record for the same cache."""
     for record in all_records(plan.path):
         is_same = record.snapshot == plan.snapshot
         if record.snapshot is None or is_same and record.runner == runner or record.state().ended:
@@ -285,7 +287,7 @@ def _cancelling(record: LaunchRecord | None, result: Any) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
-    """Looks from a thread meanwhile; that nothing can be seen is no reason for a job to fail."""
+    """Polls from a thread during the block; a failure to poll does not fail the job."""
     ended = threading.Event()
 
     def follow_job() -> None:
@@ -303,7 +305,7 @@ def _on_a_thread(look: Callable[[], None]) -> Iterator[None]:
 
 
 def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], None]) -> Any:
-    """Shows progress until the job has ended; how it ended."""
+    """Shows progress until the job has ended; returns how it ended."""
     # A job's own state is no way to see its end: Beam's runners keep it up to date only for one who waits.
     with ThreadPoolExecutor(1, thread_name_prefix="wait for the Beam job") as pool:
         ended: Future[Any] = pool.submit(result.wait_until_finish)
@@ -317,7 +319,7 @@ def _followed(result: Any, look: Callable[[], None], *, cancel: Callable[[], Non
 
 
 def _cancel(cancel: Callable[[], None]) -> None:
-    """Cancels the job; where its server does not take that, one line says so, and the interrupt goes on."""
+    """Cancels the job; if its server refuses, one line says so, and the interrupt continues."""
     try:
         cancel()
     except Exception as error:
@@ -335,7 +337,7 @@ IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
 @contextlib.contextmanager
 def beam_pipeline(options: BeamOptions) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """An empty `beam.Pipeline` and the arguments that it was made with; servers that it needs run meanwhile.
+    """An empty `beam.Pipeline` and the arguments that it was made with; the servers it needs run during the block.
 
     Raises the error of ours inside what Beam raises in the block, or a `BuildError` with Beam's own words.
     """
@@ -365,7 +367,7 @@ def _ours(error: BaseException) -> Exception:
 
 @contextlib.contextmanager
 def _surroundings() -> Iterator[None]:
-    """What Beam reads of its process: `sys.argv`, which is not meant for it, and PYTHONPATH, which its workers need."""
+    """The process state that Beam reads: `sys.argv`, not meant for it, and PYTHONPATH, which its workers need."""
     arguments, path = sys.argv, os.environ.get("PYTHONPATH")
     sys.argv = arguments[:1]
     os.environ["PYTHONPATH"] = python_path()
@@ -384,7 +386,7 @@ def run_analysis_on_beam(
 ) -> None:
     """Stores the accumulators of all tasks; raises the error of ours inside what Beam raised.
 
-    A job that lives and runs the same analyzers is waited for. Ctrl-C cancels the job.
+    If a live job runs the same analyzers, waits for it. Ctrl-C cancels the job.
     """
     directory = f"{root}/{ANALYSES}"
     launches: list[str] = []

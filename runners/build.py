@@ -1,4 +1,4 @@
-"""`build`: plan a declaration, run what is not built yet, publish the snapshot.
+"""`build`: plan a declaration, run what is missing, publish the snapshot.
 
 Runs the tasks of a plan, publishes the snapshot, and records how.
 """
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """What a build did. `up_to_date`: the snapshot was there already and nothing was run; `analysis` is None for a
-    declaration without analyzers. `job`: it was detached, runs on, and has published nothing yet (`manifest_id` and
-    `account` are empty)."""
+    """The outcome of a build. `up_to_date`: the snapshot already existed and nothing was run; `analysis` is None for a
+    declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
+    and `account` are empty)."""
 
     path: str
     snapshot: str
@@ -80,23 +80,23 @@ def build(
 ) -> BuildResult:
     """Builds the cache of `declaration` (or of its reference, `package.module:name`) in the directory `to`.
 
-    Source shards that are built already, by this or an earlier build of the same input and declaration, are reused.
-    After any interruption, call it again: it goes on from there. A job on a runner elsewhere that has outlived its
-    launcher, and builds this very snapshot, is waited for. The published snapshot does not depend on `options`.
+    Source shards already built, by this or an earlier build of the same input and declaration, are reused. After any
+    interruption, call it again to continue. If a job that outlived its launcher builds this very snapshot on a runner
+    elsewhere, it waits for that job. The published snapshot does not depend on `options`.
 
-    Where the code of a stage is not what the published snapshot was built with, and the stage declares no other
-    `version`, the build stops with `CodeChangedError` unless `accept_code_change` is set.
+    If the code of a stage differs from that of the published snapshot, but its `version` does not, the build
+    stops with `CodeChangedError` unless `accept_code_change` is set.
 
-    With `overwrite` every shard is built anew, although nothing that can be seen has changed (the data behind a
-    function, an installed library). What was published before stays until the new snapshot takes its place.
+    With `overwrite` every shard is rebuilt even if no change is visible (the data behind a function, an installed
+    library). The published snapshot stays until the new one replaces it.
 
-    With `saved_plan` the build is held to it: it stops with `StalePlanError` where the input or the declaration is not
-    what was planned.
+    With `saved_plan`, the build stops with `StalePlanError` if the input or the declaration has changed since the
+    plan.
 
-    Snapshots but the published one and the `keep` most recent others are removed when the new one is published, as `gc`
+    When the new snapshot is published, all others but the `keep` most recent ones are removed, as `gc`
     does; None keeps all. `removed` of the result names them.
 
-    Raises a `BeamPipesError` that says what to do; nothing is published then, and what was published before stays.
+    Raises a `BeamPipesError` that says what to do; then nothing is published, and the published snapshot stays.
     """
     about_to_build()
     if keep is not None and keep < 0:
@@ -165,7 +165,7 @@ def build(
 
 
 def _without_old(root: str, keep: int) -> tuple[str, ...]:
-    """Removes old snapshots; where that fails, the new one is published all the same, and a line says so."""
+    """Removes old snapshots; if that fails, the new one is still published, and a line says so."""
     try:
         return collect_while_locked(root, keep=keep).removed
     except (BeamPipesError, OSError) as error:
@@ -176,7 +176,7 @@ def _without_old(root: str, keep: int) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _naming_trace(handle: DeclarationHandle, root: str) -> Iterator[None]:
-    """Adds to the error of a record how to see what each stage makes of it."""
+    """Adds to a record's error the command that shows what each stage makes of it."""
     try:
         yield
     except StageError as error:
@@ -216,7 +216,7 @@ def _result(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What was published. `plan` names the snapshot it has become; `reports` are the local runner's."""
+    """What was published. `plan` is that of the published snapshot; `reports` are the local runner's."""
 
     plan: BuildPlan
     manifest_id: str
@@ -235,7 +235,7 @@ def execute(
     keep: int | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """Runs `tasks`, what is left of a prepared plan, while `lock` is held. `more` goes into the build record."""
+    """Runs `tasks`, the rest of a prepared plan, while `lock` is held. `more` goes into the build record."""
     from beam_pipes.building.shard_output import WRITE  # a build of what is up to date begins sooner without these
 
     counts = Counts(
@@ -293,7 +293,7 @@ def _previous_snapshot(plan: BuildPlan) -> str | None:
 
 
 def _as_published(plan: BuildPlan) -> BuildPlan:
-    """The plan of the snapshot that was published: another one where records have gone into quarantine."""
+    """The plan of the published snapshot, which differs if records went into quarantine."""
     snapshot = Cache.open(plan.path).manifest.snapshot
     if snapshot == plan.snapshot:
         return plan

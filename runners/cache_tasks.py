@@ -42,7 +42,9 @@ _LINES_TOLD = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskCache:
-    """What became of one task. `reason` says why it was skipped or failed (with `error`), `result` what a build did."""
+    """The outcome for one task. `reason` says why it was skipped or failed (with `error`), `result` is that of its
+    build.
+    """
 
     task: str
     path: str
@@ -84,9 +86,8 @@ def cache_tasks(
     and uncached tasks give the same examples where both have the same seed.
 
     Tasks without a `CacheDatasetPlaceholder` are skipped, and so are tasks that have a cache in another one of the
-    global cache directories. A cache that is there already is gone on with: what is built and unchanged is kept. Where
-    the task itself has changed since then, it is refused with what changed. One task that fails does not stop the
-    others.
+    global cache directories. An existing cache is continued: what is built and unchanged is kept. If the task itself
+    has changed since then, it is refused with a list of the changes. One task that fails does not stop the others.
 
     Args:
         task_names: regular expressions; `".*"` for all tasks.
@@ -94,31 +95,33 @@ def cache_tasks(
         excluded_tasks: regular expressions of tasks to leave out.
         modules_to_import: modules that register the tasks; worker processes import them. Without any, only
             `options=LocalOptions(workers=1)` can build.
-        overwrite: build everything anew, whether it changed or not, and replace caches of another layout. Nothing is
-            deleted first: what is there stays readable until the new snapshot takes its place.
+        overwrite: rebuild everything, changed or not, and replace caches of another layout. Nothing is deleted first:
+        the
+            existing cache stays readable until the new snapshot replaces it.
         accept_code_change: build what depends on a task that changed, and keep the rest.
-        ignore_other_caches: build also what is cached in another one of the global cache directories.
-        base_seed: seed of what is drawn before the cut: as `seed` of `get_dataset`.
+        ignore_other_caches: also build tasks that are cached in another global cache directory.
+        base_seed: seed of random draws before the cut, like `seed` of `get_dataset`.
         seqio_files: keep numbers as int64 and float32 lists, and write `info.{split}.json`, `stats.{split}.json`,
             `COMPLETED` and links `{split}.tfrecord-00000-of-00064` to the shards, so that SeqIO reads the cache too.
             False keeps arrays as raw bytes: smaller, and several times faster to load here.
-        min_shards, max_shards: how many files of SeqIO a split has; see `write_seqio_sidecars`. The snapshot itself has
-            as many as the build made.
-        on_error: what happens to an example on which a Python step behind the last function of a dataset fails; see
+        min_shards, max_shards: bounds for the number of SeqIO files per split; see `write_seqio_sidecars`. The snapshot
+        itself
+            has as many as the build made.
+        on_error: what happens to an example on which a Python step after the last dataset function fails; see
             `Declaration`.
         max_bad, allow_empty: how many examples of a task may fail, or be missing; see `Declaration`.
         enable_char_counts: count `<feature>_chars` also where the text is not kept, by decoding every example.
         target_shard_bytes: input bytes of one source shard, where text can be read in parts.
         options: the runner; None for all cores of this machine.
         progress: makes the progress of each build.
-        report: called with what became of a task, as soon as it is known.
+        report: called with the outcome for each task, as soon as it is known.
 
     Returns:
-        What became of each task, in the order in which they are registered.
+        The outcome for each task, in the order of registration.
 
     Raises:
         DeclarationError: no task matches, or workers could not find the tasks.
-        BuildError: some tasks failed; the message says which and why, and `results` holds what became of all.
+        BuildError: some tasks failed; the message says which and why, and `results` holds all outcomes.
     """
     about_to_build()
     check_shard_numbers(min_shards, max_shards)
@@ -187,7 +190,7 @@ def matching_tasks(task_names: str | Iterable[str], excluded_tasks: str | Iterab
 
 
 def matching_names(task_names: str | Iterable[str], excluded_tasks: str | Iterable[str] = ()) -> list[str]:
-    """The names of registered tasks that match as a whole; `DeclarationError` for what is no regular expression."""
+    """The names of registered tasks that match as a whole; `DeclarationError` for an invalid regular expression."""
     included, excluded = _pattern(task_names), _pattern(excluded_tasks)
     return [name for name in TaskRegistry.names() if included.fullmatch(name) and not excluded.fullmatch(name)]
 
@@ -216,7 +219,7 @@ def _exists(path: str, name: str) -> bool:
 
 
 def _require_same_task(declaration: Declaration, name: str, path: str) -> None:
-    """Raises `StaleCacheError` where what is published was built for another version of the task."""
+    """Raises `StaleCacheError` if the published cache was built for another version of the task."""
     if not _exists(path, MANIFEST):
         return
     plan = make_plan(declaration, path)
@@ -256,10 +259,10 @@ def task_declaration(
     enable_char_counts: bool = False,
     target_shard_bytes: int = DEFAULT_TARGET_SHARD_BYTES,
 ) -> Declaration:
-    """The cache of a task: every split of its source, behind the steps before its `CacheDatasetPlaceholder`.
+    """The cache of a task: every split of its source, after the steps before its `CacheDatasetPlaceholder`.
 
-    `task_declaration("wmt_de_en", modules_to_import=["my.tasks"])` can be built as every declaration. It reads the
-    beginning of each split, to see the dtypes and ranks of what is cached. Arguments as in `cache_tasks`.
+    `task_declaration("wmt_de_en", modules_to_import=["my.tasks"])` can be built like any declaration. It reads the
+    beginning of each split to find the dtypes and ranks of the cached features. Arguments as in `cache_tasks`.
 
     Raises:
         UnknownNameError: no task is registered under the name.
@@ -289,7 +292,7 @@ def task_declaration(
 def _analyzers(
     task: Task, reference: TaskReference, seed: int, specs: Mapping[str, ExampleSpec]
 ) -> tuple[TransformFn, ...]:
-    """What is learned for a task's preprocessing_fn: of the cached examples that it is trained on, and no others."""
+    """The analysis for a task's preprocessing_fn: over the cached examples that it is trained on, and no others."""
     if task.preprocessing_fn is None:
         return ()
     if LEARNED_FROM not in specs:
@@ -310,7 +313,7 @@ def _analyzers(
 
 
 def _specs(declaration: Declaration, task: Task, encoding: Encoding) -> dict[str, ExampleSpec]:
-    """For each split the spec of its first example, as a build would make it."""
+    """For each split, the spec of its first example, as a build would infer it."""
     source = declaration.source
     assert isinstance(source, TaskSource)
     runner = graph_runner(declaration)

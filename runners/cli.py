@@ -21,7 +21,7 @@ _terminated = threading.Event()
 
 
 def main() -> None:
-    """The entry point `beam-pipes`. Exits with 1 and one message where a `BeamPipesError` says what went wrong."""
+    """The entry point `beam-pipes`. Exits with 1 and one message for a `BeamPipesError`."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without arrows (latin-1) still shows the rest
     if os.getcwd() not in sys.path:
@@ -48,7 +48,7 @@ def _terminate(*_: object) -> None:
 
 
 def split_beam_args(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before and after `--`: `['build', 'm:d', '--', '--x=1']` → `(['build', 'm:d'], ['--x=1'])`."""
+    """The arguments before and after `--`: `['build', 'm:d', '--', '--x=1']` → `(['build', 'm:d'], ['--x=1'])`."""
     if "--" not in arguments:
         return arguments, []
     position = arguments.index("--")

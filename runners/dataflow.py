@@ -1,4 +1,4 @@
-"""`DataflowOptions`: what Google Cloud Dataflow is told, checked before anything is sent.
+"""`DataflowOptions`: the options of Google Cloud Dataflow, checked before anything is sent.
 
 A job on Dataflow by its id.
 """
@@ -136,9 +136,9 @@ class DataflowOptions(BeamOptions):
 
     @classmethod
     def from_args(cls, args: Sequence[str]) -> DataflowOptions:
-        """Options as they are given to Beam: `["--project=p", "--num_workers=2", "--experiments=x"]`.
+        """Options in Beam's spelling: `["--project=p", "--num_workers=2", "--experiments=x"]`.
 
-        Those named like arguments of this class are checked, the others go to Beam as they are.
+        Those that name arguments of this class are checked, the others are passed to Beam unchanged.
         """
         given: dict[str, Any] = {}
         packages, others = [], []
@@ -201,7 +201,7 @@ _STATES: Mapping[str, Literal["starting", "done", "failed", "cancelled"]] = {
 
 
 class DataflowJob:
-    """A job on Dataflow, asked through the client that Beam has for it."""
+    """A job on Dataflow, queried through Beam's client."""
 
     def __init__(self, job: str, beam_args: Sequence[str]) -> None:
         self._job = job
@@ -237,5 +237,5 @@ class DataflowJob:
         return "\n".join(texts)
 
     def cancel(self) -> None:
-        """Asks for its cancellation, which takes Dataflow some minutes."""
+        """Requests its cancellation, which takes Dataflow a few minutes."""
         self._client().modify_job_state(self._job, "JOB_STATE_CANCELLED")

@@ -1,6 +1,6 @@
 """`FlinkOptions`: a job for Flink, through Beam's job server for it.
 
-Jobs on a Flink cluster, through its REST interface: found by their name, and cancelled.
+Jobs on a Flink cluster, found by name and cancelled through its REST interface.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPENED = tuple(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package 
 class FlinkOptions(PortableOptions):
     """A job for Flink.
 
-    On a job server that runs already, or on one that is started for the build and ends with it:
+    On a running job server, or on one that is started for the build and ends with it:
 
         FlinkOptions(job_endpoint="flink-job-server:8099", environment_type="EXTERNAL",
                      environment_config="localhost:50000", parallelism=16)
@@ -41,7 +41,7 @@ class FlinkOptions(PortableOptions):
                      flink_master="flink-jobmanager:8081", environment_type="EXTERNAL", …)
         FlinkOptions(flink_job_server_jar="beam-runners-flink-1.19-job-server-2.77.0.jar")
 
-    The last one runs a Flink of one machine within the job server.
+    The last one runs Flink on one machine, inside the job server.
 
     Args:
         job_endpoint: HOST:PORT of the job server; 8099 is its own default.

@@ -141,9 +141,9 @@ class PortableOptions(BeamOptions):
 
     @classmethod
     def from_args(cls, args: Sequence[str]) -> PortableOptions:
-        """Options as they are given to Beam: `["--job_endpoint=localhost:8073", "--experiments=x"]`.
+        """Options in Beam's spelling: `["--job_endpoint=localhost:8073", "--experiments=x"]`.
 
-        Those named like arguments of this class are checked, the others go to Beam as they are. Raises
+        Those that name arguments of this class are checked, the others are passed to Beam unchanged. Raises
         `DeclarationError` where one is given twice or the endpoint is missing.
         """
         ours = {field.name for field in dataclasses.fields(BeamOptions)}

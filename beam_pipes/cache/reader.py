@@ -76,7 +76,8 @@ class Cache:
                 shared by processes and caches, and stays. By default, a private directory that is removed with this
                 process.
             max_local_bytes: the bound of that directory; the least recently used shards are removed. 16 GiB hold a few
-            hundred. storage: what serves the path; found by its scheme if left out.
+                hundred.
+            storage: what serves the path; found by its scheme if left out.
 
         Raises:
             CacheNotFoundError: nothing is published there.

@@ -1,7 +1,7 @@
-"""What people look at: the page about a snapshot, and what differs between two.
+"""What people look at: the page about a snapshot, and the differences between two.
 
 Everything here reads a published cache (manifest, index, a few records, and the files beside the manifest) and changes
-none of it.
+nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What differs between two snapshots: declaration, schema, splits, counts of stages, and the data itself (drift).
 
-The snapshot that was published before, as the record of the build names it, and what differs from it.
+The previously published snapshot, as named in the build record, and the differences from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from beam_pipes.report.drift import Drift, drifts
 
 
 class Change(NamedTuple):
-    """A field of something with its values before and after; None where it is not there."""
+    """A field of something with its values before and after; None if it is missing."""
 
     where: str
     field: str
@@ -33,7 +33,7 @@ class SnapshotDifference:
     """What differs between the snapshots `before` and `after` (their ids).
 
     Args:
-        same_data: their manifests are the same: nothing that a reader sees differs.
+        same_data: their manifests are equal: a reader sees no difference.
         declaration: stage, or "declaration" → what changed in it; None where a fingerprint is missing.
         schema: changes of features; `where` is `split.feature`.
         splits: splits that were added or removed, and their records and bytes.
@@ -159,9 +159,10 @@ def _flat(account: Account, name: str) -> dict[str, int]:
 
 
 def difference_to_previous(cache: Cache, *, against: str | None = None) -> SnapshotDifference | None:
-    """What differs from the snapshot that readers saw before; None for a first one, and where it was collected since.
+    """The differences from the snapshot that readers saw before; None for a first one, or if it has been collected
+    since.
 
-    `against` is the id of another snapshot of the same cache, which has to be there.
+    `against` is the id of another snapshot of the same cache, which must exist.
     """
     if against is not None:
         return diff_caches(Cache.open(cache.path, snapshot=against), cache)

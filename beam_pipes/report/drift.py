@@ -1,4 +1,4 @@
-"""Drift: how far two distributions of the same quantity lie apart, as one number whose name and source are known.
+"""Drift: how far two distributions of the same quantity are apart, as one number with a name and a source.
 
 Drift of every feature and statistic between two snapshots.
 """

@@ -1,6 +1,6 @@
-"""A few decoded records of a split, and the source records that they come from where these are at hand.
+"""A few decoded records of a split, with their source records if these are available.
 
-Source records by their ids, as they are in the input: read again, without running any stage.
+Source records by id, read again from the input without running any stage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StageOutput:
 class DecodedExample:
     """A record of the cache as features with their values.
 
-    `before` is its source record and `stages` what each stage gave for it, as far as that was asked for.
+    `before` is its source record and `stages` the output of each stage for it, if requested.
     """
 
     row: int
@@ -52,7 +52,7 @@ def decoded_examples(
 ) -> list[DecodedExample]:
     """`count` records, spread evenly over a split and not taken down.
 
-    With the declaration their source records are read again, and with `run_stages` each is run stage by stage.
+    With the declaration, their source records are read again; with `run_stages`, each is run stage by stage.
     """
     opened = cache[split]
     rows = np.setdiff1d(np.arange(len(opened)), opened.removed_rows) if len(opened.removed_rows) else None

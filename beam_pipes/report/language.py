@@ -1,4 +1,4 @@
-"""The language of a cache in numbers: ids of tokens counted and read back with the tokenizer that made them.
+"""The language of a cache in numbers: token ids, counted and decoded with the tokenizer that made them.
 
     ids        [464, 3290, 318, 3290]             of records spread over the split
     tokens     The| dog| is| dog                  `pieces_of`: where one token ends and the next begins
@@ -35,7 +35,7 @@ _MOST_CATEGORY_BYTES = 64  # texts that are longer on average are not categories
 
 
 class Tokenizer(Protocol):
-    """What is asked of a vocabulary, such as those of `beam_pipes.tasks.vocabularies`."""
+    """What is needed from a vocabulary, such as those of `beam_pipes.tasks.vocabularies`."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -48,7 +48,7 @@ class Tokenizer(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FrequentToken:
-    """A token, how often it came, and its share of all tokens."""
+    """A token, its count, and its share of all tokens."""
 
     id: int
     piece: str
@@ -60,8 +60,8 @@ class FrequentToken:
 class Language:
     """The tokens of one feature of a split, from `records` of its `of` records.
 
-    distinct: ids that came, of `vocab_size`. unknown: the share of tokens that are the unknown one, None where the
-    vocabulary has none. duplicates: the share of records whose tokens an earlier one of the sample has too.
+    distinct: different ids, out of `vocab_size`. unknown: the share of unknown tokens, None where the
+    vocabulary has none. duplicates: the share of records whose tokens equal those of an earlier one in the sample.
     tokens_per_byte: of the decoded text in UTF-8, None where there is no text. lengths: bars over token counts.
     samples: records as (row, pieces). categories: text feature → (value, share) for those with few values, such as a
     language or a source.
@@ -153,8 +153,8 @@ def language_of(
 def pieces_of(vocabulary: Tokenizer, ids: Sequence[int], *, most: int = _PIECES_SHOWN) -> list[str]:
     """What each token adds to the text: `[464, 3290]` → `["The", " dog"]`; up to `most`, then `…`.
 
-    Tokens that hold only part of a character come together in one piece. One without text of its own, such as the end
-    of a text, is its id: `⟨2⟩`.
+    Tokens that hold only part of a character are combined into one piece. One without text, such as the end of a text,
+    is shown as its id: `⟨2⟩`.
     """
     pieces: list[str] = []
     before, first = "", 0

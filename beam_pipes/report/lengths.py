@@ -1,6 +1,6 @@
-"""The lengths of the records of a split, from the index; of a very large split from some of its shards.
+"""The lengths of the records of a split, from the index; for a very large split, from some of its shards.
 
-What rows of a few lengths would waste, packed and not.
+The waste of rows of a few lengths, packed and unpacked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_SHARDS = 64
 
 
 class Lengths(NamedTuple):
-    """`values`: (n,) int64, one a record. `of`: how many records the split has, more than n where some are left out."""
+    """`values`: (n,) int64, one per record. `of`: the records in the split, more than n if some are left out."""
 
     values: npt.NDArray[np.int64]
     of: int
@@ -60,8 +60,8 @@ def record_lengths(
 
 
 class Waste(NamedTuple):
-    """Rows of `sequence_length` places. `packed` and `padded` are the shares of places that hold no token: rows packed
-    by best-fit, and one record a row. `cut` is the share of tokens that lie beyond the end of a row."""
+    """Rows of `sequence_length` places. `packed` and `padded` are the shares of positions without a token: with rows
+    packed by best-fit, and with one record per row. `cut` is the share of tokens beyond the end of a row."""
 
     sequence_length: int
     packed_rows: int

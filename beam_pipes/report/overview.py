@@ -1,4 +1,4 @@
-"""`report.html` about a directory of caches: one line a cache, and the way to the page of each."""
+"""`report.html` about a directory of caches: one line per cache, with a link to the page of each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _MAX_CACHES = 2_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheLine:
-    """What the overview says of one cache: `name` is its directory, `page` the way to its report, if there is one.
+    """The overview's line for one cache: `name` is its directory, `page` the link to its report, if there is one.
 
-    `changes` says what differs from the snapshot before, None where there is none; `unreadable` why nothing is known.
+    `changes` lists the differences from the previous snapshot, None if there is none; `unreadable` says why nothing is
+    known.
     """
 
     name: str
@@ -41,7 +42,7 @@ class CacheLine:
 def cache_directories(path: str | os.PathLike[str], *, max_depth: int = MAX_DEPTH) -> list[str]:
     """The directories below `path` in which a cache is published, sorted; `path` itself where it is one.
 
-    `["caches/wmt", "caches/glue/cola"]` for `caches`. Nothing is looked for inside of a cache.
+    `["caches/wmt", "caches/glue/cola"]` for `caches`. Caches are not searched for inside a cache.
     """
     return sorted(_found(directory_path(path), max_depth))
 
@@ -57,11 +58,11 @@ def _found(path: str, depth: int) -> Iterator[str]:
 
 
 def write_overview(path: str | os.PathLike[str], *, to: str | os.PathLike[str] | None = None) -> str:
-    """Writes the page about all caches below the directory `path`; returns where it lies.
+    """Writes the page about all caches below the directory `path`; returns its path.
 
         write_overview("caches")  →  "caches/report.html"
 
-    It leads to the report of each cache that has one (`write_report` writes them). `to` is another file to write.
+    It links to the report of each cache that has one (`write_report` writes them). `to` is another file to write.
     Raises `CacheNotFoundError` where there is no cache.
     """
     root = directory_path(path)
@@ -73,7 +74,7 @@ def write_overview(path: str | os.PathLike[str], *, to: str | os.PathLike[str] |
 
 
 def overview_html(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] | None = None) -> str:
-    """The page; ways to other pages are relative to the file `beside`, by default `report.html` in `path`."""
+    """The page; links to other pages are relative to the file `beside`, by default `report.html` in `path`."""
     root = directory_path(path)
     directories = cache_directories(root)
     if not directories:

@@ -1,4 +1,4 @@
-"""Pages that need nothing else, no script, no network, no other file: about a snapshot, and about a loader."""
+"""Self-contained pages, without scripts, network or other files: about a snapshot, and about a loader."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def write_report(
     run_stages: bool = True,
     vocabulary: Tokenizer | None = None,
 ) -> str:
-    """Writes the page about the published snapshot of the cache at `path`; returns where it lies.
+    """Writes the page about the published snapshot of the cache at `path`; returns its path.
 
         write_report("demo")  →  "demo/snapshots/2f6c0e8a9b1d3c57/report.html"
 
-    It lies beside the snapshot's manifest and outside of what that answers for: no reader depends on it. Arguments and
+    It is written beside the snapshot's manifest, which does not cover it: no reader depends on it. Arguments and
     errors as `report_html`; `to` is another file to write. Raises `OutputError` where it cannot be written.
     """
     cache = Cache.open(path)
@@ -86,12 +86,12 @@ def write_report(
 def loader_html(
     loader: Loader, *, step: int = 0, num_rows: int = 3, vocabulary: Tokenizer | None = None, tokens: Sequence[str] = ()
 ) -> str:
-    """A page about a loader: what `loader.describe()` says, the columns of the batch of a step, and its first rows.
+    """A page about a loader: the output of `loader.describe()`, the columns of the batch of a step, and its first rows.
 
         Path("loader.html").write_text(loader_html(loader, vocabulary=vocabulary, tokens=["tokens"]), encoding="utf-8")
 
-    The cursor stays. With a `vocabulary`, the ids of the features `tokens` are shown as tokens, too. Everything that
-    comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what reading the batch
+    The cursor does not move. With a `vocabulary`, the ids of the features `tokens` are also shown as tokens. Everything
+    that comes from data is escaped. Raises `MissingExtraError` without jinja2 (extra `cli`), and what reading the batch
     raises.
     """
     batch = loader.batch_at(step)
@@ -126,9 +126,9 @@ def report_html(
 
     Args:
         cache: an open cache, or its directory.
-        against: the id of the snapshot to compare with. Left out, the one that was published before, if it is there.
+        against: the id of the snapshot to compare with. Left out, the previously published one, if it still exists.
         declaration: what the cache was built from. With it, examples show their source record, which is read again.
-        run_stages: run what `declaration` declares over these records, and show what each stage made of them.
+        run_stages: run what `declaration` declares over these records, and show the output of each stage.
         num_examples: how many examples of each split.
         vocabulary: the tokenizer that made the ids of the cache. With it, the page shows them as language: frequent
             tokens, tokens per byte, unknown ones, duplicates, samples with the boundaries of tokens.
@@ -181,7 +181,7 @@ def _facts(cache: Cache, *, against: str | None) -> Mapping[str, object]:
 
 
 def _values(cache: Cache) -> list[_ValuesShown]:
-    """Numbers of every feature that has some, from a sample: no stage has to count for it."""
+    """Numbers of every numeric feature, from a sample: no stage needs to count them."""
     shown = []
     for split in cache.splits:
         records = min(SAMPLED_RECORDS, cache.manifest.splits[split].num_records)
@@ -247,7 +247,7 @@ def _dead_letters(cache: Cache) -> list[dict[str, str]]:
 
 
 def _timing(build: Mapping[str, object]) -> list[tuple[str, float, float]]:
-    """(stage, seconds over all shards, share of the whole) of a build whose shards told their times."""
+    """(stage, seconds over all shards, share of the whole) of a build whose shards reported their times."""
     secs: dict[str, float] = {}
     shards = build.get("shards")
     for shard in shards if isinstance(shards, list) else []:

@@ -1,4 +1,4 @@
-"""What pages show: values as short texts, histograms as bars, and the templates beside this file.
+"""The elements of pages: values as short texts, histograms as bars, and the templates beside this file.
 
 Everything that comes from data is escaped.
 """
@@ -24,7 +24,7 @@ MAX_CHARACTERS = 600
 def shown_value(value: Any, *, max_characters: int = MAX_CHARACTERS) -> str:
     """`np.array([1, 2], np.int32)` → `int32[2] [1 2]`; texts as they are, bytes as a literal; cut off where long.
 
-    Control characters become escapes, so that no terminal or page takes them for more than text.
+    Control characters become escapes, so that no terminal or page interprets them.
     """
     if isinstance(value, np.ndarray) and value.ndim:
         text = np.array2string(value, threshold=24, edgeitems=12, max_line_width=10**6)
@@ -42,9 +42,9 @@ def shown_value(value: Any, *, max_characters: int = MAX_CHARACTERS) -> str:
 
 
 def shown_bytes(data: bytes, *, max_characters: int = MAX_CHARACTERS) -> str:
-    """Bytes as the UTF-8 text that they are, else as a literal: `b"caf\\xc3\\xa9"` → `café`, `b"\\xff"` → `b'\\xff'`.
+    """Bytes as text if they are UTF-8, else as a literal: `b"caf\\xc3\\xa9"` → `café`, `b"\\xff"` → `b'\\xff'`.
 
-    What holds a NUL counts as no text.
+    Bytes with a NUL do not count as text.
     """
     head = data[: 4 * max_characters + 4]
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -143,13 +143,13 @@ def _bounds(histogram: Histogram) -> list[tuple[str, str]]:
 
 
 def _number(bucket: float) -> str:
-    """In few digits, where these are the number: of 0.1234567 and 0.1234568 six digits would make one bound."""
+    """In few digits, if these are exact: six digits would turn 0.1234567 and 0.1234568 into one bound."""
     short = f"{bucket:g}"
     return short if isinstance(bucket, float) and float(short) == bucket else str(bucket)
 
 
 def _scaled(ranges: list[tuple[str, str, int]]) -> list[Bar]:
-    """Bars of (start, end, count); without an end, the start is what the bar is called."""
+    """Bars of (start, end, count); without an end, the start is the bar's label."""
     tallest = max((count for _, _, count in ranges), default=0) or 1
     return [
         Bar(

@@ -1,7 +1,7 @@
-"""The graph of a snapshot: what it shows, and where its nodes and edges are drawn.
+"""The graph of a snapshot: its content, and the positions of its nodes and edges.
 
-`stage_graph` gives stages and splits as nodes, and as edges how many values went between them, from the account of the
-snapshot. `lay_out` places them: layers from top to bottom, with as few crossings as a few sweeps give.
+`stage_graph` gives stages and splits as nodes, and as edges the number of values between them, from the account of the
+snapshot. `lay_out` places them: layers from top to bottom, with as few crossings as a few sweeps achieve.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StageGraph:
 
 
 def stage_graph(account: Account, declared: DeclarationFingerprint | None) -> StageGraph:
-    """The graph as it was declared; without a stored fingerprint, the stages in order, in one chain."""
+    """The graph as declared; without a stored fingerprint, the stages in order, as one chain."""
     edges_of = {} if declared is None else _declared_inputs(declared.options, list(account.units))
     nodes = [Node(name=name, kind="stage", account=unit) for name, unit in account.units.items() if name != "write"]
     positions = {node.name: position for position, node in enumerate(nodes)}

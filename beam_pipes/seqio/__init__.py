@@ -1,14 +1,14 @@
 """The names of SeqIO, module by module: `import beam_pipes.seqio as seqio`.
 
-`NAMES` says, for each module of SeqIO, which names it offers and which chapter of beam-pipes each of them comes from.
-The modules are made from it, and a name is imported when it is first used:
+`NAMES` says, for each module of SeqIO, which names it has and which module of beam-pipes each of them comes from.
+The modules are created from it, and a name is imported on first use:
 
     seqio.utils.trim_dataset             → beam_pipes.tasks.column_forms.trim_dataset
-    from beam_pipes.seqio import metrics → a module that offers the row "metrics" of the table
+    from beam_pipes.seqio import metrics → a module with the names in the row "metrics" of the table
     seqio.Feature                        → as at the top of SeqIO: the names of the modules in `FLAT`
     from beam_pipes.seqio import *       → all of these, with the modules
 
-`ALIASES` says under which names its modules know each other. `beam_utils` and `scripts` are separate files.
+`ALIASES` lists the names under which its modules import each other. `beam_utils` and `scripts` are separate files.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ FLAT = ("dataset_providers", "feature_converters", "loggers", "utils", "vocabula
 
 
 class _ModuleOfNames(types.ModuleType):
-    """A module that offers names of others.
+    """A module that re-exports names of others.
 
     Attributes:
         HOMES: name → the module that it comes from, and its name there.

@@ -1,4 +1,4 @@
-"""The transforms of `seqio.beam_utils`: a task's cache in pieces, for Beam pipelines of one's own.
+"""The transforms of `seqio.beam_utils`: a task's cache in pieces, for your own Beam pipelines.
 
     with beam.Pipeline() as pipeline:
         examples = pipeline | PreprocessTask(task, "train")
@@ -6,7 +6,7 @@
         _ = examples | GetInfo(num_shards=64) | "info" >> WriteJson("cache/info.train.json")
         _ = examples | GetStats(task.output_features) | "stats" >> WriteJson("cache/stats.train.json")
 
-`PreprocessTask` reads and preprocesses with the code of builds: what it gives is what `beam-pipes build --tasks`
+`PreprocessTask` reads and preprocesses with the code of builds: its output is what `beam-pipes build --tasks`
 caches. Unlike a build, such a pipeline keeps no lineage, starts again when it fails, and its output is not published as
 a whole: `beam_pipes.runners.cache_tasks` is the way without those limits.
 """
@@ -53,12 +53,12 @@ def _nothing() -> None:
 
 
 class PreprocessTask(beam.PTransform):  # type: ignore[misc]
-    """The examples of a split behind the steps before the task's `CacheDatasetPlaceholder`: dicts of NumPy values.
+    """The examples of a split after the steps before the task's `CacheDatasetPlaceholder`: dicts of NumPy values.
 
     Args:
         task: a registered task; workers find it by its name.
         split: name of the split.
-        preprocessors_seed: seed of what is drawn; None draws as 0 does.
+        preprocessors_seed: seed of random draws; None is the same as 0.
         setup_fn: called on a worker before it looks for the task.
         modules_to_import: modules that register the task.
         add_provenance: examples also hold task, shard, index of the shard and index within it (`PROVENANCE_KEYS`).
@@ -162,7 +162,7 @@ class WriteJson(beam.PTransform):  # type: ignore[misc]
 
 
 class GetInfo(beam.PTransform):  # type: ignore[misc]
-    """What a reader of the cache needs to know, from one of its examples: shards, shapes and dtypes.
+    """What a reader of the cache needs, derived from one of its examples: shards, shapes and dtypes.
 
     `{"targets": int32 [5], "text": b"hi"}` → `{"num_shards": 3, "features": {"targets": {"shape": [None], "dtype":
     "int32"}, "text": {"shape": [], "dtype": "string"}}, "seqio_version": …}`; `{}` where there is no example.
@@ -197,7 +197,7 @@ def _shape_and_dtype(value: Any, name: str) -> dict[str, Any]:
 
 
 class _CountTokens(beam.DoFn):  # type: ignore[misc]
-    """`{"inputs": [5, 6, 1]}` → `("inputs_tokens", 2)`: entries but EOS and padding, of int32 and int64."""
+    """`{"inputs": [5, 6, 1]}` → `("inputs_tokens", 2)`: int32 and int64 entries, without EOS and padding."""
 
     def __init__(self, output_features: Mapping[str, Feature]) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class GetStats(beam.PTransform):  # type: ignore[misc]
 
 
 class _Stats(beam.CombineFn):  # type: ignore[misc]
-    """Sums of what the counters say, and the largest number of tokens of one example."""
+    """Sums of the counters, and the largest number of tokens in one example."""
 
     def __init__(self, counters: Sequence[Any], task_ids: Mapping[str, int]) -> None:
         self._counters = counters

@@ -1,4 +1,4 @@
-"""The commands, whose chapters are imported when a command is named."""
+"""The commands; a command's module is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _CHAPTERS = {
 
 
 class _Files(MutableMapping[str, Any]):
-    """Command → what typer makes of it, made when it is asked for."""
+    """Command → typer's form of it, created on first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -114,7 +114,7 @@ class _Files(MutableMapping[str, Any]):
 
 
 class _Commands(TyperGroup):
-    """No command ends with another's exit code: what calls `sys.exit` in a command is the user's code."""
+    """No command passes on an exit code from `sys.exit`: only user code calls that in a command."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)

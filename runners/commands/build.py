@@ -1,6 +1,6 @@
 """`beam-pipes build` and `beam-pipes chaos`, and the reports that builds write.
 
-`jobs`, `attach` and `cancel`: what becomes of the job of a build that nobody follows.
+`jobs`, `attach` and `cancel`: the jobs of detached builds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def build_command(
 def build_and_show(
     declaration: Declaration | str, to: str, *, building: Building, beam_args: Sequence[str]
 ) -> BuildResult:
-    """Builds one declaration as `building` says, and tells what became of every record and where the cache lies."""
+    """Builds one declaration as `building` says, and prints the account and the path of the cache."""
     options = building.options(beam_args)
     shown = progress_for(kind=building.progress)
     saved = None
@@ -145,7 +145,7 @@ def build_and_show(
 
 
 def _say(line: str) -> None:
-    """Prints a line, as a console does that takes no import: where nothing is to be built, each import is felt."""
+    """Prints a line without importing a console: an up-to-date build should answer at once."""
     print(visible(line), flush=True)
 
 
@@ -258,9 +258,9 @@ def chaos_command(
 
 
 def show_report(path: str, *, declaration: Declaration | None = None) -> None:
-    """Writes the report and says where it lies; the cache is published already, so a page that fails only tells so.
+    """Writes the report and prints its path; the cache is already published, so a failure is only reported.
 
-    With the declaration examples show their source records; no stage is run for them again.
+    With the declaration, examples show their source records; no stage runs again.
     """
     try:
         from beam_pipes.report import write_report
@@ -273,7 +273,7 @@ def show_report(path: str, *, declaration: Declaration | None = None) -> None:
 
 
 class TaskReports:
-    """Shows what became of tasks, and writes the report of each that was built; `close` writes the one about all."""
+    """Shows the outcome for tasks, and writes a report for each that was built; `close` writes the overview."""
 
     def __init__(self, path: str, *, report: bool | None) -> None:
         self._path = path
@@ -281,14 +281,14 @@ class TaskReports:
         self._written = 0
 
     def show(self, cached: TaskCache) -> None:
-        """One line for one task; behind it where its report lies, if a new snapshot was published."""
+        """One line for one task, followed by the path of its report if a new snapshot was published."""
         show_outcome(cached)
         if cached.result is not None and not cached.result.up_to_date and wants_report(self._report, cached.path):
             show_report(cached.path)
             self._written += 1
 
     def close(self) -> None:
-        """Writes the page about all caches in the directory, where anything was built."""
+        """Writes the page about all caches in the directory, if anything was built."""
         if self._written:
             try:
                 from beam_pipes.report import write_overview
@@ -299,7 +299,7 @@ class TaskReports:
 
 
 def wants_report(report: bool | None, path: str) -> bool:
-    """Whether a build writes its report: as asked for, by default where the cache is local.
+    """Whether a build writes its report: as requested, by default if the cache is local.
 
     On an object store it would fetch whole shards for a few examples.
     """

@@ -1,4 +1,4 @@
-"""Commands about caches: what is in them (`stats`, `status`, `diff`, `report`), and whether it is whole (`verify`).
+"""Commands about caches: their content (`stats`, `status`, `diff`, `report`), and whether it is intact (`verify`).
 
 `gc`, `doctor`, `export` and `export-dali-index` look after them. Accounts and statistics as tables.
 """
@@ -132,7 +132,7 @@ def dead_letters_table(counts: Mapping[tuple[str, str], int], first: Mapping[tup
 
 
 def statistics_text(statistics: Iterable[Statistic]) -> str:
-    """Statistics as the reference prints them, one below the other, sorted by name."""
+    """Statistics as the reference prints them, one per line, sorted by name."""
     return "\n".join(str(statistic) for statistic in sorted(statistics, key=lambda statistic: statistic.name))
 
 

@@ -1,10 +1,10 @@
-"""`beam-pipes inspect`: examples of a cache, the first batch of a loader, or a task's examples behind each step.
+"""`beam-pipes inspect`: examples of a cache, the first batch of a loader, or a task's examples after each step.
 
 beam-pipes inspect cache -n 1                               → a record, decoded
 beam-pipes inspect cache --tokens tokenizer.json            → with ids as tokens: The| dog| is
 beam-pipes inspect cache --split train --loader             → what a loader reads, and its first batch
 beam-pipes inspect cache --loader --html loader.html        → the same as a page
-beam-pipes inspect --task wmt --module-import my.tasks      → raw, behind each step, converted
+beam-pipes inspect --task wmt --module-import my.tasks      → raw, after each step, converted
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ Readers = Mapping[str, Callable[[Any], str]]
 
 
 def _read_by(vocabulary: Vocabulary | None, cache: Cache, split: str) -> Readers:
-    """Feature of ids → what shows them as tokens."""
+    """Feature of ids → the function that shows them as tokens."""
     if vocabulary is None:
         return {}
     from beam_pipes.report.language import shown_tokens, token_features
@@ -209,7 +209,7 @@ def show_task(
     converter: str,
     html: str | None,
 ) -> None:
-    """Prints a task's examples behind each step, or writes them to an HTML file."""
+    """Prints a task's examples after each step, or writes them to an HTML file."""
     from beam_pipes.runners.inspect_task import inspect_task
     from beam_pipes.tasks import TaskRegistry
     from beam_pipes.tasks.caches.offline import import_modules

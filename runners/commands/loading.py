@@ -1,6 +1,6 @@
 """Commands about loading: `who`, `when` and `doctor-loader`.
 
-They ask a loader that is made from a saved state, or from options that say the same:
+They query a loader made from a saved state, or from equivalent options:
 
 beam-pipes who cache --state state.json          → the loader that wrote the state
 beam-pipes who cache --batch-size 32 --seed 7    → a loader with these options
@@ -68,7 +68,7 @@ def make_loader(
     workers: int = 0,
     transform: Callable[[Batch], Batch] | None = None,
 ) -> Loader:
-    """A loader over the caches; nothing of their records is read."""
+    """A loader over the caches; reads no records."""
     last_rows = cast("LastRows", last)  # the loader checks it
     plans, conditions = plan or [], where or []
     if conditions and len(conditions) != len(paths):
@@ -116,7 +116,7 @@ def make_loader(
 
 
 def split_of(cache: Cache, split: str | None) -> Split:
-    """The split of that name, the only one where none is named. Raises `CacheNotFoundError` with the choices."""
+    """The split of that name, or the only one if none is named. Raises `CacheNotFoundError` with the choices."""
     if split is not None:
         return cache[split]
     if len(cache.splits) != 1:
@@ -242,7 +242,7 @@ def when_command(
 
 
 def _in_words(record: str, found: list[RowPlace], loader: Loader, epochs: int, last_step: int | None) -> str:
-    """How often, of what: `a.txt@0: delivered 3 times in epochs 0 to 2.`"""
+    """A sentence with the count: `a.txt@0: delivered 3 times in epochs 0 to 2.`"""
     delivered = sum(not each.taken_down for each in found)
     if loader.steps_per_epoch is None:
         where = f"in steps {first_known_step(loader)} to {last_step}"

@@ -1,9 +1,10 @@
-"""The options of `build`, `plan` and recipes that say who runs a build and how, and the options object of a runner.
+"""The options of `build`, `plan` and recipes that choose the runner and how it runs, and the options object of a
+runner.
 
-`Building` declares what every command that builds takes, once, and `Declaring` what every recipe does; `with_building`
-gives them to a command.
+`Building` declares once the options of every command that builds, `Declaring` those of every recipe; `with_building`
+adds them to a command.
 
-What the commands that take tasks have in common: how tasks are named, and what is said of them.
+What the commands for tasks have in common: how tasks are selected and reported.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FlinkMaster = Annotated[str | None, typer.Option(help="HOST:PORT of the Flink cl
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Building:
-    """What every command that builds takes. A field is an option: its name, its help and its default."""
+    """The options of every command that builds. A field is an option: its name, its help and its default."""
 
     runner: Annotated[str, typer.Option(help=f"runner: {', '.join(RUNNERS)}")] = "local"
     workers: Annotated[int | None, typer.Option(help="number of worker processes, local runner only [all cores]")] = (
@@ -119,7 +120,7 @@ class Building:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaring:
-    """What every recipe takes. A field is an option: its name, its help and its default."""
+    """The options of every recipe. A field is an option: its name, its help and its default."""
 
     to: Annotated[str | None, typer.Option("--to", help="cache directory")] = None
     name: Annotated[
@@ -138,7 +139,7 @@ class Declaring:
     ] = False
 
     def of_recipe(self, recipe: str) -> dict[str, Any]:
-        """The arguments that all recipes take. Raises `DeclarationError`."""
+        """The arguments of all recipes. Raises `DeclarationError`."""
         splits = None if self.split is None else _shares(self.split)
         named = {"name": self.name or recipe, "splits": splits, "by": self.by}
         return {**named, "seed": self.seed, "on_error": self.on_error}
@@ -161,8 +162,8 @@ def _shares(told: str) -> dict[str, float]:
 
 
 def with_building(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as typer sees it: with the options of `Building` in the place of a parameter of that class, and those
-    of `Declaring` likewise.
+    """A command as typer sees it: a parameter of the class `Building` is replaced by its options, and one of
+    `Declaring` likewise.
     """
     groups: dict[str, type[Any]] = {}
     shown: list[inspect.Parameter] = []
@@ -241,7 +242,7 @@ def options_for(
 
 
 def portable_options() -> Mapping[str, type[PortableOptions]]:
-    """Name on the command line → the options of the runners that are given a job over Beam's Job API."""
+    """Name on the command line → the options of the runners that take jobs through Beam's Job API."""
     # Imported where they are asked for: the local runner's builds begin sooner without them.
     from beam_pipes.runners.flink import FlinkOptions
     from beam_pipes.runners.servers import PrismOptions

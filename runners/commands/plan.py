@@ -1,6 +1,6 @@
 """`beam-pipes plan`.
 
-What `beam-pipes plan` says of the analyzers of a declaration.
+What `beam-pipes plan` prints about the analyzers of a declaration.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _feature(fields: dict[str, object]) -> str:
 
 
 def _forecast(plan: BuildPlan, how: _How) -> Forecast | None:
-    """Shows on a terminal how far the sample is."""
+    """Shows the progress of the sample on a terminal."""
     if how.sample_secs is None or not plan.tasks:
         return None
     if how.sample_secs <= 0:
@@ -177,10 +177,10 @@ def _forecast(plan: BuildPlan, how: _How) -> Forecast | None:
 
 
 def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -> bool:
-    """Prints what an analysis would do; whether it has run, so that the rest of the build can be planned.
+    """Prints what an analysis would do; returns whether it has run, so that the rest of the build can be planned.
 
-    Where it has not run and no stage holds a result that is missing, the pipeline is tried and forecast all the same.
-    In JSON only where it has not run: the plan of the rest has it otherwise.
+    If it has not run but no stage holds a missing result, the pipeline is still sampled and forecast. In JSON only if
+    it has not run: otherwise the plan of the rest contains it.
     """
     plan = plan_analysis(declaration, planned.root, planned.source, generation=planned.generation)
     manifest = planned.manifest

@@ -1,4 +1,4 @@
-"""`beam-pipes tokens`, `images`, `audio` and `table`: recipes from the command line, and what they say when done."""
+"""`beam-pipes tokens`, `images`, `audio` and `table`: recipes from the command line, and their final summaries."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def table_command(
 
 
 def _refuse(options: Mapping[str, object], reason: str) -> None:
-    """Raises `DeclarationError` for options that are given and do not go with the others."""
+    """Raises `DeclarationError` for given options that do not combine with the others."""
     for option, value in options.items():
         if value is not None:
             raise DeclarationError(f"{option} does not go here: {reason}. Leave {option} out.")
@@ -264,7 +264,7 @@ def _build(
     about: Callable[[], str] | None = None,
     told: Callable[[Cache, Declaration], list[str]],
 ) -> None:
-    """Prints the module of a recipe, or builds it; what `told` says of the cache comes last."""
+    """Prints the module of a recipe, or builds it; the lines of `told` about the cache come last."""
     declaration = recipe.declaration()
     if declaring.print_python:
         typer.echo(recipe.python, nl=False)
@@ -335,7 +335,7 @@ def _about(recipe: Recipe, tokenizer: str) -> str:
 
 
 def forecast_of_packing(cache: Cache, declaration: Declaration, length: int) -> list[str]:
-    """What packing rows of `length` tokens would give, split by split, and the Python that loads them."""
+    """A packing forecast for rows of `length` tokens, split by split, and the Python that loads them."""
     from beam_pipes.loader.packing import pack
 
     lines, keys = list[str](), f"{FEATURE}, segment_ids, positions"

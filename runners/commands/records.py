@@ -1,6 +1,6 @@
-"""Commands about records: `trace`, `why` and `takedown` of single ones, and of those that a build left out.
+"""Commands about records: `trace`, `why` and `takedown` for single ones, and those for records that a build left out:
 
-These are the dead letters of `dead` and `replay-dead`, and `duplicates`.
+`dead` and `replay-dead` for dead letters, and `duplicates`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def trace_command(
 
 
 def print_trace(trace: RecordTrace) -> None:
-    """The trace as a table, and the traceback of what failed."""
+    """Prints the trace as a table, and the traceback of a failure."""
     console.print(f"{trace.record_id}: {len(trace.raw):,} bytes: {short(trace.raw)}", markup=False)
     table = Table("stage", "in", "out", "dropped", "statistics", title_justify="left", show_lines=True)
     for stage in trace.stages:
@@ -123,7 +123,7 @@ def why_command(
 
 
 def _duplicates(path: str, report: RecordReport) -> list[Duplicate]:
-    """What the record is a duplicate of, where that is why it was dropped."""
+    """The record that this one duplicates, if that is why it was dropped."""
     reasons = {reason.rpartition("/")[2] for _, reason in report.fate.drops}
     if not reasons & {f"{kind} duplicate" for kind in get_args(Kind)}:
         return []

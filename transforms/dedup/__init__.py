@@ -1,14 +1,14 @@
-"""Deduplication: analyzers that find records whose content is there already, and the stage that drops them.
+"""Deduplication: analyzers that find records with repeated content, and the stage that drops them.
 
 | word | meaning |
 | --- | --- |
-| content | what of a record is compared: what `of` gives, normalized |
-| exact duplicate | a record whose content equals that of a record before it |
-| near duplicate | a record whose text is nearly that of a record before it: MinHash, see `NearDuplicates` |
-| cluster | records that are alike, directly or by way of others; its first record stays |
+| content | the part of a record that is compared: the output of `of`, normalized |
+| exact duplicate | a record whose content equals that of an earlier record |
+| near duplicate | a record whose text is nearly that of an earlier record: MinHash, see `NearDuplicates` |
+| cluster | records that are similar, directly or through others; its first record stays |
 | kept, removed | the first record of a cluster in the order of the source, and all others |
 
-Only digests and signatures travel, never content; what stays does not depend on shards, workers or runners.
+Only digests and signatures travel, never content; the result does not depend on shards, workers or runners.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Comparing records that share a band, and clusters of those that are alike.
+"""Comparing records that share a band, and clusters of similar ones.
 
-Signatures are read from the accumulators when two records are compared. A cluster holds the records that are alike
+Signatures are read from the accumulators when two records are compared. A cluster holds the records that are similar
 directly or through others, and is named by its first record.
 """
 
@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 1 << 15
 
 
 class Comparison:
-    """Compares records and joins those that are alike."""
+    """Compares records and joins similar ones."""
 
     def __init__(self, signatures: Signatures, clusters: Clusters, *, least: int, rows_at_once: int) -> None:
         self._signatures = signatures
@@ -44,10 +44,10 @@ class Comparison:
         return joined
 
     def groups(self, ordinals: Array, starts: Array, *, max_compared: int) -> int:
-        """Compares within groups that share a band; returns how many groups are larger than what was compared.
+        """Compares within groups that share a band; returns how many groups were too large to be compared completely.
 
-        First the first record of every group with the others, of all groups at once: of most groups that is all. Then
-        what is left, so many groups at a time that their signatures fit into memory.
+        First compares the first record of every group with the others, for all groups at once: most groups need no
+        more. Then the rest, as many groups at a time as have signatures that fit into memory.
         """
         sizes = np.diff(starts)
         begins, ends = starts[:-1][sizes > 1], starts[1:][sizes > 1]
@@ -69,7 +69,7 @@ class Comparison:
         return cut
 
     def _small_groups(self, ordinals: Array, begins: Array, ends: Array, max_compared: int) -> int:
-        """Turn n compares the n-th record of every group with those behind it, of all groups at once."""
+        """Turn n compares the n-th record of every group with those after it, for all groups at once."""
         signatures = self._signatures.of(ordinals)
         for turn in range(1, max_compared):
             if not len(begins):
@@ -82,7 +82,7 @@ class Comparison:
         return len(begins)
 
     def _large_group(self, ordinals: Array, max_compared: int) -> int:
-        """Compares the first records of one group with all behind them, read one part after the other."""
+        """Compares the first records of one group with all after them, read part by part."""
         leaders = self._signatures.of(ordinals[:max_compared])
         for start in range(0, len(ordinals), self._rows_at_once):
             part = ordinals[start : start + self._rows_at_once]
@@ -95,7 +95,7 @@ class Comparison:
         return int(len(ordinals) > max_compared + 1 and not united[0])
 
     def _compare(self, ordinals: Array, signatures: Array, first: Array, others: Array) -> None:
-        """Compares pairs of rows whose signatures are there."""
+        """Compares pairs of rows whose signatures are in memory."""
         apart = self._clusters.roots(ordinals[first]) != self._clusters.roots(ordinals[others])
         first, others = first[apart], others[apart]
         for part in pair_parts(len(first)):
@@ -109,7 +109,7 @@ class Comparison:
         return left[apart], right[apart]
 
     def _united(self, ordinals: Array, begins: Array, ends: Array) -> Array:
-        """Whether all records of each group are in one cluster by now."""
+        """Whether all records of each group are now in one cluster."""
         if not len(begins):
             return np.zeros(0, bool)
         sizes = ends - begins
@@ -120,7 +120,7 @@ class Comparison:
         return united
 
     def _agreeing(self, left: Array, right: Array) -> Array:
-        """How many numbers of their signatures pairs share: (pairs,)."""
+        """The number of equal signature numbers in each pair: (pairs,)."""
         counts = np.empty(len(left), np.int64)
         for part in pair_parts(len(left)):
             counts[part] = (self._signatures.of(left[part]) == self._signatures.of(right[part])).sum(axis=1)
@@ -132,12 +132,12 @@ class Comparison:
 
 
 def pair_parts(count: int) -> list[slice]:
-    """So many pairs at a time that their signatures are held in memory."""
+    """The number of pairs at a time whose signatures fit into memory."""
     return [slice(start, start + _PAIRS_AT_ONCE) for start in range(0, count, _PAIRS_AT_ONCE)]
 
 
 def _pairs(begins: Array, ends: Array, *, turn: int) -> tuple[Array, Array]:
-    """Positions of pairs: record number `turn` of each group, and each record behind it."""
+    """Positions of pairs: record number `turn` of each group, and each record after it."""
     lengths = ends - begins - turn - 1
     firsts = np.repeat(begins + turn, lengths)
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -145,7 +145,7 @@ def _pairs(begins: Array, ends: Array, *, turn: int) -> tuple[Array, Array]:
 
 
 def _batches(sizes: Array, limit: int) -> list[slice]:
-    """Consecutive groups that together have at most `limit` rows; a larger one is by itself."""
+    """Consecutive groups that together have at most `limit` rows; a larger one is a batch of its own."""
     batches, start, total = [], 0, 0
     for index, size in enumerate(sizes.tolist()):
         if index > start and total + size > limit:
@@ -156,9 +156,9 @@ def _batches(sizes: Array, limit: int) -> list[slice]:
 
 
 class Clusters:
-    """Disjoint sets of the numbers 0 … size - 1, at first each by itself; a set's root is its least number.
+    """Disjoint sets of the numbers 0 … size - 1, at first each in its own set; a set's root is its least number.
 
-    8 bytes a number (4 below 2^32). What the sets are in the end does not depend on the order of unions.
+    8 bytes a number (4 below 2^32). The final sets do not depend on the order of unions.
 
     Source: R. Tarjan, "Efficiency of a good but not linear set union algorithm" (1975); here the least number is the
     root, whatever the sizes.
@@ -169,7 +169,7 @@ class Clusters:
         self._fast = self._parents.data
 
     def union(self, left: int, right: int) -> None:
-        """Puts the sets of two numbers together."""
+        """Merges the sets of two numbers."""
         left, right = self._root(left), self._root(right)
         if left < right:
             self._fast[right] = left
@@ -208,7 +208,7 @@ _MAX_OPEN = 128
 
 
 class Signatures:
-    """Rows of the column `signatures` by the ordinals of records; open files are few, and nothing is held in memory."""
+    """Rows of the column `signatures` by the ordinals of records; few files are open, and nothing is held in memory."""
 
     def __init__(self, places: Places, *, count: int) -> None:
         self._places = places

@@ -1,4 +1,4 @@
-"""`Duplicates`: the records to remove, and for each the record that stays and why.
+"""`Duplicates`: the records to remove, each with the record that stays and the reason.
 
 The file, all numbers little-endian:
 
@@ -13,11 +13,11 @@ The file, all numbers little-endian:
 | files of kept records: uint32 | 4 × rows |
 | similarities: float32 | 4 × rows |
 
-It holds no count of what was compared and no order of files: input without duplicates changes no byte of it.
+It holds no counts of compared records and no order of files: adding input without duplicates changes no byte of it.
 
-`DropDuplicates`: the stage that leaves out what an analysis has found to be there already.
+`DropDuplicates`: the stage that drops the duplicates that an analysis found.
 
-The duplicates that the build of a cache has found.
+The duplicates found by the build of a cache.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Duplicate(NamedTuple):
     """One record to remove: its id, the id of the record that stays, "exact" or "near", and their similarity.
 
     `similarity` is 1.0 for exact duplicates. For near ones it is the estimated Jaccard similarity of the two, which
-    lies below the threshold where they are alike only by way of a third record.
+    is below the threshold if they are similar only through a third record.
     """
 
     removed: str
@@ -82,7 +82,7 @@ class Duplicates:
 
     A look-up takes microseconds, and memory only for the pages it touches. Safe for threads.
 
-    Raises `CorruptCacheError` where the file is not whole.
+    Raises `CorruptCacheError` if the file is damaged or incomplete.
     """
 
     def __init__(self, path: str) -> None:
@@ -130,7 +130,7 @@ class Duplicates:
 
     @property
     def num_kept(self) -> int:
-        """How many records stay that others are duplicates of."""
+        """The number of kept records that others duplicate."""
         order = np.lexsort((self._kept, self._kept_files))
         files, positions = self._kept_files[order], self._kept[order]
         changes = (files[1:] != files[:-1]) | (positions[1:] != positions[:-1])
@@ -145,19 +145,18 @@ class Duplicates:
         return self._find(record_id) is not None
 
     def find(self, record_id: str) -> Duplicate | None:
-        """The row of a record that is to be removed; None for one that stays, or is not known at all."""
+        """The row of a record to remove; None for one that stays or is unknown."""
         found = self._find(record_id)
         return None if found is None else self._row(*found)
 
     def cluster_key(self, record_id: str) -> str:
-        """The id of the member of a record's cluster that names it; the record's own id where it has no duplicates.
+        """The id of the member that names a record's cluster; the record's own id if it has no duplicates.
 
-        The name is the member whose id has the smallest hash. So it depends on which records the cluster has, and on
-        nothing else: not on the order of files, nor on other clusters. Of a cluster of n records to which m are added
-        it changes with a probability of m / (n + m); `kept`, the first record in the order of the source, changes
-        whenever one is added before it.
+        The name is the member whose id has the smallest hash. So it depends only on the records of the cluster, not on
+        the order of files or on other clusters. If m records are added to a cluster of n, it changes with a probability
+        of m / (n + m); `kept`, the first record in the order of the source, changes whenever one is added before it.
 
-        The first call works out the names of all clusters: 40 bytes of memory for each record that is removed.
+        The first call computes the names of all clusters: 40 bytes of memory for each record that is removed.
         """
         place = record_place(record_id)
         clusters = self._clusters
@@ -212,7 +211,7 @@ class Duplicates:
 
 
 class _Clusters(NamedTuple):
-    """What names each cluster. Clusters are sorted by the places of their kept records.
+    """The names of clusters. Clusters are sorted by the places of their kept records.
 
     `kept_files`, `kept`: those places; `starts`: where those of each file begin, and the end; `names`: the row of the
     removed record that names the cluster, -1 where the kept one does; `of_rows`: the cluster of each row.
@@ -318,11 +317,12 @@ class DropDuplicates(Pipeline):
         unique = DropDuplicates(str, exact.result)
         Declaration(..., analyzers=(exact,), pipeline=DAGPipeline({unique: Input(str), ...}))
 
-    What is dropped is counted as `exact duplicate` or `near duplicate`, so that a build's counts add up: every record
-    is written, dropped with a reason, or a dead letter. With several results the first that knows a record says why.
+    Drops are counted as `exact duplicate` or `near duplicate`, so that a build's counts add up: every record is
+    written, dropped with a reason, or a dead letter. With several results, the first one that contains a record gives
+    the reason.
 
-    It looks at which record it is, not at what is in it, so it may stand anywhere in a DAG: in front saves most work.
-    A record that stays and fails later is a dead letter, and its duplicates are gone all the same.
+    It identifies records by id, not by content, so it can be anywhere in a DAG: at the front it saves the most work. If
+    a record that stays fails later, it is a dead letter, and its duplicates are still dropped.
 
     Args:
         type_: the class of the values that pass through.
@@ -360,11 +360,11 @@ class DropDuplicates(Pipeline):
 
 
 def cache_duplicates(cache: Cache) -> dict[str, Duplicates]:
-    """Name of the analyzer → what it has found, for every asset of the cache that holds duplicates.
+    """Name of the analyzer → its findings, for every asset of the cache that holds duplicates.
 
         cache_duplicates(Cache.open("cache"))["near"].find("b.txt@0")
 
-    Of a cache on an object store, assets are fetched.
+    For a cache on an object store, assets are fetched.
     """
     found = {}
     for entry in cache.manifest.assets:

@@ -1,8 +1,8 @@
-"""`ExactDuplicates`: records whose content was there before.
+"""`ExactDuplicates`: records whose content occurred before.
 
-Content is compared by digest: equal content has an equal digest, anything else another. Normalizers say in what two
-texts may differ and still count as the same content. `KeyGroups` brings equal digests together in bounded memory:
-partitions by their first bits, each sorted by itself.
+Content is compared by digest: equal content has an equal digest, anything else another. Normalizers define which
+differences between two texts do not count. `KeyGroups` brings equal digests together in bounded memory: partitions by
+their first bits, each sorted by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KeyGroups:
     """An external sort of (key, ordinal) by key; ordinals are added in ascending order and stay so among equal keys.
 
     Keys are one or two words of 64 bits, distributed evenly, as digests are. Up to `rows_in_memory` rows nothing is
-    written; more go to temporary files in `directory` that have no names, so that nothing is left behind. Memory grows
+    written; more go to temporary files in `directory` that have no names, so nothing is left behind. Memory grows
     with the largest partition: beyond 256 × `rows_in_memory` rows, or where very many keys are equal, partitions are
     larger.
 
@@ -71,7 +71,7 @@ class KeyGroups:
         self._stack.close()
 
     def add(self, keys: Array, ordinals: Array) -> None:
-        """Takes keys, (rows, words) uint64, and ordinals, (rows,), all greater than those before."""
+        """Takes keys, (rows, words) uint64, and ordinals, (rows,), all greater than earlier ones."""
         rows = np.empty((len(keys), self._words + 1), np.uint64)
         rows[:, : self._words] = keys
         rows[:, self._words] = ordinals
@@ -87,7 +87,7 @@ class KeyGroups:
                 file.write(rows[bounds[index] : bounds[index + 1]].tobytes())
 
     def partitions(self) -> Iterator[tuple[Array, Array]]:
-        """(keys, ordinals) of each partition, in the order of keys; equal keys are neighbours, first ordinal first."""
+        """(keys, ordinals) of each partition, in the order of keys; equal keys in the order of ordinals."""
         if not self._files:
             rows = np.concatenate(self._rows) if self._rows else np.empty((0, self._words + 1), np.uint64)
             self._rows = []
@@ -106,7 +106,7 @@ class KeyGroups:
 
 
 def group_starts(keys: Array) -> Array:
-    """Where each run of equal keys begins, one more for the end: `[[5], [7], [7]]` → `[0, 1, 3]`."""
+    """Where each run of equal keys starts, and the end: `[[5], [7], [7]]` → `[0, 1, 3]`."""
     if not len(keys):
         return np.zeros(1, np.int64)
     changes = np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1
@@ -129,14 +129,15 @@ class ExactDuplicates(Analyzer):
     The result is a `Duplicates`; `DropDuplicates` holds `exact.result` and removes what is in it.
 
     Args:
-        of: what of a record is compared, one value a record: text, bytes, or data as `content_digest` takes it. A
-            record for which it gives nothing is not compared, and stays. Default: the record itself.
-        normalize: what the content is turned into before it is compared: a function, or several, the first one first;
-            `plain_text` folds case and whitespace. It decides what is a duplicate and changes no record. Default: as
-            is, because only the user knows which differences do not matter.
+        of: the part of a record that is compared, one value per record: text, bytes, or data that `content_digest`
+        accepts.
+            A record without a value is not compared, and stays. Default: the record itself.
+        normalize: applied to the content before it is compared: a function, or several in order;
+            `plain_text` folds case and whitespace. It affects only the comparison, not the records. Default: none,
+            because only you know which differences do not matter.
 
     Only digests leave the source shard: 24 bytes a record in its accumulator. Merging sorts them in partitions of a
-    million, on disk where there are more: it takes 80 MB of memory, and 50 bytes for each record that is removed.
+    million, on disk if there are more; it takes 80 MB of memory, and 50 bytes for each record that is removed.
 
     Raises `DeclarationError` where a record gives two values, or one that has no digest.
     """
@@ -177,7 +178,7 @@ def merge_exact(accumulators: Sequence[str], target: str, *, rows_in_memory: int
 
 
 def _equal(places: Places, directory: str, rows_in_memory: int) -> tuple[Array, Array]:
-    """The ordinals of records whose digest was there before, and of the first record with that digest."""
+    """The ordinals of records whose digest occurred before, and of the first record with that digest."""
     removed = [np.empty(0, np.int64)]
     kept = [np.empty(0, np.int64)]
     with KeyGroups(num_rows=places.num_rows, words=2, directory=directory, rows_in_memory=rows_in_memory) as groups:
@@ -199,11 +200,11 @@ DIGEST_BYTES = 16
 def content_digest(value: Any) -> bytes:
     """16 bytes (BLAKE2b) that name the content of `value`.
 
-    Of 10^9 records that all differ, two get the same digest with a probability of 10^-21: as good as never.
+    Among 10^9 different records, two get the same digest with a probability of 10^-21: practically never.
 
-    Known are None, booleans, numbers, str, bytes, lists, tuples, mappings (their order does not count), NumPy arrays
-    (dtype, shape and values count) and protocol buffers. A NumPy scalar is the number it holds. Texts and bytes are
-    never the same content.
+    It accepts None, booleans, numbers, str, bytes, lists, tuples, mappings (their order does not count), NumPy arrays
+    (dtype, shape and values count) and protocol buffers. A NumPy scalar counts as its number. Text and bytes never have
+    the same content.
 
         content_digest("to be") == content_digest("to be")
         content_digest({"a": 1, "b": 2}) == content_digest({"b": 2, "a": 1})
@@ -226,7 +227,7 @@ def content_digest(value: Any) -> bytes:
 
 
 def _feed(value: Any, update: Any) -> None:
-    """Gives `update` bytes that no other value gives: each part begins with its kind and its size."""
+    """Feeds `update` with bytes that no other value produces: each part begins with its kind and its size."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None:
@@ -285,7 +286,7 @@ Normalizer = Callable[[Any], Any]
 
 
 def lower(text: str) -> str:
-    """Folds case, as Unicode does for comparison without case: `"Straße TO"` → `"strasse to"`."""
+    """Folds case, as Unicode does for caseless comparison: `"Straße TO"` → `"strasse to"`."""
     return text.casefold()
 
 
@@ -305,7 +306,7 @@ def plain_text(text: str) -> str:
 
 
 def normalized(value: object, normalizers: Normalizer | Sequence[Normalizer] | None) -> Any:
-    """`value` after one normalizer, or several, the first one first; None leaves it unchanged."""
+    """`value` after one normalizer, or several in order; None leaves it unchanged."""
     if normalizers is None:
         return value
     if callable(normalizers):

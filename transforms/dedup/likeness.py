@@ -1,8 +1,8 @@
 """Likeness of texts: shingles, MinHash signatures, and bands.
 
-A text is cut into overlapping pieces (*shingles*, hashed to 32 bits). Its MinHash is a row of numbers of which two
-texts share about as large a part as of their shingles. Signatures are cut into bands; texts that share a whole band are
-compared (locality-sensitive hashing).
+A text is cut into overlapping pieces (*shingles*, hashed to 32 bits). Its MinHash is a row of numbers; the share of
+equal numbers between two texts estimates the share of common shingles. Signatures are cut into bands; texts that share
+a whole band are compared (locality-sensitive hashing).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _BLOCK_SHINGLES = 1024
 
 @lru_cache(maxsize=8)
 def hash_family(count: int, seed: int) -> tuple[Array, Array]:
-    """The constants (a, b) of `count` functions x → (a·x + b mod 2^64) >> 32; the same for a seed in every version."""
+    """The constants (a, b) of `count` functions x → (a·x + b mod 2^64) >> 32; a seed gives the same ones in every
+    version.
+    """
     stream = hashlib.shake_128(b"minhash" + str(seed).encode()).digest(16 * count)
     words = np.frombuffer(stream, "<u8").reshape(count, 2)
     return words[:, 0].copy(), words[:, 1].copy()
@@ -36,8 +38,8 @@ def min_hash(num_texts: int, hashed: Iterable[tuple[Array, Array]], *, count: in
     """The signatures of texts, (texts, count) uint32, from the hashes of their shingles (`shingle_hashes`).
 
     Number i of a signature is the least value that the i-th function takes on the text's shingles. The functions are
-    multiply-add-shift, x → (a·x + b mod 2^64) >> 32 over 32-bit hashes: any two shingles take independent values. The
-    part of a signature that two texts share estimates the Jaccard similarity s of their sets of shingles, with a
+    multiply-add-shift, x → (a·x + b mod 2^64) >> 32 over 32-bit hashes: the values of any two shingles are independent.
+    The part of a signature that two texts share estimates the Jaccard similarity s of their sets of shingles, with a
     standard error of √(s(1 − s)/count): 0.035 at s = 0.8 for 128 functions.
 
     Sources: A. Broder, "On the resemblance and containment of documents" (1997). The functions: M. Dietzfelbinger,
@@ -67,10 +69,10 @@ def estimated_jaccard(left: Array, right: Array) -> Array:
 
 
 def band_digests(signatures: Array, *, bands: int, rows: int) -> Array:
-    """One word for every band of `rows` numbers, and first one for the whole signature: (texts, 1 + bands) uint64.
+    """One word for the whole signature, then one for every band of `rows` numbers: (texts, 1 + bands) uint64.
 
-    Two texts get the same word where they share the band; by accident with a probability of 2^-64, which costs a
-    comparison and finds nothing.
+    Two texts get the same word if they share the band. An accidental match has a probability of 2^-64 and costs
+    only a comparison.
     """
     parts = signatures.reshape(len(signatures), bands, rows).astype(np.uint64)
     words = np.full((len(signatures), bands), 0x9E3779B97F4A7C15, np.uint64)
@@ -119,7 +121,7 @@ def found_probability(similarity: float, *, threshold: float, bands: int, rows: 
 
 
 def least_agreeing(threshold: float, count: int) -> int:
-    """How many of `count` numbers have to agree at the least for an estimate that reaches `threshold`."""
+    """The least number of equal numbers out of `count` for an estimate that reaches `threshold`."""
     return math.ceil(threshold * count - 1e-9)
 
 
@@ -132,16 +134,16 @@ PIECE_BYTES = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class Shingles:
-    """Which pieces of a text are compared: every `width` consecutive words, or characters.
+    """The pieces of a text that are compared: every `width` consecutive words or characters.
 
         Shingles("words", 2)        "to be or not"  →  {"to be", "be or", "or not"}
         Shingles("characters", 3)   "to be"         →  {"to ", "o b", " be"}
 
-    Words are what whitespace separates; a run of whitespace counts as one space in both. A text that is shorter than
-    one shingle is a shingle by itself, the empty text too, so that equal texts have equal shingles.
+    Words are separated by whitespace; a run of whitespace counts as one space in both. A text shorter than one shingle,
+    even an empty one, is a single shingle, so that equal texts have equal shingles.
 
-    Wider shingles tell more texts apart: five words (the default) are rarely shared by accident. For short texts, or
-    languages that put no spaces between words, take characters.
+    Wider shingles distinguish more texts: five words (the default) are rarely shared by accident. For short texts, or
+    languages without spaces between words, use characters.
 
     Raises `DeclarationError` for another unit, or a width below 1.
 
@@ -162,7 +164,7 @@ def shingle_hashes(texts: Sequence[str], shingles: Shingles) -> Iterator[tuple[A
     """The hashes of the shingles of `texts`, for about 256 KiB of text at a time.
 
     Yields (numbers of the texts, hashes): for every shingle the index of its text, ascending, and its hash, uint32. A
-    shingle that occurs twice is there twice; a text may go on in what is yielded next.
+    shingle that occurs twice appears twice; a text may continue in the next item.
     """
     pieces: list[bytes] = []
     owners: list[int] = []
@@ -181,7 +183,9 @@ def shingle_hashes(texts: Sequence[str], shingles: Shingles) -> Iterator[tuple[A
 
 
 def _pieces(data: bytes, shingles: Shingles) -> Iterator[bytes]:
-    """A long text in parts that together have its shingles: each begins `width` - 1 units before the last ended."""
+    """A long text in parts that together have its shingles: each begins `width` - 1 units before the end of the
+    previous one.
+    """
     if len(data) <= PIECE_BYTES:
         yield data
         return
@@ -198,7 +202,7 @@ def _pieces(data: bytes, shingles: Shingles) -> Iterator[bytes]:
 
 
 def _units(data: Array, shingles: Shingles) -> tuple[Array, Array]:
-    """Where words or characters begin and end in UTF-8 text without doubled spaces."""
+    """The bounds of words or characters in UTF-8 text without doubled spaces."""
     if shingles.of == "words":
         spaces = np.flatnonzero(data == 32)
         return np.concatenate([[0], spaces + 1]), np.concatenate([spaces, [len(data)]])

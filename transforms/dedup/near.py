@@ -1,4 +1,4 @@
-"""`NearDuplicates`: the texts that are nearly the same as a text before them."""
+"""`NearDuplicates`: the texts that are nearly the same as an earlier text."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ Array = np.ndarray
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class NearDuplicates(Analyzer):
-    """Finds the texts that are nearly the same as a text before them, in the order of the source.
+    """Finds the texts that are nearly the same as an earlier text, in the order of the source.
 
         near = NearDuplicates("near", of=Text(), threshold=0.8)
 
-    How alike two texts are is the Jaccard similarity of their sets of shingles: what they share, as a part of what
-    they have together. It is estimated from MinHash signatures of `bands` × `rows` numbers. Texts that share all
-    numbers of a band are compared; where the estimate reaches the threshold they are joined to a cluster. Of each
-    cluster the first text stays. `found_probability` is the curve of what is found:
+    The similarity of two texts is the Jaccard similarity of their sets of shingles: the size of the intersection
+    divided by that of the union. It is estimated from MinHash signatures of `bands` × `rows` numbers. Texts that share
+    all numbers of a band are compared; if the estimate reaches the threshold, they are joined to a cluster. The first
+    text of each cluster stays. `found_probability` is the curve of detection:
 
     | true similarity | 0.6 | 0.7 | 0.75 | 0.8 | 0.85 | 0.9 | 0.95 | 1 |
     | --- | --- | --- | --- | --- | --- | --- | --- | --- |
     | found (16 bands of 8 rows, threshold 0.8) | 0.000 | 0.005 | 0.089 | 0.496 | 0.934 | 1.000 | 1.000 | 1 |
 
-    So equal texts are always found; and the threshold is where half is found: set it a little below the similarity
-    that must not stay. A cluster is a chain: its ends may be less alike than the threshold, and
-    `Duplicate.similarity` tells how alike a removed text is to the one that stays.
+    So equal texts are always found, and at the threshold half of the pairs are found: set it a little below the
+    similarity that you want to remove. A cluster is a chain: its ends may be less similar than the threshold, and
+    `Duplicate.similarity` is the similarity of a removed text to the one that stays.
 
     Args:
-        of: the text of a record (str), one a record. A record for which it gives nothing is not compared, and stays.
+        of: the text of a record (str), one per record. A record without one is not compared, and stays.
         threshold: the least estimated similarity of two texts that count as the same.
         shingles: the pieces by which texts are compared. Default: five words.
         bands, rows: more bands find more pairs, more rows compare fewer pairs in vain; their product is the size of a
-            signature and decides the error of the estimate. Default: 16 × 8, for thresholds of 0.7 to 0.9.
+            signature and determines the error of the estimate. Default: 16 × 8, for thresholds of 0.7 to 0.9.
         normalize: what the text is turned into before it is compared: a function, or several, the first one first.
-            Default: `plain_text`, so that case and whitespace do not count. None compares the text itself, whitespace
-            apart.
+            Default: `plain_text`, so that case and whitespace do not count. None compares the text itself, except
+            for whitespace.
         seed: another seed, other hash functions.
         max_compared: a band that very many different texts share, such as boilerplate in short texts, would cost a
-            comparison of each with each. So many texts of a group, the first ones, are compared with all behind them;
-            `Duplicates.facts["cut_groups"]` counts the groups of which that was not all.
+            comparison of every pair. Only this many texts of a group, the first ones, are compared with all after them;
+            `Duplicates.facts["cut_groups"]` counts the groups for which that was incomplete.
 
     Only signatures leave the source shard: 656 bytes a record in its accumulator with the defaults. Merging takes 80
     MB of memory, 5 bytes a record, and 50 for each record that is removed.
@@ -163,8 +163,8 @@ def merge_near(
 ) -> None:
     """Writes the near duplicates among the signatures of all source shards; the first text of a cluster stays.
 
-    Band by band, the digests are sorted so that those who share a band are neighbours. Two that are in one cluster
-    already are not compared again, which changes no cluster: clusters are what is connected by similar pairs.
+    Band by band, the digests are sorted so that texts that share a band are adjacent. Two that are already in one
+    cluster are not compared again, which changes nothing: clusters are the connected components of similar pairs.
     """
     places = Places(accumulators)
     clusters = Clusters(places.num_rows)

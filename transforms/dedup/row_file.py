@@ -1,10 +1,10 @@
-"""Where a record stands in the input: its file, and its position in it.
+"""The place of a record in the input: its file, and its position in it.
 
 Rows of fixed size for the records of one source shard, in a file of blocks.
 
 A *block* holds 4,096 rows (the last one fewer), column after column: first the positions of the records in their files,
 then the columns asked for. A column *by value* is stored transposed, so that one of its values is read for all rows of
-the block at once. Behind the blocks stand, as JSON, the layout and where in the rows each input file begins.
+the block at once. The blocks are followed by JSON with the layout and the first row of each input file.
 
 Places of records by their ordinal: the number of a record among all records of all source shards, in order.
 """
@@ -36,9 +36,9 @@ class RecordPlace(NamedTuple):
 def record_place(record_id: str) -> RecordPlace:
     """The place in a record's id: `"a@b.txt@1024"` → `("a@b.txt", 1024)`.
 
-    Inside of nested DAGs an id goes on (`a.txt@1024/0`): it is still the same record.
+    Inside nested DAGs an id continues (`a.txt@1024/0`): it is still the same record.
 
-    Raises `DeclarationError` for ids that name no place, such as those of values that no source has read.
+    Raises `DeclarationError` for ids that name no place, such as those of values that did not come from a source.
     """
     file, at, position = record_id.rpartition("@")
     try:
@@ -94,7 +94,8 @@ class RowWriter:
     def add(self, record_ids: Sequence[str], rows: Mapping[str, Array]) -> None:
         """Takes the rows of consecutive records.
 
-        Raises `DeclarationError` where a record comes twice: it is kept or removed as a whole, so it has one content.
+        Raises `DeclarationError` if a record comes twice: it is kept or removed as a whole, so it must have one
+        content.
         """
         positions = []
         file, position = self._last or RecordPlace("", -1)
@@ -119,7 +120,7 @@ class RowWriter:
             self._write(leave_less_than=BLOCK_ROWS)
 
     def save(self, path: str) -> None:
-        """Writes the file and lets go of the rows."""
+        """Writes the file and releases the rows."""
         self._write(leave_less_than=1)
         footer = json.dumps(
             {"rows": self._num_rows, "columns": self._columns, "files": self._files}, separators=(",", ":")
@@ -190,7 +191,7 @@ class RowFile:
                 yield data.reshape(column.width, rows).T if column.by_value else data.reshape(rows, column.width)
 
     def offsets(self, name: str, rows: Array) -> tuple[Array, int]:
-        """Where the values of single rows lie in the file (of a column that is not by value), and their bytes."""
+        """The offsets of single rows' values in the file (for a column that is not by value), and their bytes."""
         first = rows // BLOCK_ROWS * BLOCK_ROWS
         in_block = np.minimum(BLOCK_ROWS, self.num_rows - first)
         before, column = self._before(name)
@@ -212,7 +213,7 @@ class RowFile:
 
 
 class Places:
-    """The rows of all source shards as one sequence; `names` collects the files of the places that were asked for."""
+    """The rows of all source shards as one sequence; `names` collects the files of the requested places."""
 
     def __init__(self, accumulators: Sequence[str]) -> None:
         self.shards = [RowFile(path) for path in accumulators]

@@ -1,4 +1,4 @@
-"""The scripts of SeqIO that programs start or call: `cache_tasks_main`, which is imported when it is asked for."""
+"""The scripts of SeqIO that programs start or call: `cache_tasks_main`, which is imported on first use."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     --tasks=my_task_.*,your_task --excluded_tasks=my_task_5 --output_cache_dir=/path/to/caches --module_import=my.tasks
 
-`main` builds with `beam_pipes.runners.cache_tasks`: the local runner unless `--pipeline_options` names another, what is
-finished is kept, and a cache appears whole or not at all. `run_pipeline` puts the same work into a Beam pipeline of the
-caller's, as SeqIO does: a cache in its layout alone.
+`main` builds with `beam_pipes.runners.cache_tasks`: the local runner unless `--pipeline_options` names another,
+finished work is kept, and a cache appears complete or not at all. `run_pipeline` adds the same work to the caller's
+Beam pipeline, as SeqIO does: a cache in SeqIO's layout only.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def run_pipeline(
     store_metadata_proto: bool = False,
     output_format: str = "tfrecord",
 ) -> list[str]:
-    """Puts the caching of tasks into a Beam pipeline: records, `info`, `stats` and `COMPLETED` for each.
+    """Adds the caching of tasks to a Beam pipeline: records, `info`, `stats` and `COMPLETED` for each.
 
-    What SeqIO does with these arguments and with the flags `min_shards`, `max_shards`, `base_seed`, `tfds_data_dir` and
-    `enable_char_counts`. Returns the directories that the pipeline will have filled when it has run.
+    Does what SeqIO does with these arguments and the flags `min_shards`, `max_shards`, `base_seed`, `tfds_data_dir` and
+    `enable_char_counts`. Returns the directories that the pipeline will fill.
 
     Raises:
         UnsupportedFormatError: another format than tfrecord.
@@ -177,7 +177,7 @@ def _check_format(output_format: str) -> None:
 
 
 def main(_: Any = None) -> None:
-    """Caches what the flags say.
+    """Caches the tasks that the flags select.
 
     Raises:
         DeclarationError: no directory, no task, or options that the runner does not know.
