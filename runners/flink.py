@@ -89,7 +89,7 @@ class FlinkOptions(PortableOptions):
 
     @property
     def server_is_here(self) -> bool:
-        """Whether the jobs run on this machine, as far as the options tell."""
+        """Whether the jobs run on this machine, as far as the options show."""
         return is_this_machine(self.job_endpoint) and (self.flink_master is None or is_this_machine(self.flink_master))
 
     def require_server(self) -> None:
@@ -100,7 +100,7 @@ class FlinkOptions(PortableOptions):
             self._command(Path("."))
 
     def needs_this_process(self) -> str | None:
-        """Why a job of these options ends with this process, and what to do about it; None where it does not."""
+        """Why a job with these options ends with this process, and what to do about it; None if it does not."""
         if self.flink_job_server_jar is not None and self.flink_master is None:
             return (
                 "Flink runs inside the job server, which starts and ends with the build. Name a cluster: "
@@ -110,7 +110,7 @@ class FlinkOptions(PortableOptions):
 
     @classmethod
     def remote_job(cls, job: str, beam_args: Sequence[str]) -> RemoteJob | None:
-        """The job with this id on its job server, which bears its name on the cluster."""
+        """The job with this id on its job server; it has the same name on the cluster."""
         return FlinkJob(
             str(value_of("job_endpoint", beam_args)),
             job,
@@ -132,7 +132,7 @@ class FlinkOptions(PortableOptions):
                 yield (f"--job_endpoint={endpoint}", *(arg for arg in given if not arg.startswith("--job_endpoint=")))
 
     def _command(self, directory: Path) -> list[str]:
-        """The command that starts the job server; everything that it writes lies in `directory`."""
+        """The command that starts the job server; it writes only below `directory`."""
         jar, java = Path(str(self.flink_job_server_jar)), shutil.which("java")
         if not (jar.is_file() or jar.is_dir() and any(jar.glob("beam-runners-flink-*.jar"))):
             raise BuildError(
@@ -167,9 +167,9 @@ _ENDED: Mapping[str, Literal["done", "failed", "cancelled"]] = {
 
 
 class FlinkJob(PortableJob):
-    """A job of Beam's job server for Flink, and on the cluster whose REST interface is at `rest`, where that is known.
+    """A job of Beam's job server for Flink, and of the cluster whose REST interface is at `rest`, if known.
 
-    The cluster has the last word: its jobs outlive a job server, which keeps what it knows of them in memory.
+    The cluster has the last word: its jobs outlive a job server, which keeps their states only in memory.
     """
 
     def __init__(self, endpoint: str, job: str, *, name: str, rest: str | None) -> None:
@@ -177,7 +177,7 @@ class FlinkJob(PortableJob):
         self._rest = rest
 
     def state(self) -> JobState:
-        """What the cluster says of the job; what the job server says, where the cluster does not know it."""
+        """The cluster's state of the job; the job server's, if the cluster does not know the job."""
         found: list[Any] | None = None
         if self._rest is not None:
             with contextlib.suppress(OSError):
@@ -197,7 +197,7 @@ class FlinkJob(PortableJob):
         return state
 
     def told(self) -> str:
-        """The exception that the cluster keeps, else what the job server does."""
+        """The exception stored by the cluster, else by the job server."""
         if self._rest is not None:
             with contextlib.suppress(OSError):
                 for job in _jobs(self._rest, self._name)[-1:]:
@@ -205,7 +205,7 @@ class FlinkJob(PortableJob):
         return super().told()
 
     def cancel(self) -> None:
-        """Cancels the job on the job server, and on the cluster, which Beam's job server does not tell."""
+        """Cancels the job on the job server and on the cluster, because Beam's job server does not pass it on."""
         try:
             super().cancel()
         except Exception:  # a job server that is gone, or has forgotten the job: the cluster's word counts
@@ -220,7 +220,7 @@ class FlinkJob(PortableJob):
 def cancel_jobs(rest: str, name: str) -> None:
     """Cancels the jobs of this name on the cluster whose REST interface is at HOST:PORT, and waits for their end.
 
-    Raises `BuildError` where a job goes on, `OSError` where nobody answers.
+    Raises `BuildError` if a job keeps running, `OSError` if nothing answers.
     """
     deadline = time.monotonic() + _END_SECS
     for job in _running(rest, name):

@@ -1,4 +1,4 @@
-"""`inspect_task`: a task's examples behind every step (`trace_task`), behind the feature converter, and decoded."""
+"""`inspect_task`: a task's examples after every step (`trace_task`), after the feature converter, and decoded."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _CHARS_SHOWN = 400
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What is shown of a task: its stages in order, the last one decoded."""
+    """The stages of a task in order, the last one decoded."""
 
     task: str
     split: str
     stages: Sequence[TracedStage]
 
     def to_html(self) -> str:
-        """One page that needs nothing else: no script, no network. Needs jinja2 (extra `cli`)."""
+        """One self-contained page, without scripts or network. Needs jinja2 (extra `cli`)."""
         jinja2 = require("jinja2", purpose="inspection as HTML")
         template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
         stages = [
@@ -101,7 +101,7 @@ def _longest(examples: Sequence[Mapping[str, Any]], features: Mapping[str, Any])
 
 
 def _decoded(task: Task, example: Any) -> Any:
-    """The features that have a vocabulary as text; features of a model take that of `inputs` or `targets`."""
+    """The features with a vocabulary, as text; model features use the vocabulary of `inputs` or `targets`."""
     if not isinstance(example, Mapping):
         return example
     told: dict[str, Any] = {}
@@ -177,7 +177,7 @@ p.error { color: #a11228; font-family: ui-monospace, monospace; white-space: pre
 
 @dataclasses.dataclass(frozen=True)
 class TracedStage:
-    """The examples behind one step. `error` says why there are none: the steps behind it are not run."""
+    """The examples after one step. `error` says why there are none: later steps are not run."""
 
     title: str
     examples: Sequence[Any]
@@ -195,14 +195,14 @@ def trace_task(
     """Runs the first raw examples of a split through each step of a task, one step after the other.
 
     `[raw: 3 examples, step 0: split_sentences: 7, step 1: tokenize: 7, cached: 7, step 0: append_eos: 7]`. A step sees
-    all of these examples and no others, so one that joins or packs examples makes less of them than it would of a whole
-    split. Draws before the cut are those of a build with the same seed.
+    only these examples, so one that joins or packs examples gives fewer than it would for a whole split. Draws before
+    the cut are those of a build with the same seed.
 
     Args:
         task: the task.
         split: name of the split.
         num_examples: how many raw examples to follow.
-        sequence_length: feature → longest length, injected into the steps behind the cut; features are cut to it.
+        sequence_length: feature → longest length, injected into the steps after the cut; features are cut to it.
         seed: seed of random steps.
 
     Raises:

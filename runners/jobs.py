@@ -1,14 +1,14 @@
-"""Jobs on record: which jobs were launched for a cache on runners elsewhere, whether they live, how they end.
+"""Jobs on record: which jobs were launched for a cache on runners elsewhere, whether they still run, how they end.
 
-A job publishes what it builds, so it needs nobody once its server has it. Its launcher leaves a record in the directory
-that the job writes to, `snapshots/<id>/launches/` (or `analysis/launches/`), and removes it when it has seen the job's
-end. A record that is left over is one of these:
+A job publishes its own build, so it needs no launcher once its server has it. The launcher leaves a record in the
+directory that the job writes to, `snapshots/<id>/launches/` (or `analysis/launches/`), and removes it when the job has
+ended. A remaining record means one of these:
 
 | the job | because | what follows |
 | --- | --- | --- |
 | lives | it was detached, or its launcher was killed | `attach` and the same build wait for it, `cancel` ends it |
-| has ended | nobody waited for it | `attach` does what its launcher would have done then |
-| is out of reach | nobody answers where it was launched | it may live: nothing is concluded from silence |
+| has ended | its launcher did not wait for it | `attach` does what its launcher would have done |
+| is out of reach | nothing answers where it was launched | it may still run: silence proves nothing |
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ _PLACES = ("job_endpoint", "flink_master", "project", "region")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaunchRecord:
-    """A job that was launched for the snapshot, or the analyses, in `directory`, and that nobody has seen the end of.
+    """A job that was launched for the snapshot, or the analyses, in `directory`, and whose end was not recorded.
 
-    `beam_args` are the options that it was submitted with, `launcher` the process that did it. `fingerprints` tell what
-    it makes: what the manifest will say of declaration and input. `needs_launcher`: the launcher does its work, or runs
-    its server. `keep` is for who sees its end: see `build`.
+    `beam_args` are the options that it was submitted with, `launcher` the process that did so. `fingerprints` identify
+    its
+    work: the manifest's digests of declaration and input. `needs_launcher`: the launcher does its work, or runs its
+        server. `keep` is used at its end: see `build`.
     """
 
     directory: str
@@ -119,7 +120,7 @@ class LaunchRecord:
             storage_for(self.directory).delete(self.path)
 
     def remote(self) -> RemoteJob | None:
-        """The job, to be asked; None for a runner that nobody knows here."""
+        """The job as a client; None for an unknown runner."""
         from beam_pipes.runners.dataflow import DataflowOptions
         from beam_pipes.runners.flink import FlinkOptions
         from beam_pipes.runners.portable import PortableOptions
@@ -130,7 +131,7 @@ class LaunchRecord:
         return kind.remote_job(self.job, self.beam_args)
 
     def state(self) -> JobState:
-        """What is known of the job at this moment."""
+        """The current state of the job."""
         if self.needs_launcher and is_dead(self.launcher):
             return JobState(name="gone", words="its launcher ran its work or its server, and has ended")
         remote = self.remote()
@@ -143,7 +144,7 @@ class LaunchRecord:
 
 
 def records_in(directory: str) -> list[LaunchRecord]:
-    """The records of a snapshot, or of analyses, the oldest first; what cannot be read is left out."""
+    """The records of a snapshot, or of analyses, the oldest first; unreadable ones are skipped."""
     storage, found = storage_for(directory), list[LaunchRecord]()
     for name in storage.list(f"{directory}/{LAUNCHES}"):
         with contextlib.suppress(BeamPipesError, OSError, ValueError, TypeError):
@@ -160,7 +161,7 @@ def all_records(root: str) -> list[LaunchRecord]:
 
 
 def forget(directory: str, *names: str) -> None:
-    """All is done: what is left of jobs whose launchers were killed is not needed any more."""
+    """Removes what is left of jobs whose launchers were killed, once everything is done."""
     storage = storage_for(directory)
     for name in (LAUNCHES, *names):
         with contextlib.suppress(BeamPipesError, OSError):
@@ -179,7 +180,7 @@ class Follower:
         self._seen: set[str] = set(self._storage.list(self._directory))
 
     def look(self) -> None:
-        """Adds what has appeared since the last look."""
+        """Adds the completions that appeared since the last call."""
         for name in sorted(set(self._storage.list(self._directory)) - self._seen):
             completion = read_completion(f"{self._directory}/{name}")
             if completion is not None:
@@ -190,7 +191,7 @@ class Follower:
 
 
 def follow(record: LaunchRecord, look: Callable[[], None] = lambda: None) -> JobState:
-    """Waits for the end of a job, or until nobody has answered for `SILENT_SECS`; `look` is called meanwhile."""
+    """Waits for the end of a job, or until nothing has answered for `SILENT_SECS`; calls `look` while it waits."""
     answered = time.monotonic()
     while True:
         state = record.state()
@@ -203,7 +204,7 @@ def follow(record: LaunchRecord, look: Callable[[], None] = lambda: None) -> Job
 
 
 def error_of(record: LaunchRecord, state: JobState) -> BeamPipesError:
-    """The error of a job that did not end well: the one of ours that its server tells of, where there is one."""
+    """The error of a job that did not end well: our own error, if its server reports one."""
     remote = record.remote()
     told = "" if remote is None or state.name != "failed" else remote.told()
     ours = error_in_words(told)
@@ -225,14 +226,14 @@ AGAIN = "Run the build again to continue from the finished shards."
 
 
 def lost(what: str) -> JobLostError:
-    """The error of a job that has ended before its build had; it names the option that submits another one."""
+    """The error of a job that ended before its build; it names the option that submits another one."""
     again = f"{AGAIN} With --attempts 3 (attempts=3) it would have done so on its own."
     return JobLostError(f"{what}. Nothing was published. {again}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOnRecord:
-    """A record, and what is known of its job. `launcher_lives` is None where the launcher ran on another machine."""
+    """A record, and the state of its job. `launcher_lives` is None if the launcher ran on another machine."""
 
     record: LaunchRecord
     state: JobState
@@ -267,7 +268,7 @@ class JobOnRecord:
 
 
 def read_jobs(path: str | os.PathLike[str]) -> list[JobOnRecord]:
-    """The jobs on record in a cache's directory, each asked for where it runs; the oldest first.
+    """The jobs on record in a cache's directory, with their current states; the oldest first.
 
         beam-pipes build jobs.errors:declaration --to gs://bucket/errors --runner flink … --detach
         read_jobs("gs://bucket/errors")
@@ -292,7 +293,7 @@ def read_jobs(path: str | os.PathLike[str]) -> list[JobOnRecord]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attached:
-    """What `attach` has seen the end of. `snapshot` is published; `removed` are old ones that are not kept."""
+    """The outcome of `attach`. `snapshot` is published; `removed` are old ones that were not kept."""
 
     path: str
     jobs: tuple[str, ...]
@@ -307,11 +308,11 @@ def attach(
 ) -> Attached:
     """Waits for the jobs on record in a cache's directory, then does what their launchers would have done.
 
-    Any process that sees the directory, and the place where a job runs, can wait for it; the declaration is not needed,
+    Any process that can reach the directory and the job's server can wait for it; it does not need the declaration,
     since the job itself publishes. Ctrl-C leaves the jobs as they are.
 
-    Raises what the job has failed with, `JobLostError` where it ended for another reason or nobody answers, and
-    `BuildError` where no job is on record.
+    Raises the job's own error, `JobLostError` if it ended for another reason or nothing answers, and `BuildError` if
+    no job is on record.
     """
     root = directory_path(path)
     records = [each.record for each in read_jobs(path)]
@@ -348,7 +349,7 @@ def _waited_for(record: LaunchRecord, progress: Progress) -> JobState:
 
 
 def _is_published(record: LaunchRecord) -> bool:
-    """Whether readers see what the job was to build: the snapshot, or the one that records in quarantine made of it."""
+    """Whether readers see what the job built: the snapshot, or its variant with records in quarantine."""
     with contextlib.suppress(CacheNotFoundError):
         found = dict(Cache.open(record.root).manifest.fingerprints)
         found.pop(LINEAGE, None)  # known when everything is built
@@ -357,9 +358,10 @@ def _is_published(record: LaunchRecord) -> bool:
 
 
 def _settled(record: LaunchRecord) -> tuple[str, ...]:
-    """What follows the end of a job: the record of the build, old snapshots; ids of those that were removed.
+    """Does what follows the end of a job: writes the build record, removes old snapshots; returns the ids of removed
+    ones.
 
-    A launcher that lives does it itself, while it holds the lock.
+    A live launcher does it itself, while it holds the lock.
     """
     deadline = time.monotonic() + _LAUNCHER_SECS
     while True:
@@ -413,7 +415,7 @@ def _published_at(header: BuildHeader) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """What became of a job that was to be cancelled. `error` says why it may go on; None where it has ended."""
+    """The outcome of cancelling a job. `error` says why it may still run; None if it has ended."""
 
     record: LaunchRecord
     state: JobState
@@ -421,10 +423,10 @@ class Cancelled:
 
 
 def cancel(path: str | os.PathLike[str]) -> list[Cancelled]:
-    """Cancels the jobs on record in a cache's directory; records of those that have ended are removed.
+    """Cancels the jobs on record in a cache's directory; removes the records of ended ones.
 
-    Finished shards stay: a build goes on from there. Nothing is raised for a job that cannot be cancelled: its `error`
-    says why.
+    Finished shards stay, and a later build continues from them. A job that cannot be cancelled raises nothing: its
+        `error` says why.
     """
     ended = []
     for each in read_jobs(path):
@@ -457,7 +459,7 @@ def _wait_for_end(record: LaunchRecord) -> JobState:
 
 
 def unlike(record: LaunchRecord, fingerprints: Mapping[str, str]) -> list[str]:
-    """What keeps a build with these fingerprints from waiting for the job: the names of those that differ."""
+    """Why a build with these fingerprints does not wait for the job: the names of those that differ."""
     names = {*record.fingerprints, *fingerprints}
     return sorted(name for name in names if record.fingerprints.get(name) != fingerprints.get(name))
 
@@ -467,7 +469,7 @@ _FRAME = re.compile(r"\s*(at [\w$./]+\(.*|\.\.\. \d+ more|\W*)")
 
 
 def last_words(text: str) -> str:
-    """The last line of a text, or of a traceback of Java, that says what went wrong; empty where none does."""
+    """The last line of a text, or of a Java traceback, that says what went wrong; empty if none does."""
     return next((line.strip() for line in reversed(text.splitlines()) if not _FRAME.fullmatch(line)), "")
 
 
@@ -478,7 +480,7 @@ _END = re.compile(r"\n\s*\n|\nTraceback \(most recent call last\)|\n\s*\[while r
 
 
 def error_in_words(text: str) -> BeamPipesError | None:
-    """The last error of ours that `text` tells of, with its class and its message; None where there is none.
+    """The last error of ours in `text`, with its class and its message; None if there is none.
 
         'bundle failed: Traceback …\\nbeam_pipes.errors.StageError: stage 'Split' failed … [while running 'Split']'
             → StageError("stage 'Split' failed …")

@@ -4,9 +4,9 @@ Each worker takes one source shard at a time and streams it through the whole de
 per worker whatever the size of the input. Beam's own local runners hold whole stages in memory and share one core
 (docs/decisions/local-runner.md has the measurements).
 
-Who is late: one line for each shard job that has reported nothing for long.
+Stalls: one line for each shard job that has been silent for long.
 
-Analyzers of a declaration run where its build runs: `run_analysis`.
+`run_analysis` runs the analyzers of a declaration on the runner of its build.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ def run_local(
 ) -> list[ShardReport]:
     """Runs all tasks on `workers` processes; reports come in the order in which shards finish.
 
-    With 1 everything runs in this process, unless records have limits: what may have to be killed has a process of its
-    own. A shard that tells nothing for `stall_secs` is named on standard error.
+    With 1 everything runs in this process, unless records have limits: work that may have to be killed runs in a
+        separate process. A shard that is silent for `stall_secs` is named on standard error.
 
-    Raises what a shard job raised, or `WorkerDiedError` naming the shard a process died on. Shards that were committed
-    by then stay committed: the next build goes on from there.
+    Raises what a shard job raised, or `WorkerDiedError` naming the shard a process died on. Shards committed before
+    that
+    stay committed: the next build continues from them.
     """
     workers = min(workers, len(tasks))
     watch = StallWatch(stall_secs)
@@ -91,7 +92,7 @@ def _run_inline(
 
 
 class _Shown:
-    """What tasks tell, counted and shown."""
+    """Counts and shows what tasks report."""
 
     def __init__(self, counts: Counts, progress: Progress, watch: StallWatch) -> None:
         self._counts = counts
@@ -125,7 +126,7 @@ _JOIN_SECS = 5.0
 class StallWatch:
     """Reports each running shard job once when it has been silent for `stall_secs`, and again after its next report.
 
-    It only reports: a record may rightly take hours, and whoever started the build decides.
+    It only reports: a record may legitimately take hours, and the user decides.
     """
 
     def __init__(self, stall_secs: float, *, report: Callable[[str], None] | None = None) -> None:
@@ -157,7 +158,7 @@ class StallWatch:
 
     @contextlib.contextmanager
     def on_a_thread(self) -> Iterator[None]:
-        """Checks from a thread meanwhile, for jobs that run in this process."""
+        """Checks from a thread during the block, for jobs that run in this process."""
         ended = threading.Event()
 
         def watch() -> None:
@@ -185,10 +186,10 @@ def run_analysis(
     options: LocalOptions | BeamOptions,
     progress: Progress,
 ) -> Analysed:
-    """Makes the results of all analyzers that are not there yet, and binds them; for the holder of the build lock.
+    """Computes the missing results of all analyzers, and binds them; for the holder of the build lock.
 
-    Source shards are analysed by the runner of the build, accumulators are merged here. After any interruption it goes
-    on from the accumulators that are finished. Raises what a build raises.
+    Source shards are analysed by the runner of the build, accumulators are merged here. After any interruption it
+    continues from the finished accumulators. Raises what a build raises.
     """
     root = planned.root
     with writing(root):

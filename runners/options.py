@@ -1,9 +1,9 @@
-"""One options object for each runner; what a user chose is printed, and stored beside the snapshot.
+"""One options object for each runner; the user's choices are printed, and stored beside the snapshot.
 
-A job on a runner elsewhere, as anyone can ask for it who knows its id: whether it runs, what it says, its end.
+A client for a job on a runner elsewhere, by its id: whether it runs, its messages, cancelling it.
 
-What a build needs of this machine alone is found here too: local files that workers elsewhere do not see, and whether a
-HOST:PORT is this machine.
+It also finds what is only on this machine: local files that workers elsewhere cannot see, and whether a HOST:PORT is
+this machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from beam_pipes.sources.source import SplitSources
 
 
 class Planned(Protocol):
-    """What a runner's own checks look at: a `BuildPlan`, or what there is before one is made."""
+    """The input of a runner's own checks: a `BuildPlan`, or what exists before one is made."""
 
     @property
     def path(self) -> str: ...
@@ -40,8 +40,8 @@ class LocalOptions:
     `workers`: how many; None takes as many as there are cores for this process. With 1 everything runs in the calling
     process, which also works for declarations that cannot be imported (a notebook).
 
-    `stall_secs`: after how many seconds without a sign of life from a shard one line on standard error names it. A sign
-    of life comes with every batch of records, so the default of five minutes is far beyond what costly stages take.
+    `stall_secs`: the seconds without a sign of life from a shard after which a line on standard error names it. A sign
+    of life comes with every batch of records, so the default of five minutes is far above what expensive stages take.
     """
 
     workers: int | None = None
@@ -64,15 +64,15 @@ class LocalOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobState:
-    """What is known of a job. `words` are the server's own name of the state, or why nothing is known.
+    """The state of a job. `words` are the server's own name for the state, or why nothing is known.
 
     | name | the job |
     | --- | --- |
-    | `starting` | was taken by its server and does no work yet |
+    | `starting` | was accepted by its server and does no work yet |
     | `running` | is at work |
     | `done`, `failed`, `cancelled` | has ended |
-    | `gone` | has ended: who ran it answers, and knows nothing of it |
-    | `unreachable` | may run: nobody answers |
+    | `gone` | has ended: its server answers, but does not know it |
+    | `unreachable` | may run: nothing answers |
     """
 
     name: Literal["starting", "running", "done", "failed", "cancelled", "gone", "unreachable"]
@@ -95,25 +95,26 @@ class RemoteJob(Protocol):
     def state(self) -> JobState: ...
 
     def told(self) -> str:
-        """What its server says of its failure, a worker's traceback included; empty where it says nothing."""
+        """The server's message about its failure, including a worker's traceback; empty if there is none."""
 
     def cancel(self) -> None:
-        """Cancels it. Raises what its server's client raises, or a `BuildError` where that is not enough."""
+        """Cancels it. Raises what the server's client raises, or a `BuildError` if that does not end it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """A Beam runner, by name, and the options that go to Beam as they are (`--name=value`).
+    """A Beam runner, by name, and options that are passed to Beam unchanged (`--name=value`).
 
-    Runners with options of their own have a subclass (`DataflowOptions`, `PortableOptions`).
+    Runners with their own options have a subclass (`DataflowOptions`, `PortableOptions`).
 
     Args:
-        attempts: how many jobs are submitted at most. With more than one, a job that a lost worker or task manager has
-            ended is followed by another one for the shards that are not finished. Errors of stages are never retried.
-        detach: return as soon as the job runs, instead of waiting for its end; the result has its record as `job`.
+        attempts: the maximum number of jobs to submit. With more than one, a job lost with a worker or task manager is
+            followed by another one for the unfinished shards. Errors of stages are never retried.
+        detach: return as soon as the job runs, instead of waiting for its end; its record is `job` of the result.
 
     Raises:
-        DeclarationError: `attempts` is less than one, the job could not go on without this process, or both are given.
+        DeclarationError: `attempts` is less than one, the job could not continue without this process, or both are
+            given.
     """
 
     runner: str = "DirectRunner"
@@ -136,7 +137,7 @@ class BeamOptions:
             )
 
     def needs_this_process(self) -> str | None:
-        """Why a job of these options ends with this process, and what to do about it; None where it does not."""
+        """Why a job with these options ends with this process, and what to do about it; None if it does not."""
         return "it runs in this process. Choose --runner portable, flink or dataflow."
 
     @classmethod
@@ -149,14 +150,14 @@ class BeamOptions:
         return self.beam_args
 
     def check(self, plan: Planned, handle: DeclarationHandle) -> None:
-        """Raises `DeclarationError` where this runner cannot do what is planned."""
+        """Raises `DeclarationError` if this runner cannot run the plan."""
 
     def require_server(self) -> None:
-        """Raises `BuildError` where the server that runs the job is not there."""
+        """Raises `BuildError` if the server for the job is missing."""
 
     @contextlib.contextmanager
     def running(self) -> Iterator[tuple[str, ...]]:
-        """Held while a job runs: what the runner needs is there. Gives all options for Beam."""
+        """Held while a job runs: provides what the runner needs. Yields all options for Beam."""
         yield self.pipeline_args()
 
     def to_json(self) -> dict[str, Any]:
@@ -167,7 +168,7 @@ _SECRET = re.compile(r"secret|token|password|access_key|connection_string|creden
 
 
 def without_secrets(beam_args: Sequence[str]) -> list[str]:
-    """Options for Beam as they may be written down: `--s3_secret_access_key=x` → `--s3_secret_access_key=…`.
+    """Options for Beam that are safe to store: `--s3_secret_access_key=x` → `--s3_secret_access_key=…`.
 
     Caches are shared, and hold a record of each build.
     """
@@ -184,12 +185,12 @@ def without_secrets(beam_args: Sequence[str]) -> list[str]:
 
 
 def local_cache(plan: Planned) -> str | None:
-    """The directory of the cache where it is on this machine, else None."""
+    """The directory of the cache if it is on this machine, else None."""
     return None if is_remote(plan.path) else plan.path
 
 
 def local_input(plan: Planned) -> str | None:
-    """The first file or directory of the input that is no `gs://…`, else None."""
+    """The first file or directory of the input that is local, else None."""
     source = plan.declaration.source
     sources = source.sources.values() if isinstance(source, SplitSources) else [source]
     entries = [entry for each in sources if isinstance(each, FileSource) for entry in each.selection().entries]
@@ -201,7 +202,7 @@ _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[
 
 
 def require_endpoint(runner: str, name: str, value: object, *, example: str) -> str:
-    """`value` where it is HOST:PORT, such as `localhost:8099`; raises `DeclarationError` where it is not."""
+    """`value` if it is HOST:PORT, such as `localhost:8099`; otherwise raises `DeclarationError`."""
     found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
     if found is None or not 0 < int(found["port"]) < 65536:
         raise DeclarationError(f"{runner}: {name} should be HOST:PORT, such as {example!r}, got {value!r}.")
@@ -209,7 +210,7 @@ def require_endpoint(runner: str, name: str, value: object, *, example: str) -> 
 
 
 def is_this_machine(endpoint: str) -> bool:
-    """Whether HOST:PORT is a loopback address or bears this machine's own name. Nothing is looked up."""
+    """Whether HOST:PORT is a loopback address or has this machine's own name; without a DNS lookup."""
     host = endpoint.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

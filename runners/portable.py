@@ -1,13 +1,13 @@
-"""`PortableOptions`: a job for a job server of Beam's, which runs it on workers of its own or of yours.
+"""`PortableOptions`: a job for a Beam job server, which runs it on its own workers or on yours.
 
 | word | meaning |
 | --- | --- |
 | job server | takes jobs through Beam's Job API and runs them: Prism, Flink's, Spark's |
-| environment | how it gets workers that run Python: it is told a type, and where they are |
+| environment | how it gets workers that run Python: a type, and their location |
 
-Whether a job server of Beam's answers at an endpoint, asked before a job is prepared for it.
+Whether a Beam job server answers at an endpoint, checked before a job is prepared for it.
 
-A job by its id: what its server says of it.
+A job by its id, as its server reports it.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class PortableOptions(BeamOptions):
 
     Args:
         job_endpoint: HOST:PORT of the job server.
-        environment_type: where workers come from. `LOOPBACK`, the default since it needs nothing else: this very
-            process, for a server on this machine. `EXTERNAL`: a pool of workers that you run. `DOCKER`: containers
+        environment_type: where workers come from. `LOOPBACK`, the default because it needs nothing else: this process,
+            for a server on this machine. `EXTERNAL`: a pool of workers that you run. `DOCKER`: containers
             that the server starts. `PROCESS`: processes that it starts.
-        environment_config: `EXTERNAL`: HOST:PORT of the pool, as the server reaches it. `DOCKER`: the image, which has
-            to hold this package and the declaration. `PROCESS`: JSON with the `command`, and `env` if wanted.
+        environment_config: `EXTERNAL`: HOST:PORT of the pool, as the server reaches it. `DOCKER`: the image, which must
+            hold this package and the declaration. `PROCESS`: JSON with the `command`, and `env` if wanted.
         artifact_endpoint: HOST:PORT where packages are staged; None: where the job server says.
-        job_name: shown by the server, with some letters behind it that no other job has. Servers number their jobs anew
-            when they are restarted; by its name a job is told from another one with its number.
-        parallelism: worker processes on each machine; None: one. Servers that do not know it ignore it.
+        job_name: shown by the server, with a unique suffix. Servers restart their numbering when they are restarted;
+            the name distinguishes jobs with the same number.
+        parallelism: worker processes on each machine; None: one. Servers that do not support it ignore it.
         shared_files: the workers see the same files under the same paths (a volume that all mount), so that cache and
-            input may be local paths although the workers are elsewhere.
+            input may be local paths even if the workers are elsewhere.
         attempts, detach: as for `BeamOptions`. With `LOOPBACK` nothing can be detached: this process does the work.
         beam_args: further options for Beam (`--name=value`).
 
@@ -176,7 +176,7 @@ class PortableOptions(BeamOptions):
         return cls(**given, beam_args=tuple(others))
 
     def needs_this_process(self) -> str | None:
-        """Why a job of these options ends with this process, and what to do about it; None where it does not."""
+        """Why a job with these options ends with this process, and what to do about it; None if it does not."""
         if self.environment_type == "LOOPBACK":
             return "this process does its work (environment_type LOOPBACK). Choose EXTERNAL, DOCKER or PROCESS."
         return None
@@ -188,12 +188,12 @@ class PortableOptions(BeamOptions):
 
     @property
     def server_is_here(self) -> bool:
-        """Whether the job server runs on this machine, as far as the options tell."""
+        """Whether the job server runs on this machine, as far as the options show."""
         return is_this_machine(self.job_endpoint)
 
     @property
     def workers_are_here(self) -> bool:
-        """Whether the workers see the files of this machine, as far as the options tell."""
+        """Whether the workers see the files of this machine, as far as the options show."""
         if not self.server_is_here or self.environment_type == "DOCKER":
             return False
         return self.environment_type != "EXTERNAL" or is_this_machine(str(self.environment_config))
@@ -262,16 +262,16 @@ ANSWER_SECS = 20.0
 
 
 def require_job_server(runner: str, endpoint: str, *, start: str, answer_secs: float = ANSWER_SECS) -> None:
-    """Asks the server at HOST:PORT which options it takes, as Beam does before each job.
+    """Asks the server at HOST:PORT for its options, as Beam does before each job.
 
     Args:
         runner: the name of the runner on the command line, for the message.
         endpoint: HOST:PORT.
         start: the command that starts such a server, for the message.
-        answer_secs: how long to wait for a server that accepts a connection and does not answer.
+        answer_secs: how long to wait for a server that accepts a connection but does not answer.
 
     Raises:
-        BuildError: nobody listens there, it does not answer, or it is no job server.
+        BuildError: nothing listens there, it does not answer, or it is not a job server.
     """
     require("apache_beam", purpose=f"the runner {runner}")
     grpc: Any = importlib.import_module("grpc")  # it has no types, and comes with Beam
@@ -321,9 +321,9 @@ _MESSAGES_SECS = 5.0
 
 
 class PortableJob:
-    """A job on a job server, asked through Beam's Job API.
+    """A job on a job server, queried through Beam's Job API.
 
-    `name` is its own: a server that was started anew may have given its id to another job.
+    `name` is unique: a restarted server may have given its id to another job.
     """
 
     def __init__(self, endpoint: str, job: str, *, name: str) -> None:
@@ -342,7 +342,7 @@ class PortableJob:
             yield beam_job_api_pb2_grpc.JobServiceStub(channel), beam_job_api_pb2, grpc
 
     def state(self) -> JobState:
-        """Of a job that its server does not know: `gone`."""
+        """`gone` if its server does not know the job."""
         with self._asked() as (service, api, grpc):
             try:
                 jobs = service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECS).job_info

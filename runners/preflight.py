@@ -1,7 +1,7 @@
-"""What can be known before a build: `preflight`, all checks that need none of its input.
+"""`preflight`: all checks of a build that need none of its input.
 
-`make_worker_environment`: a virtual environment as a worker far away has it: Beam, what is staged for it, and nothing
-else of this machine.
+`make_worker_environment`: a virtual environment like a remote worker's: Beam, what is staged for it, and nothing else
+from this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_JOB_GRAPH_BYTES = 10 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A build that nothing was read for yet."""
+    """A build for which nothing has been read yet."""
 
     path: str
     declaration: Declaration
@@ -46,8 +46,8 @@ def preflight(
 ) -> Declaration:
     """Checks a build of `declaration` (or of its reference) in the directory `to`; returns the declaration.
 
-    No input file is opened, and a scan of file names is the longest part of it. Raises the fault that was found, or a
-    `PlanError` that tells all of them.
+    No input file is opened; scanning file names takes the longest. Raises the fault that was found, or a `PlanError`
+    that lists all of them.
     """
     options = options if options is not None else LocalOptions()
     resolved = load_declaration(declaration) if isinstance(declaration, str) else declaration
@@ -124,7 +124,7 @@ class WorkerEnvironment:
         self.python = directory / "bin" / "python"
 
     def install(self, packages: Sequence[str], *, where: str) -> None:
-        """Installs packages: names with versions, sdists or wheels. Raises `WorkerEnvironmentError`."""
+        """Installs packages: requirements, sdists or wheels. Raises `WorkerEnvironmentError`."""
         # uv takes a tenth of pip's time.
         installer = (
             [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(self.python)]
@@ -152,7 +152,7 @@ class WorkerEnvironment:
             )
 
     def load(self, reference: str) -> dict[str, str]:
-        """Imports a declaration as workers do; the files that its stages and its source come from, by module.
+        """Imports a declaration as workers do; returns the files of its stages and its source, by module.
 
         Raises `WorkerEnvironmentError` where it cannot be imported, naming the module that is missing.
         """
@@ -176,7 +176,7 @@ def make_worker_environment(
 ) -> WorkerEnvironment:
     """Makes the environment of a worker that is given a `setup_file` and extra packages, as Beam stages them.
 
-    Beam has the version that it has here. Raises `WorkerEnvironmentError` where something cannot be built or installed.
+    Beam has the same version as here. Raises `WorkerEnvironmentError` where something cannot be built or installed.
     """
     for option, file in (("setup_file", setup_file), *(("an extra package", package) for package in extra_packages)):
         if file is not None and not Path(file).is_file():

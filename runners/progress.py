@@ -2,10 +2,10 @@
 
 | kind | shows | where |
 | --- | --- | --- |
-| `stages` | a bar and a table of the stages, drawn anew in place | terminals, by default |
+| `stages` | a bar and a table of the stages, redrawn in place | terminals, by default |
 | `line` | one line that changes | any terminal |
 | `notebook` | a bar and a table of the stages | notebooks, by default |
-| `log` | a line of words, at each tenth of the shards or every 30 seconds, and at the end | elsewhere, by default |
+| `log` | a line of text, at each tenth of the shards or every 30 seconds, and at the end | elsewhere, by default |
 | `json` | a JSON object a line, every two seconds and at the end | for programs |
 | `none` | nothing | |
 """
@@ -32,9 +32,9 @@ LINE_EVERY_SECS = 0.1
 
 
 class Counts:
-    """What a build has done so far; `stages` names its stages in their order, so that all are shown from the start.
+    """The progress of a build; `stages` names its stages in order, so that all are shown from the start.
 
-    Shards that are taken over from earlier builds count as done, their records do not count.
+    Reused shards count as done, but their records do not count.
     """
 
     def __init__(self, *, num_shards: int, done_shards: int = 0, stages: Iterable[str] = ()) -> None:
@@ -67,7 +67,7 @@ class Counts:
         return self.done_shards == self.num_shards
 
     def add(self, figures: ShardFigures, *, times: int = 1) -> None:
-        """Adds what a shard job has told; with `times=-1` takes it back."""
+        """Adds what a shard job has reported; with `times=-1` subtracts it."""
         self._figures.add(figures, times=times)
 
     def set_to(self, account: Account) -> None:
@@ -123,7 +123,7 @@ class Silent:
 
 
 class WhileItCan:
-    """Shows progress elsewhere, until that fails: a terminal or a pipe that has gone ends no build."""
+    """Shows progress elsewhere, until that fails: losing a terminal or a pipe does not end a build."""
 
     def __init__(self, shown: Progress) -> None:
         self.shown = shown
@@ -165,7 +165,7 @@ class TerminalLine:
 
 
 class LogLines:
-    """A line of words at each tenth of the source shards, or every 30 seconds; and one at the end."""
+    """A line of text at each tenth of the source shards, or every 30 seconds; and one at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -234,11 +234,11 @@ KINDS: dict[str, Callable[[TextIO], Progress]] = {
 
 
 def progress_for(stream: TextIO | None = None, *, kind: str | None = None) -> WhileItCan:
-    """What shows a build's progress: `build(declaration, "cache", progress=progress_for())`.
+    """The display of a build's progress: `build(declaration, "cache", progress=progress_for())`.
 
-    By default what suits the surroundings: a table of stages in a notebook, and where `stream` (standard error, if none
-    is given) is a terminal; a few lines of words otherwise. `kind` names another of `KINDS`. Raises `DeclarationError`
-    for a kind that there is not.
+    By default what suits the environment: a table of stages in a notebook, or if `stream` (default: standard error) is
+        a terminal; a few lines of text otherwise. `kind` chooses another of `KINDS`. Raises `DeclarationError` for an
+        unknown kind.
     """
     stream = sys.stderr if stream is None else stream
     chosen = _suitable_kind(stream) if kind is None else kind

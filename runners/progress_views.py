@@ -1,4 +1,4 @@
-"""Progress on a terminal: a bar, and a table of the stages, drawn anew in place.
+"""Progress on a terminal: a bar, and a table of the stages, redrawn in place.
 
 Progress in a notebook: a bar, and a table of the stages, in one output that is replaced; no widgets.
 """
@@ -34,9 +34,9 @@ _OTHER_LINES = 8
 
 
 class StagesView:
-    """A bar and a table of the stages. When all shards are done, one line stays of it; else what was seen last.
+    """A bar and a table of the stages. When all shards are done, one line of it remains; else the last state.
 
-    Lines that others print to standard error meanwhile appear above it.
+    Lines that others print to standard error appear above it.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -80,10 +80,10 @@ def stages_view(counts: Counts, *, most_lines: int) -> RenderableType:
 
 
 def stages_table(counts: Counts, *, most_rows: int) -> list[RenderableType]:
-    """stage | in | out | dropped | dead | in/s | time, and what is left out where there are more than `most_rows`.
+    """stage | in | out | dropped | dead | in/s | time, and a note about the rows beyond `most_rows`.
 
     `in/s` is inputs in a second of the stage's own time on one worker, `time` its share of the time of all stages; a
-    runner that tells no times has neither.
+    runner that reports no times has neither.
     """
     whole = sum(stage.secs for stage in counts.stages.values())
     table = Table("stage")
@@ -118,7 +118,7 @@ SHOW_EVERY_SECS = 0.5
 
 
 class NotebookView:
-    """Shows itself in the output of the cell that runs the build; what was seen last stays, and is saved with it."""
+    """Shows itself in the output of the cell that runs the build; the last state stays, and is saved with it."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -160,15 +160,15 @@ def progress_html(counts: Counts) -> str:
 
 
 class Terminal(Console):
-    """Where commands print. What data says never drives the terminal.
+    """The output of commands. Text from data never controls the terminal.
 
-    Raises `BrokenPipeError` where nobody reads any more; rich's own exits, as a user's code must not.
+    Raises `BrokenPipeError` if the reader is gone; rich's own console would exit the process.
     """
 
     def on_broken_pipe(self) -> None:
         raise  # the error that is being handled
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Texts with their control characters escaped: names and messages come from data, which is anybody's."""
+        """Texts with their control characters escaped: names and messages come from data, which is not trusted."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)

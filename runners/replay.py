@@ -40,11 +40,10 @@ from beam_pipes.sources.source import Slice
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayResult:
-    """What a replay did.
+    """The outcome of a replay.
 
-    `replayed` dead letters were run again in `replayed_shards` source shards, `kept_shards` were taken over as they
-    are, `rebuilt_shards` had to be built anew as a whole; `dead` letters are left. `up_to_date`: there was nothing to
-    do.
+    `replayed` dead letters were run again in `replayed_shards` source shards, `kept_shards` were reused as they are,
+    `rebuilt_shards` had to be rebuilt as a whole; `dead` letters remain. `up_to_date`: there was nothing to do.
     """
 
     path: str
@@ -72,20 +71,21 @@ def replay_dead(
 ) -> ReplayResult:
     """Runs the dead letters of the snapshot that is published at `path` again, and publishes the result.
 
-    The result is, byte for byte, what `build` would give for the same declaration; other records are not run again.
+    The result is, byte for byte, what `build` would give for the same declaration; other records are not rerun.
 
     Args:
-        declaration: as it is now, or its reference. Its stages may have been mended; everything else is as it was.
+        declaration: the current one, or its reference. Its stages may have been repaired; everything else must be
+            unchanged.
         to: the directory in which to publish; `path` itself by default. What is kept is linked, or copied.
-        repairs: record id (`file@position`) → the bytes that should have stood there: the source becomes a
+        repairs: record id (`file@position`) → the bytes that should have been there: the source becomes a
             `RepairedSource`. Give the declaration the same one, and the next `build` finds the result up to date.
-        accept_code_change: has to be set where the code or the options of stages have changed. It says that the change
-            concerns nothing but the dead letters: all other records keep what they gave before. It never accepts other
-            content of what stages read: a vocabulary file, the result of an analyzer.
+        accept_code_change: must be set if the code or the options of stages have changed. It confirms that the change
+            affects only the dead letters: all other records keep their results. It never accepts changed content of
+            what stages read: a vocabulary file, the result of an analyzer.
         options: how many workers.
 
-    A source shard is built anew as a whole where its dead letters alone do not tell what it would be: a stage in front
-    of the one that failed has changed, a statistic cannot be taken apart, a repaired record is no dead letter.
+    A source shard is rebuilt as a whole if its dead letters alone do not determine it: a stage before the failing one
+        has changed, a statistic cannot be separated, or a repaired record is not a dead letter.
 
     Raises:
         CodeChangedError: stages have changed, and `accept_code_change` is not set.
@@ -166,7 +166,7 @@ def _repaired(declaration: Declaration, repairs: Mapping[str, bytes]) -> Declara
 def _changed_units(
     before: DeclarationFingerprint, now: DeclarationFingerprint, *, path: str, accepted: bool
 ) -> frozenset[str]:
-    """The stages that are not what they were."""
+    """The stages that have changed."""
     changed = {name: lines for name, lines in explain_change(before, now).items() if lines}
     others = {
         name: lines
@@ -202,7 +202,7 @@ def _changed_units(
 
 
 def _with_priors(plan: BuildPlan, tasks: list[ShardTask], directory: str, changed: frozenset[str]) -> list[ShardTask]:
-    """The tasks that are left, those whose dead letters are enough marked; shards to be kept are linked."""
+    """The remaining tasks, marking those that only need their dead letters; links the shards to keep."""
     known: dict[tuple[Slice, ...], tuple[Completion, int]] = {}
     files = storage_for(directory).tree(directory)
     for name in storage_for(directory).list(f"{directory}/completions"):

@@ -40,17 +40,17 @@ sys.exit(server.wait() and 1)
 def running_server(
     runner: str, command: Sequence[str], *, serves: re.Pattern[str], hint: str, start_secs: float = START_SECS
 ) -> Iterator[str]:
-    """Runs the command of a job server; gives HOST:PORT. It ends with the block, or with this process.
+    """Runs the command of a job server; yields HOST:PORT. It ends with the block, or with this process.
 
     Args:
         runner: the name of the runner on the command line, for the message.
         command: the program and its arguments.
-        serves: finds, in a line that the server says, its `endpoint`.
-        hint: what to do where the program does not start to serve, for the message.
+        serves: finds the `endpoint` in a line of the server's output.
+        hint: what to do if the program does not start serving, for the message.
         start_secs: how long that may take.
 
     Raises:
-        BuildError: the program cannot be run, ended, or did not say where it serves.
+        BuildError: the program cannot be run, ended, or did not print its endpoint.
     """
     keeper = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _KEEPER, *command],
@@ -89,7 +89,7 @@ def running_server(
 def _read(
     stream: IO[str], serves: re.Pattern[str], endpoints: queue.Queue[str | None], last: collections.deque[str]
 ) -> None:
-    """Finds the endpoint in what the server says, and reads on, so that it never waits for a reader."""
+    """Finds the endpoint in the server's output, and keeps reading so that the server never blocks."""
     for line in stream:
         last.append(line.strip())
         found = serves.search(line)
@@ -102,7 +102,9 @@ _SERVES = re.compile(r'"Serving JobManagement".*"endpoint":"(?P<endpoint>[^"]+)"
 
 
 def prism_places() -> list[Path]:
-    """Where Prism is looked for, in this order: beside this Python, where Beam keeps what it downloads, on PATH."""
+    """The places where Prism is searched, in this order: beside this Python, where Beam keeps what it downloads, on
+    PATH.
+    """
     beam, machine = importlib.metadata.version("apache-beam"), platform.machine().lower()
     arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     cached = Path.home() / ".apache_beam/cache/prism/bin"
@@ -134,10 +136,10 @@ def find_prism(location: str | None = None) -> Path:
 
 @contextlib.contextmanager
 def running_prism(program: Path) -> Iterator[str]:
-    """Runs Prism on a free port of this machine; gives its endpoint. It ends with the block, or with this process.
+    """Runs Prism on a free port of this machine; yields its endpoint. It ends with the block, or with this process.
 
     Raises:
-        BuildError: the program ended, or is no Prism.
+        BuildError: the program ended, or is not Prism.
     """
     command = [str(program), "--job_port=0", "--serve_http=false", "--log_kind=json", "--log_level=info"]
     hint = "Is it Beam's prism? --prism-location names another one."
@@ -151,8 +153,8 @@ class PrismOptions(PortableOptions):
 
         build("my_package.job:declaration", "cache", options=PrismOptions())
 
-    What a declaration does on a portable runner shows here first, on one machine. It is no way to be fast: all work is
-    done by one worker process, where the local runner takes all cores.
+    Use it to test a declaration on a portable runner on one machine. It is not fast: one worker process does all work,
+        whereas the local runner uses all cores.
 
     Args:
         prism_location: the program; None: beside this Python, where Beam keeps its downloads, or on PATH.

@@ -326,7 +326,7 @@ def kept_fields(record: object, keep: Mapping[str, str] | None) -> dict[str, Any
     """Fields of a record as they are stored, by their dtypes: `{"n": 7}` with `{"n": "int64", "url": "str"}` →
     `{"n": 7, "url": ""}`.
 
-    "str" takes texts as they are, nothing as `""`, and all else as JSON. Of files there is `path`.
+    "str" keeps text as it is, stores a missing value as `""`, and everything else as JSON. Files have `path`.
     """
     kept: dict[str, Any] = {}
     for name, dtype in (keep or {}).items():

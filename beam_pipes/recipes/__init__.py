@@ -1,9 +1,9 @@
-"""Recipes: whole declarations for usual jobs, each written as a module of Python.
+"""Recipes: complete declarations for common jobs, each written as a Python module.
 
     tokens(data, tokenizer=…) ──▶ Recipe.python, the text of a module ──▶ Recipe.declaration(), what it declares
 
-A recipe writes down what it has decided, and what is built is that text, executed. So the module that `--print-python`
-shows and the build of the command cannot differ, and it is where one goes on from: add a stage, change a feature.
+A recipe writes its decisions as a module, and the build executes that text. So the module that `--print-python` shows
+and the command's build cannot differ, and you can continue from it: add a stage, change a feature.
 
 | recipe | from | to |
 | --- | --- | --- |

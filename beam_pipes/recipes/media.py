@@ -69,8 +69,8 @@ def image_example(
         fit: one of `FITS`.
         encode: one of `ENCODINGS`; `image` is then bytes, but for "pixels".
         quality: of JPEG.
-        group: a regular expression; what it finds in the path, or its first group does, is stored as `group`. Files in
-            whose path it finds nothing are dropped as `no_group`.
+        group: a regular expression; its match in the path, or its first group, is stored as `group`. Files without a
+            match are dropped as `no_group`.
 
     Images are RGB, turned as their Exif orientation says. Raises `ValueError` for a damaged file.
     """
@@ -108,8 +108,8 @@ def decoded_image(content: bytes) -> Pixels:
 def fitted(image: Pixels, size: tuple[int, int], *, fit: str) -> Pixels:
     """An image of another size: `fitted(image, (224, 224), fit="crop")` of (300, 400, 3) → (224, 224, 3).
 
-    "crop" scales it until it covers the size and cuts out the middle; "pad" scales it until it fits in, and puts it in
-    the middle of black; "stretch" changes its aspect ratio.
+    "crop" scales it until it covers the size and cuts out the middle; "pad" scales it until it fits, and centres it on
+    black; "stretch" changes its aspect ratio.
     """
     from beam_pipes.graph.types import DALIInterpType
     from beam_pipes.transforms.operators.image.resampling import resized, target_of
@@ -139,7 +139,7 @@ def encoded_image(image: Pixels, encode: str, *, quality: int = 90) -> bytes:
 
 
 def decode_images(batch: dict[str, Any], *, size: tuple[int, int]) -> dict[str, Any]:
-    """A batch whose images are files, with their pixels instead; for `Loader(…, transform=…)`.
+    """Replaces image files in a batch by their pixels; for `Loader(…, transform=…)`.
 
     `{"image": [b"\\xff\\xd8…", …]}` with `size=(224, 224)` → `{"image": uint8 (rows, 224, 224, 3)}`. Images of another
     size are cut to it.
@@ -178,11 +178,11 @@ def images(
         quality: of JPEG.
         label: whether folders are classes.
         splits: name → share of the images. Default: one, `train`, unless folders are splits.
-        by: a regular expression; files in whose paths it finds the same (its first group, if it has one) stay in one
-            split, and `group` is what it finds.
+        by: a regular expression; files with the same match (or first group, if it has one) in their paths stay in one
+            split, and `group` is that match.
         name, seed, on_error: see `Common`.
 
-    Raises `DeclarationError` where there are no images, some are in no folder, or options contradict.
+    Raises `DeclarationError` if there are no images, some are not in a folder, or options contradict each other.
     """
     encode = encode or ("files" if resize is None else "pixels")
     size = (resize, resize) if isinstance(resize, int) else resize
@@ -297,7 +297,7 @@ def _files_of(root: str, suffixes: Sequence[str], what: str) -> tuple[list[Found
 
 
 def find_transcripts(data: str, *, audio_field: str | None, text_field: str | None) -> tuple[Code, Transcripts] | None:
-    """The transcripts of a manifest or a directory, with the Python that makes them; None where there are none."""
+    """The transcripts of a manifest or a directory, with the Python expression for them; None if there are none."""
     files = [data]
     code: Code | None = None
     if os.path.isdir(data):
@@ -344,12 +344,12 @@ def audio_example(
 
     Args:
         sample_rate: in Hz; files of another one are resampled, and channels averaged.
-        transcripts: what is said in the files. Files without are dropped as `no_transcript`.
+        transcripts: the transcripts of the files. Files without one are dropped as `no_transcript`.
         keep: further fields of transcripts to store, each with its dtype.
         dtype: "float32" in [-1, 1], or "int16", 32767 times as much.
-        min_secs, max_secs: what is shorter or longer is dropped as `too_short` or `too_long`.
+        min_secs, max_secs: shorter or longer files are dropped as `too_short` or `too_long`.
 
-    Raises `DatasetError` for what cannot be decoded.
+    Raises `DatasetError` for a file that cannot be decoded.
     """
     example: dict[str, object] = {"path": file.path}
     if transcripts is not None:
@@ -392,7 +392,7 @@ def audio(
         audio("LibriSpeech/dev-clean", by="speaker", splits={"train": 0.9, "eval": 0.1}).declaration()
 
     Args:
-        data: a manifest (`.jsonl`, `.csv` or `.tsv`, a row a file), or a directory of sound files. Transcripts of a
+        data: a manifest (`.jsonl`, `.csv` or `.tsv`, one row per file), or a directory of sound files. Transcripts of a
             directory are its `*.trans.txt`, as in LibriSpeech, or its `metadata.csv`; without them there is no text.
         sample_rate: in Hz; files of another one are resampled.
         audio_root: the directory of the sound files. Default: that of the manifest.
@@ -400,7 +400,7 @@ def audio(
         keep_fields: further fields to store, as text; or field → dtype. LibriSpeech has `speaker` and `chapter`.
         dtype: of samples, one of `SOUND_DTYPES`.
         min_secs, max_secs: files that are shorter or longer are dropped, and counted.
-        by: a field of the transcripts; what is the same in it stays in one split. It is stored too.
+        by: a field of the transcripts; files with the same value stay in one split. It is also stored.
         name, splits, seed, on_error: see `Common`.
 
     Raises `DeclarationError` where there are no sound files, the manifest names others, or it has no such field.

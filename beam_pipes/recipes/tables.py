@@ -4,9 +4,9 @@
     5.1,2,bee                ──▶  {"length": nan, "wings": 2, "label": 1}
     ,2,wasp
 
-Types of Parquet are those of the file. Those of text are what the first 4 MiB of the first and the last file say:
+Types of Parquet are those of the file. Those of text are inferred from the first 4 MiB of the first and the last file:
 "int64", "float32" (also where integers are missing), "bool" or "str". Numbers with leading zeros are text: `02139` is
-no quantity.
+not a quantity.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def row_example(
     """Rows to examples: `{"wings": 2, "species": "bee"}` with `label="species"` → `{"wings": 2, "label": 0}`.
 
     Args:
-        types: column → dtype, of the columns that are stored. What is missing is NaN in floats and `""` in text.
+        types: column → dtype, of the columns that are stored. Missing values are NaN in floats and `""` in text.
         label: the column that is stored as `label`.
-        classes: the values of this column, where they are text; a label is a position among them, sorted.
+        classes: the values of this column, if they are text; a label is a position in their sorted list.
 
     Raises `TaskError` where an integer or a bool is missing.
     """
@@ -111,12 +111,12 @@ def table(
     Args:
         data: files, directories or globs of CSV, TSV, JSON Lines or Parquet.
         label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
-        types: column → dtype, where another one is meant than the inferred one; "skip" leaves a column out.
+        types: column → dtype, to override the inferred one; "skip" omits a column.
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
-        by: a column; what is the same in it stays in one split.
+        by: a column; rows with the same value stay in one split.
         name, splits, seed, on_error: see `Common`.
 
-    Raises `DeclarationError` where a column is not there, types are not known, or there are no rows.
+    Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
     """
     kind = format_of(data, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
@@ -184,7 +184,7 @@ def _chosen(
 
 
 def _schema(dtype: str) -> Code:
-    """The type of a column as a source of text takes it; what may be missing is None then."""
+    """The type of a column for a text source; values that may be missing are then None."""
     if dtype in FLOATS:
         return Code("float | None")
     if dtype in INTEGERS:
@@ -262,7 +262,7 @@ def _sampled(data: Any, kind: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _head(file: FoundFile) -> bytes:
-    """The lines that a file begins with. A row with a newline in it may be cut, and is none then."""
+    """The first lines of a file. A row that contains a newline may be cut; then it is omitted."""
     chunks = decompressed(read_range(file.path, file.name, 0, file.size), codec=codec_of(file.name), file=file.name)
     head = b""
     for chunk in chunks:

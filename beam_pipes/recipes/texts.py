@@ -1,7 +1,7 @@
 """`tokens`: texts or messages to token ids.
 
-A recipe decides what its user would look up: which source reads these files, which vocabulary a tokenizer is, which of
-its tokens ends a text. `tokenize` and `text_of` are the stages that its modules use, and `chat_tokens` for messages.
+A recipe decides what you would otherwise look up: which source reads these files, which vocabulary a tokenizer is,
+which of its tokens ends a text. `tokenize` and `text_of` are the stages of its modules, and `chat_tokens` for messages.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ FEATURE, LOSS_WEIGHTS = "tokens", "loss_weights"
 def text_of(record: object, *, field: str | None = None, as_json: bool = False) -> str | None:
     """The text of a record: a line as it is, the field of a row, the content of a file. None where there is none.
 
-    `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. With `as_json=True` a field that holds no text, such
-    as messages, is its JSON with sorted keys. Raises `TaskError` where there is no such field, or it holds no text.
+    `text_of({"text": "to be", "n": 3}, field="text")` → `"to be"`. With `as_json=True`, a field without text, such as
+    messages, becomes its JSON with sorted keys. Raises `TaskError` where there is no such field, or it holds no text.
     """
     if as_json and field is not None:
         return kept_fields(record, {field: "str"})[field] or None
@@ -99,11 +99,11 @@ def tokenize(
     Args:
         vocabulary: text to ids.
         field: which field of a row is the text; None where records are lines or files.
-        keep: further fields to store, each with its dtype. "str" takes texts as they are, nothing as `""`, and all else
-            as JSON. Of files there is `path`.
+        keep: further fields to store, each with its dtype. "str" keeps text as it is, stores a missing value as `""`,
+            and everything else as JSON. Files have `path`.
         bos, eos: add the vocabulary's id that begins or ends a text.
-        min_tokens, max_tokens: bounds of the length, `bos` and `eos` included. What is shorter or longer is dropped as
-            `too_short` or `too_long`, what has no text as `no_text`.
+        min_tokens, max_tokens: bounds of the length, `bos` and `eos` included. Shorter or longer texts are dropped as
+            `too_short` or `too_long`, records without text as `no_text`.
 
     Raises `TaskError` for a record without the field, or where that is no text.
     """
@@ -179,7 +179,8 @@ def tokens(
         tokens("corpus/*.jsonl.zst", tokenizer="tokenizer.json", splits={"train": 0.99, "eval": 0.01}).declaration()
 
     Args:
-        data: files, directories or globs; `gs://` too. `.gz`, `.bz2` and `.zst` are read as they are.
+        data: files, directories or globs, also on `gs://`. `.gz`, `.bz2` and `.zst` are decompressed while they are
+            read.
         tokenizer: a `tokenizer.json` of `tokenizers`, or the directory that holds it; a SentencePiece `.model` or
             `.spm`; `tiktoken:NAME`, or a file of ranks, `tiktoken:PATH`; or `bytes`.
         name: of the declaration, and of the cache's files.
@@ -188,19 +189,19 @@ def tokens(
             of a tar, whose members are fields by their extensions, `txt`.
         keep_fields: fields to store beside the tokens, as text; or field → dtype.
         eos, bos: whether ids that end and begin a text are added.
-        eos_token, bos_token: which tokens of a `tokenizer.json` or a tiktoken encoding those are. Default: what
-            `tokenizer_config.json` beside the file says, else the first of the well-known ones that it has.
+        eos_token, bos_token: which tokens of a `tokenizer.json` or a tiktoken encoding those are. Default: those
+            in `tokenizer_config.json` beside the file, else the first of the well-known ones that it has.
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
-        dedup: "exact" or "near" leaves out all but the first of texts that are alike.
+        dedup: "exact" or "near" drops all but the first of equal or similar texts.
         splits: name → share of the texts. Default: one, `train`.
-        by: a field; what is the same in it stays in one split. It is stored too.
+        by: a field; texts with the same value stay in one split. It is also stored.
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
 
-    A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; when it has grown beyond,
-    it is tokenized anew once.
+    A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; once it grows beyond that,
+    all of it is tokenized again.
 
-    Raises `DeclarationError` where formats are mixed or not known, the tokenizer is none, or it has no such token.
+    Raises `DeclarationError` if formats are mixed or unknown, the tokenizer is not one, or it has no such token.
     """
     kind = format_of(data, format)
     common = Common(name=name, splits=splits, by=by, seed=seed, on_error=on_error)
@@ -257,12 +258,12 @@ def chat(
 
     Args:
         tokenizer: a directory with `tokenizer.json`, or that file.
-        template: a file with a template of Jinja. Default: the one that the tokenizer has.
+        template: a file with a Jinja template. Default: the tokenizer's.
         date: for templates that write today's date, see `ChatTemplate`.
         field: which field holds the messages. Default: `messages`; of a tar the member `json`.
         tools_field, only_last, max_tokens: see `chat_tokens`.
 
-    All other arguments are those of `tokens`; conversations are the same where their JSON is.
+    All other arguments are those of `tokens`; conversations are equal if their JSON is.
 
     Raises `DeclarationError` where records have no fields, and `TaskError` where there is no tokenizer or template.
     """
@@ -368,13 +369,13 @@ def _check(
 
 
 def kept(fields: Mapping[str, str] | Sequence[str], by: str | None) -> dict[str, str]:
-    """Field → dtype of what is stored besides; what splits go by is stored too."""
+    """Field → dtype of the other stored fields, including the one that splits go by."""
     keep = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "str")
     return keep if by is None else {**keep, by: keep.get(by, "str")}
 
 
 def source_of(data: Paths, kind: str, **options: object) -> Code:
-    """The source that reads files of a format; of Parquet the `columns` alone."""
+    """The source that reads files of a format; of Parquet, only the `columns`."""
     paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
     columns = options.pop("columns", None)
     if kind == "parquet" and isinstance(columns, list):
@@ -383,7 +384,7 @@ def source_of(data: Paths, kind: str, **options: object) -> Code:
 
 
 def format_of(data: Any, format: str | None) -> str:
-    """The format of files, by their suffixes unless it is told. Raises `DeclarationError`."""
+    """The format of files, by their suffixes unless given. Raises `DeclarationError`."""
     if format is not None:
         if format not in FORMATS:
             raise DeclarationError(f"unknown format {format!r}; choose one of: {', '.join(FORMATS)}.")
@@ -458,7 +459,7 @@ def open_tokenizer(tokenizer: str | os.PathLike[str]) -> Vocabulary:
 
 
 def _pieces_of(path: str) -> dict[str, bool]:
-    """Which of the tokens that end and begin a text a SentencePiece model has."""
+    """Which of the begin and end tokens a SentencePiece model has."""
     try:
         pieces = SentencePieceVocabulary(path)
         ids = {"eos": pieces.eos_id, "bos": pieces.bos_id}
@@ -468,7 +469,7 @@ def _pieces_of(path: str) -> dict[str, bool]:
 
 
 def _token_of(path: str, role: str, given: str | None) -> str | None:
-    """The token of a `tokenizer.json` that ends or begins a text; None where nothing says so."""
+    """The token of a `tokenizer.json` that ends or begins a text; None if nothing defines it."""
     if given is not None:
         return given
     try:

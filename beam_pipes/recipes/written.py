@@ -1,4 +1,4 @@
-"""`Recipe`: a declaration as the text of a module, and how such text is written.
+"""`Recipe`: a declaration as the text of a module, and the writer of such text.
 
     module = Module()
     module.assign("source", call("JSONLines", "web.jsonl"), "beam_pipes.sources")
@@ -8,7 +8,7 @@
     source = JSONLines("web.jsonl")
     declaration = declare("tokens", source, [stage(tokenize)], …)
 
-Every recipe ends in `Module.declare`: splits and what becomes of failing records, which all have, stand there.
+Every recipe ends in `Module.declare`: it handles the splits and failing records of all recipes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Recipe:
 
     Args:
         python: the text of the module.
-        loads: the lines of Python that load what it builds; `SPLIT` stands for the path of a split, `ROWS` for the
-            number of rows of a batch.
-        rows: that number, where there are as many.
+        loads: the lines of Python that load what it builds, with `SPLIT` for the path of a split and `ROWS` for
+            the rows of a batch.
+        rows: that number, if there are as many.
     """
 
     python: str
@@ -62,7 +62,7 @@ class Recipe:
 
     @functools.cached_property
     def names(self) -> dict[str, Any]:
-        """What the module gives names to. Raises `DeclarationError`, or what its parts raise."""
+        """The names that the module defines. Raises `DeclarationError`, or what its parts raise."""
         names: dict[str, Any] = {"__name__": "recipe"}
         try:
             exec(compile(self.python, "<recipe>", "exec"), names)
@@ -82,7 +82,7 @@ class Common:
     Args:
         name: of the declaration, and of the cache's files.
         splits: name → share of the examples. Default: one, `train`.
-        by: what is the same in this field stays in one split.
+        by: records with the same value in this field stay in one split.
         seed: of the splits.
         on_error: "fail", "drop" or "dead_letter": see `Declaration`.
     """
@@ -102,13 +102,13 @@ class Common:
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-    """An expression, written as it stands."""
+    """An expression, written verbatim."""
 
     text: str
 
 
 class Module:
-    """The text of a module: what it imports, and what it gives names to."""
+    """The text of a module: its imports, and its assignments."""
 
     def __init__(self) -> None:
         self._imports: dict[str, set[str]] = {}
@@ -118,7 +118,7 @@ class Module:
         self._imports.setdefault(module, set()).update(names)
 
     def assign(self, name: str, value: object, module: str | None = None) -> None:
-        """`name = value`; what the value calls is imported from `module`."""
+        """`name = value`; the function it calls is imported from `module`."""
         written = spelled(value)
         if module is not None:
             self.use(module, written.partition("(")[0])
@@ -133,7 +133,7 @@ class Module:
         analyzers: list[Code] | None = None,
         target_shard_bytes: Code | None = None,
     ) -> None:
-        """`declaration = declare(…)`, of the source that is assigned already."""
+        """`declaration = declare(…)`, of the source that is already assigned."""
         self.use("beam_pipes", "FeatureSpec", "declare", "stage")
         splits: object = None if common.splits is None else dict(common.splits)
         if common.by is not None:
@@ -179,13 +179,13 @@ def spelled(value: object) -> str:
 
 
 def call(function: str, *arguments: object, **named: object) -> Code:
-    """A call; what is named with None is left out: `call("FeatureSpec", "int32", shape=(None,))`."""
+    """A call; keyword arguments that are None are omitted: `call("FeatureSpec", "int32", shape=(None,))`."""
     given = [*map(spelled, arguments), *(f"{name}={spelled(v)}" for name, v in named.items() if v is not None)]
     return Code(_bracketed(f"{function}(", given, ")"))
 
 
 def _bracketed(opening: str, items: Sequence[str], closing: str) -> str:
-    """Items within brackets, one a line where they are long."""
+    """Items in brackets, one per line if they are long."""
     line = f"{opening}{', '.join(items)}{closing}"
     if len(line) <= _LINE and "\n" not in line:
         return line
