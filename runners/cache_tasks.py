@@ -96,8 +96,7 @@ def cache_tasks(
         modules_to_import: modules that register the tasks; worker processes import them. Without any, only
             `options=LocalOptions(workers=1)` can build.
         overwrite: rebuild everything, changed or not, and replace caches of another layout. Nothing is deleted first:
-        the
-            existing cache stays readable until the new snapshot replaces it.
+            the existing cache stays readable until the new snapshot replaces it.
         accept_code_change: build what depends on a task that changed, and keep the rest.
         ignore_other_caches: also build tasks that are cached in another global cache directory.
         base_seed: seed of random draws before the cut, like `seed` of `get_dataset`.
@@ -105,8 +104,7 @@ def cache_tasks(
             `COMPLETED` and links `{split}.tfrecord-00000-of-00064` to the shards, so that SeqIO reads the cache too.
             False keeps arrays as raw bytes: smaller, and several times faster to load here.
         min_shards, max_shards: bounds for the number of SeqIO files per split; see `write_seqio_sidecars`. The snapshot
-        itself
-            has as many as the build made.
+            itself has as many as the build made.
         on_error: what happens to an example on which a Python step after the last dataset function fails; see
             `Declaration`.
         max_bad, allow_empty: how many examples of a task may fail, or be missing; see `Declaration`.

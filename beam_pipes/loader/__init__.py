@@ -1,7 +1,7 @@
 """The native loader: shuffled, packed, mixed batches of NumPy arrays from a cache, exactly resumable. NumPy only.
 
-A *row* is what a batch has `batch_size` of: a record, or a packed bin of records. A *position* counts rows of an epoch
-in the order they come, over all hosts. An *order* says which row stands at a position. A *state* is a place in a
+A *row* is one of the `batch_size` elements of a batch: a record, or a packed bin of records. A *position* counts the
+rows of an epoch in order, over all hosts. An *order* says which row is at a position. A *state* is a place in a
 sequence of rows and the facts that determine the sequence.
 """
 

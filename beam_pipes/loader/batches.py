@@ -2,8 +2,8 @@
 
 A ragged feature taken as values has two entries, `tokens` (all values, concatenated) and `tokens/lengths`.
 
-*Fills* say what fills a column, by name: the pad value in ragged features, 0, False or an empty text in all others.
-Columns without one are computed from the rows (lengths, segment ids), and are 0 where there is no row.
+*Fills* are the padding of each column, by name: the pad value in ragged features, 0, False or an empty text in all
+others. Columns without one are computed from the rows (lengths, segment ids), and are 0 for missing rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def checked_pad(value: int | float, dtype: np.dtype[Any], feature: str) -> Any:
 
 
 def fills_of(spec: Mapping[str, Any], features: Iterable[str], pad_value: PadValue) -> dict[str, Any]:
-    """What fills each feature: a pad value for all goes to the ragged ones, one by name to the feature it names.
+    """The padding of each feature: a single pad value applies to the ragged ones, one by name to the feature it names.
 
     Raises `LoaderError` for a pad value that the feature's dtype does not hold.
     """
@@ -71,7 +71,7 @@ def fills_of(spec: Mapping[str, Any], features: Iterable[str], pad_value: PadVal
 
 
 def fills_of_result(result: Batch, fills: Fills, pad_value: PadValue) -> dict[str, Any]:
-    """What fills the columns that a transform gives: as the features of their names, or by the pad value of theirs."""
+    """The padding of a transform's columns: that of the feature with the same name, or the pad value for the name."""
     found: dict[str, Any] = {}
     for name, array in result.items():
         named = isinstance(pad_value, Mapping) and name in pad_value
@@ -97,7 +97,7 @@ def pad_rows(batch: Batch, rows: int, fills: Fills) -> Batch:
 
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:
-    """Batches of the same shapes as one, with the batches as first dimension; raises `LoaderError` for others."""
+    """Stacks batches of equal shapes, with the batches as first dimension; raises `LoaderError` for others."""
     for name, first in batches[0].items():
         other = next((batch[name].shape for batch in batches if batch[name].shape != first.shape), None)
         if other is not None:
@@ -116,7 +116,7 @@ def merge_rows(
     fills: Fills,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Batch:
-    """One batch out of several of the same columns: each part says which rows of the result it is.
+    """Merges batches with the same columns: each part says which rows of the result it holds.
 
     Padded features of different widths get the largest one, or that in `shapes`.
     """
@@ -166,7 +166,7 @@ def _merge_values(name: str, parts: Sequence[tuple[Array, Batch]], rows: int) ->
 
 
 def _counts(name: str, part: Batch) -> Array:
-    """How many entries of the concatenated values each row has: those with a shape are concatenated flat."""
+    """The number of concatenated values per row: values with a shape are concatenated flat."""
     shapes = part.get(name + SHAPE)
     return part[name + LENGTHS] if shapes is None else np.asarray(shapes.prod(axis=1))
 

@@ -1,9 +1,9 @@
-"""One feature of several records, as rows are made of them; and reading that takedowns do not disturb.
+"""One feature of several records, the material of rows; and reads that takedowns do not disturb.
 
-A *column* is what a split gives for some records: of a ragged feature all values, one after the other, and how many
-each record has; of any other feature one value a record. Records that are taken down while a loader runs leave the
+A *column* holds one feature of some records: for a ragged feature all values, concatenated, and the number for each
+record; for any other feature one value per record. Records that are taken down while a loader runs leave the
 places of all others as they are, so orders, steps and states keep their meaning: `read_consistently` makes sure that
-all features of a row are of the same record.
+all features of a row come from the same record.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _log = logger("beam_pipes.loader")
 
 
 def takedown_revision(splits: Iterable[Any]) -> int:
-    """A number that grows with each change of the takedowns of these splits; 0 where there never were any."""
+    """A number that grows with each change of the takedowns of these splits; 0 if there never were any."""
     return sum(int(getattr(stored_split(split), "takedown_revision", 0)) for split in splits)
 
 
 def stored_split(split: Any) -> Any:
-    """The split of a cache behind what derives features from one (`JoinedSplit`), record by record."""
+    """The split of a cache under a wrapper that derives features from it record by record (`JoinedSplit`)."""
     while not hasattr(split, "removed_rows") and hasattr(split, "_split"):
         split = split._split
     return split
 
 
 def read_consistently(splits: Iterable[Any], read: Callable[[], T]) -> T:
-    """What `read` gives, read again where the takedowns of `splits` changed meanwhile.
+    """The result of `read`, read again if the takedowns of `splits` changed in the meantime.
 
-    A row is read feature by feature: all of them have to be of the same record.
+    A row is read feature by feature, and all features must come from the same record.
     """
     splits = list(splits)
     while True:
@@ -54,7 +54,7 @@ def read_consistently(splits: Iterable[Any], read: Callable[[], T]) -> T:
 
 
 def entries_left(split: Any, records: Indices) -> Any:
-    """Which entries of packed rows are left, as a mask; None where all are."""
+    """The remaining entries of packed rows, as a mask; None if all remain."""
     removed = getattr(stored_split(split), "removed_rows", None)
     if removed is None or not len(removed):
         return None
@@ -63,7 +63,7 @@ def entries_left(split: Any, records: Indices) -> Any:
 
 
 def note_other_takedowns(saved: int, now: int) -> None:
-    """Says that a state was saved under other takedowns than those in force; it is good all the same."""
+    """Logs that a state was saved under other takedowns than those in force; the state is still valid."""
     if saved != now:
         _log.warning(
             "this state was saved at takedown revision %d, and now it is %d: rows come in the same order and at the "
@@ -81,10 +81,10 @@ class Column(NamedTuple):
 
 
 def columns_of(split: Any, features: Sequence[str], records: Indices) -> dict[str, Column]:
-    """Features of some records of a split, or of anything that is read like one.
+    """Features of some records of a split, or of anything with a split's interface.
 
-    What derives several features of a record together has a `columns_of(features, records)` of its own, which is
-    called instead: so they are derived once.
+    A source that derives several features of a record together has its own `columns_of(features, records)`, which is
+    called instead, so that they are derived once.
     """
     read = getattr(split, "columns_of", None)
     if read is not None:
@@ -102,7 +102,7 @@ def columns_of(split: Any, features: Sequence[str], records: Indices) -> dict[st
 
 
 def _uniform(split: Any, feature: str, records: Indices) -> Column:
-    """A feature whose inner dimensions are not fixed by its spec, but are the same in these records."""
+    """A feature whose inner dimensions its spec does not fix, but which are equal in these records."""
     read = split.gather(records, features=[feature], ragged="values")
     values, lengths = read[feature], read[f"{feature}/lengths"]
     return Column(values.reshape(int(lengths.sum()), *_inner_of(feature, read[f"{feature}/shape"])), lengths)
@@ -111,7 +111,7 @@ def _uniform(split: Any, feature: str, records: Indices) -> Column:
 def widest_row(split: Any, feature: str, records: Indices) -> tuple[int, ...]:
     """The smallest shape that holds a ragged feature of each of these records, found without reading their values.
 
-    Raises `LoaderError` where that is not known, and where the inner dimensions differ.
+    Raises `LoaderError` if that is unknown, or if the inner dimensions differ.
     """
     spec = split.spec[feature]
     try:
@@ -147,7 +147,7 @@ _LONG_ROW_BYTES = 512
 def rows_of(
     values: npt.NDArray[Any], totals: npt.NDArray[np.int64], width: int, *, inner: Sequence[int], fill: Any
 ) -> npt.NDArray[Any]:
-    """Concatenated values as rows of `width`, filled up: [5, 6, 7], totals [2, 1] → [[5, 6], [7, fill]]."""
+    """Concatenated values as rows of `width`, padded: [5, 6, 7], totals [2, 1] → [[5, 6], [7, fill]]."""
     alike = values.shape[1:] == tuple(inner)
     if alike and (totals == width).all():
         return values.reshape(len(totals), width, *inner)

@@ -3,9 +3,10 @@
     step 17  ──deliveries──►  [Delivery(record_id='plays/hamlet.txt@0', host_index=0, index=3, …), …]
     'plays/hamlet.txt@0'  ──places_of──►  [RowPlace(epoch=0, step=17, …), RowPlace(epoch=1, step=30, …)]
 
-Both are computed from the order, which is a function that can be inverted, and from the lineage of the cache: no data
-is read, and nothing is kept of earlier steps. `named_failure` goes the same way for errors: it adds to the error of a
-batch which record it is about.
+Both are computed from the order, which is an invertible function, and from the lineage of the cache: no data is read,
+and
+nothing is stored about earlier steps. `named_failure` does the same for errors: it adds the record to the error of a
+batch.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _CHUNK = 1 << 20
 class Delivery:
     """A source record in a global batch.
 
-    `host_index` and `index` say whose batch, and which row of it. `source` counts the sources of a mixture (0 without
+    `host_index` and `index` are the host, and the row of its batch. `source` counts the sources of a mixture (0 without
     one), `row` the rows of that source: a record, or a bin of a packing plan, in which the record is segment `segment`
-    (None without packing). `record` is its index in the split and `record_id` the source record that it was made of,
-    `file@position`. `taken_down`: it is not delivered: its place holds another record (`stands_in`), or nothing in a
-    packed row.
+    (None without packing). `record` is its index in the split and `record_id` its source record, `file@position`. If
+    `taken_down`, it is
+    not delivered: its place holds another record (`stands_in`), or nothing in a packed row.
     """
 
     epoch: int
@@ -111,12 +112,12 @@ def deliveries(run: Run, step: int) -> list[Delivery]:
 def places_of(
     run: Run, record_id: str, *, first_epoch: int = 0, epochs: int = 1, last_step: int | None = None
 ) -> list[RowPlace]:
-    """When the rows that hold anything of a source record come, in order of steps.
+    """The steps at which rows with any part of a source record come, in order.
 
-    `epochs` from `first_epoch` on, up to `last_step` where it is given. A mixture without end is one epoch, and needs
-    `last_step`. A record that is in no row (dropped, left out by the packing plan) has no places. Where records are
-    taken down, the places of this one that others have now are marked `taken_down`, and those that it has of others
-    `stands_in_for`. Of a mixture whose rates changed, the rows from the change on count (`first_known_step`).
+    Searches `epochs` epochs from `first_epoch` on, up to `last_step` if given. An endless mixture is one epoch, and
+    needs `last_step`. A record that is in no row (dropped, or left out by the packing plan) has no places. If records
+    are taken down, places of this record that others now have are marked `taken_down`, and places of others that it now
+    has `stands_in_for`. If the rates of a mixture changed, only the rows from the change on count (`first_known_step`).
 
     Raises `UnknownRecordError` where no source of the loader has read such a record, and `UnboundedLoaderError` where
     a mixture without end is asked for epochs, or for all steps.
@@ -166,10 +167,10 @@ def places_of(
 def named_failure(
     error: Exception, steps: Steps, stream: AnyStream, places: Callable[[], Places], read: Callable[[Places], None]
 ) -> Exception:
-    """The error of reading one batch, with words for which record it is about, where that lies, and what to do.
+    """The error of reading one batch, with the record, its location, and what to do.
 
-    `places` gives our rows of the batch, `read` reads some of them. The row that fails alone is looked for by halves;
-    the error is the one that it gives then. An error that is not ours is returned as it is, but for those of the file
+    `places` gives our rows of the batch, `read` reads some of them. The failing row is found by bisection, and the
+    error is the one that it raises alone. Errors that are not ours are returned unchanged, except those of the file
     system.
     """
     if isinstance(error, BeamPipesError) and "epoch" in error.attributes:
@@ -200,7 +201,7 @@ def named_failure(
 
 
 def _failing_row(places: Places, read: Callable[[Places], None]) -> tuple[Places, Exception] | None:
-    """One of the rows that cannot be read, and its error; None where every row looked at can be read alone."""
+    """A row that cannot be read, and its error; None if every row can be read alone."""
     low, high = 0, len(places)
     while high - low > 1:
         middle = (low + high) // 2
@@ -219,8 +220,8 @@ def _failing_row(places: Places, read: Callable[[Places], None]) -> tuple[Places
 def _record_in_words(stream: AnyStream, place: Places) -> tuple[str, dict[str, Any], CorruptCacheError | None]:
     """`record 31 of split 'train' (number 5 of demo-train-00001-of-00003.tfrecord, at byte 480, made of 'a.txt@5')`.
 
-    Beside it the same as attributes, and the error of its checksum, which batches are read without: bytes that have
-    changed are why anything may fail that comes after.
+    Also returns the same as attributes, and the error of its checksum, which batches do not check: changed bytes can
+    cause any later failure.
     """
     source, row = place[0].tolist() if place.ndim == 2 else (None, int(place[0]))
     rows = _rows_of(stream, source or 0)
@@ -284,7 +285,7 @@ def _rows_of(stream: AnyStream, source: int) -> Rows:
 def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
     """The segments of a row, its number within its epoch, and the records that it is made of.
 
-    Rows that are drawn anew in each epoch keep counting up from epoch to epoch.
+    Rows that are redrawn in each epoch keep counting up from epoch to epoch.
     """
     if not isinstance(rows, PackedRows):
         row %= max(1, rows.size)
@@ -295,7 +296,7 @@ def _records_of(rows: Rows, row: int) -> tuple[list[int | None], int, Indices]:
 
 
 def _rows_with(rows: Rows, records: Indices, hidden: set[int], epoch: int) -> Iterator[tuple[int, bool]]:
-    """The rows that hold any of these records (ascending), each once; and whether all that they hold is hidden."""
+    """The rows that hold any of these records (ascending), each once; and whether all their content is hidden."""
     if not isinstance(rows, PackedRows):
         yield from ((record, record in hidden) for record in records.tolist())
         return
@@ -310,7 +311,7 @@ def _rows_with(rows: Rows, records: Indices, hidden: set[int], epoch: int) -> It
 
 
 def _stood_in_for(rows: Rows, records: Indices, removed: Indices) -> Iterator[tuple[int, str]]:
-    """The rows of records that are taken down and for which one of these is read, and the source record of each."""
+    """The rows of taken-down records that one of these replaces, and the source record of each."""
     split = split_of(rows)
     if isinstance(rows, PackedRows) or not len(removed) or len(removed) >= len(split):
         return  # a packed row closes up behind a record that is gone

@@ -12,7 +12,7 @@ For a mixture of two plans on the first of two hosts:
        │     └─ 48,112 records in 16 shards, manifest 9c4e…
        └─ 0.25 of the rows: …
 
-The features that are read stand above the sources. What a state depends on is in it, but for the cursor.
+The features that are read come above the sources. It contains everything a state depends on, except the cursor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from beam_pipes.loader.row_source import PaddedSplit
 
 
 class Description(NamedTuple):
-    """A fact, and what it is made of; as text, the tree above."""
+    """A fact and its parts; as text, the tree above."""
 
     title: str
     parts: list[Description]

@@ -1,6 +1,6 @@
-"""A loader that is made from a state: what the state says of its sequence, over caches that are at hand.
+"""A loader made from a state: the sequence of the state, over the given caches.
 
-The command line calls it, to answer `who` and `when` of a run of which only the saved state is left.
+The command line uses it to answer `who` and `when` for a run of which only the saved state is left.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def loader_from_state(
     plans: Sequence[str | os.PathLike[str]] = (),
     conditions: Sequence[str] = (),
 ) -> Loader:
-    """The loader of a state, standing where the state stands, over the caches at `paths`.
+    """The loader of a state, at the state's position, over the caches at `paths`.
 
     `paths` are the directories of the caches, one for each source of a mixture, in its order; of each, the snapshot
     that the state names is opened. `plans` are the files of packing plans, likewise, and `conditions` those of
     `split.where`, which a state does not hold: "" for a source without one. `batch_size` and `last` are not
     part of a state, because they may change between saving and restoring: pass those of the run. The loader is that of
-    host 0 of `host_count`; `who` and `when` tell of all hosts.
+    host 0 of `host_count`; `who` and `when` cover all hosts.
 
     Raises `LoaderError` where paths or plans are missing, `CacheNotFoundError` where a snapshot is gone, and
-    `StateMismatchError` where anything else is not what the state was saved with.
+    `StateMismatchError` if anything else differs from what the state was saved with.
     """
     named = dict(state.source)
     if "num_sources" not in named:

@@ -1,8 +1,8 @@
-"""The iterator of a loader: batches from its cursor on, made ahead of their use by threads where `workers` says so.
+"""The iterator of a loader: batches from its cursor on, prepared ahead by threads if `workers` is set.
 
     steps ──groups of 1, 2, 4, …──► BatchReader (here, or on threads) ──► Progress: batches, popped one by one
 
-`Progress` is what was handed out, and so where the loader stands: whatever was made ahead does not count. The iterator
+`Progress` is what was returned, and so the loader's position: batches prepared ahead do not count. The iterator
 knows its loader only as an `IteratedLoader`.
 """
 
@@ -27,7 +27,7 @@ _BEFORE_WORLD = (
 
 
 class Progress:
-    """What was handed out: a group of batches, those of it that are left (last one first), and so the cursor."""
+    """What was returned: a group of batches, those that remain (last one first), and so the cursor."""
 
     def __init__(self, start: Cursor) -> None:
         self._start = start
@@ -36,7 +36,7 @@ class Progress:
 
     @property
     def cursor(self) -> Cursor:
-        """The row behind the last batch that was handed out."""
+        """The row after the last batch that was returned."""
         group = self._group
         if group is None:
             return self._start
@@ -44,11 +44,11 @@ class Progress:
         return steps.cursor_after(steps.length - len(ready) - 1)
 
     def refill(self, steps: Steps, batches: Batches) -> None:
-        """Takes a group, its batches in reverse, to be popped from."""
+        """Takes a group, with its batches reversed for popping."""
         self._group = steps, batches
 
     def forget(self) -> None:
-        """Drops the batches that are left; the cursor stays."""
+        """Drops the remaining batches; the cursor stays."""
         if self._group is None:
             return
         steps, ready = self._group
@@ -61,7 +61,7 @@ class Progress:
 
 
 class IteratedLoader(Protocol):
-    """What an iterator needs of its loader: its reader and steps now, where it stands, and its state."""
+    """What an iterator needs from its loader: its current reader and steps, its position, and its state."""
 
     _reader: BatchReader
     _steps: StepOptions
@@ -82,9 +82,9 @@ class IteratedLoader(Protocol):
 class LoaderIterator:
     """Yields the batches of a loader and moves its cursor; has the loader's state methods.
 
-    Threads may share it: each batch is handed out once, in the order of the calls. Close it, exhaust it or drop it:
-    each ends its threads. After an error the loader stands in front of the batch that failed, and the next call reads
-    it again.
+    Threads may share it: each batch is returned once, in the order of the calls. Closing, exhausting or dropping it
+        ends its threads. After an error the loader is positioned before the failed batch, and the next call reads it
+        again.
     """
 
     def __init__(self, loader: IteratedLoader, *, workers: int, prefetch: int) -> None:
@@ -155,7 +155,7 @@ class LoaderIterator:
                 self._ready = batches
 
     def start_prefetch(self) -> None:
-        """Starts the threads now, not at the first batch."""
+        """Starts the threads now instead of at the first batch."""
         with self._changing:
             if self._groups is not None or self._closed:
                 return
@@ -172,12 +172,12 @@ class LoaderIterator:
                 self._groups = map(reader.pending, groups)
 
     def restart(self) -> None:
-        """Forgets what was made ahead: the loader's cursor or rates were changed."""
+        """Drops batches prepared ahead, because the loader's cursor or rates changed."""
         self._stop()
         self._progress = self._loader._progress
 
     def close(self) -> None:
-        """Ends the threads; the iterator gives nothing more. The loader's cursor stays where it is."""
+        """Ends the threads and the iteration. The loader's cursor stays where it is."""
         self._closed = True
         self._stop()
 
@@ -189,7 +189,7 @@ class LoaderIterator:
 
     @property
     def ready_batches(self) -> int | None:
-        """Batches that can be had without a wait; None where nothing is made ahead (`workers=0`).
+        """Batches available without waiting; None if nothing is prepared ahead (`workers=0`).
 
         Groups that threads have finished count as full ones.
         """
@@ -226,7 +226,7 @@ class LoaderIterator:
 
 
 def _made(batch: PendingBatch, ready: Batches) -> Batch:
-    """The batch, copied now; interrupted, or without memory for it, it counts as not handed out."""
+    """The batch, copied now; if that is interrupted or runs out of memory, the batch counts as not returned."""
     try:
         return batch.made()
     except BaseException:

@@ -1,7 +1,7 @@
 """The loader: batches of NumPy arrays from a cache, in an order that is a function of (seed, epoch, position).
 
 A *step* is one global batch. A *cursor* is the place (epoch, position) of the next row. Hosts take slices of global
-batches: laid side by side, what the hosts get at a step is the global batch of that step, for any number of hosts.
+batches: the slices of all hosts at a step, concatenated, are the global batch of that step, for any number of hosts.
 """
 
 from __future__ import annotations
@@ -47,53 +47,54 @@ class Loader:
       source: a split by its path (`"cache/train"`, `"gs://bucket/cache/train"`), `Cache.open("cache")["train"]`,
         `pack(cache["train"], …)`, or `Mixture([(source, rate), …])`.
       batch_size: rows of a *global* batch, over all hosts; this host gets `host_batch_size` of them. The sequence of
-        global batches does not depend on the number of hosts. `TokenBatches(max_tokens=…)` for batches of rows of like
-        length, as many as a budget of tokens holds; `loader.batch_size` is then the largest number of rows.
-      decode: how examples are made of records that are none, such as `{"labels": FeatureSpec("int64", shape=(None,))}`
-        for SequenceExamples; see `Split.decoded`. It changes neither order nor state. The longest row of a global batch
-        is found by parsing all of it: where several hosts share batches, give a `pad_to`, and each parses its own rows.
-      seed: another seed, another order. 0 ≤ seed < 2^64.
-      epochs: how many times to go through the rows; every epoch has its own order. None never ends.
+        global batches does not depend on the number of hosts. `TokenBatches(max_tokens=…)` for batches of rows of
+        similar length, as many as fit a budget of tokens; `loader.batch_size` is then the largest number of rows.
+      decode: how records that are not examples are decoded, such as `{"labels": FeatureSpec("int64", shape=(None,))}`
+        for SequenceExamples; see `Split.decoded`. It changes neither order nor state. Finding the longest row of a
+        global batch means parsing all of it: if several hosts share batches, pass `pad_to`, so that each parses only
+        its own rows.
+      seed: determines the order. 0 ≤ seed < 2^64.
+      epochs: the number of passes over the rows; every epoch has its own order. None never ends.
       shuffle: True for a global shuffle, False for the stored order, `BlockShuffle(window=…)` for remote caches,
         `BalancedShuffle(rows=…)` for batches of nearly equal cost.
-      host_index, host_count: which slice of each global batch is ours: rows [i·B // n, (i + 1)·B // n). By default the
-        share of this process in its world: rank and number of processes of `torch.distributed` or `jax.distributed`
-        where one is initialised, else everything. `host_count=1` gives every process all rows.
+      host_index, host_count: the slice of each global batch that this process reads: rows [i·B // n, (i + 1)·B // n).
+        By default the share of this process in its world: rank and number of processes of `torch.distributed` or
+        `jax.distributed` where one is initialised, else everything. `host_count=1` gives every process all rows.
       mesh, spec: the mesh of devices that train together, and the axes of it over which batches are divided: the first
-        entry for the rows, the second one for the places of a row (context parallelism), as in
-        `Loader(…, mesh=device_mesh, spec=("dp", "cp"))`. Processes along all other axes read the same. A DeviceMesh of
-        torch, a Mesh of JAX, a NamedSharding (with a spec of its own), or the InputContext of a tf.distribute strategy.
-        In place of `host_index` and `host_count`.
-      sequence_order: which places of a row each part of a sequence has: "contiguous", "zigzag" (as much causal
+        entry for the rows, the second one for the positions in a row (context parallelism), as in `Loader(…,
+        mesh=device_mesh, spec=("dp", "cp"))`. Processes along all other axes read the same. A DeviceMesh of torch, a
+        Mesh of JAX, a NamedSharding (which has its own spec), or the InputContext of a tf.distribute strategy. Replaces
+        `host_index` and `host_count`.
+      sequence_order: the positions of a row in each part of a sequence: "contiguous", "zigzag" (as much causal
         attention for each part), or "segments" (a zigzag in each document of `pack(…, segment_multiple=…)`); see
-        `SequenceShare`. Every array with a second axis is cut, after `transform`; `cu_seqlens` is that of whole rows.
-      last: the rows at the end of an epoch that do not fill a global batch: "drop" leaves them out (other ones each
+        `SequenceShare`. Every array with a second axis is cut, after `transform`; `cu_seqlens` refers to whole rows.
+      last: the rows at the end of an epoch that do not fill a global batch: "drop" omits them (different ones each
         epoch, as the order changes), "pad" fills up with rows marked in the boolean column `valid`, which then every
         batch has (static shapes), "partial" gives a smaller batch (empty for some hosts, so that all take the same
         number of steps). With "pad" and "partial" an epoch is exactly the set of rows.
       features: names to read, all by default. `ragged`, `pad_to`, `pad_value`: see `GatherOptions`.
-      transform: makes of a batch of rows what is handed out, row by row: every array of its result has the rows of the
-        batch as its first axis, and its dtypes and shapes do not depend on which rows come together. Called with as
-        many rows as are read at once, from every thread that reads, and once with none, to see what features it gives.
+      transform: converts a batch of rows before it is returned, row by row: every array of its result has the rows of
+        the batch as its first axis, and its dtypes and shapes do not depend on which rows come together. It is called
+        with as many rows as are read at once, from every reading thread, and once with none to find its features.
       cu_seqlens: adds `cu_seqlens` to packed batches: int32 boundaries of the segments in the flattened batch, padding
-        counted as a segment, from 0 to rows · sequence_length, as attention kernels for varying lengths take them.
-        "padded" repeats the last one, so that all batches have the same number, rows · (segments of a row + 1) + 1,
-        and compiled steps one shape.
-      workers: threads that make batches ahead; 0 makes each when it is asked for. One is enough to overlap with
-        training; more help where reading waits (cold disks, remote shards).
-      prefetch: batches that may wait, per process.
+        counted as a segment, from 0 to rows · sequence_length, as variable-length attention kernels expect. "padded"
+        repeats the last one, so that all batches have the same number, rows · (segments of a row + 1) + 1, and compiled
+        steps one shape.
+      workers: threads that prepare batches ahead; 0 makes each batch on request. One is enough to overlap with
+        training; more help if reading waits (cold disks, remote shards).
+      prefetch: the most batches prepared ahead, per process.
 
-    Iterating starts at the cursor and moves it: leaving a loop and entering another goes on where the first stopped.
-    When all epochs are done the cursor is at the end, and the next `iter()` starts over. A state of the end, restored,
-    is an end: nothing comes until `reset()`, or with more `epochs`. One iterator at a time, which threads may share.
-    A loader is pickled and copied with its state; the copy goes on by itself.
-    `batch_at(step)` reads any batch without moving the cursor, and is safe from several threads.
+    Iterating starts at the cursor and moves it: a new loop continues where the previous one stopped. When all epochs
+    are done the cursor is at the end, and the next `iter()` starts over. Restoring a state of the end yields nothing
+    until `reset()`, or with more `epochs`. There is one iterator at a time, which threads may share. A loader is
+    pickled and copied with its state; the copy continues independently. `batch_at(step)` reads any batch without moving
+    the cursor, and is safe from several threads.
 
-    A loader that was made before its world was initialised takes its share when it is first read there. Iterating is
-    refused within worker processes of torch's DataLoader, and in another world than the one of its share.
+    A loader created before its world was initialised takes its share on the first read. Iterating is refused in worker
+    processes of torch's DataLoader, and in a different world than that of its share.
 
     Raises `LoaderError` for options out of range, and names the choices; where only one of `host_index` and
-    `host_count` is given; and without them as a worker of a TensorFlow cluster, which may divide the rows itself.
+    `host_count` is given; and if both are missing in a worker of a TensorFlow cluster, which may divide rows itself.
     """
 
     def __init__(
@@ -167,47 +168,47 @@ class Loader:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that are read, or those that `transform` makes of them."""
+        """The features that are read, or those that `transform` returns."""
         return self._features
 
     @property
     def columns(self) -> Columns:
         """The columns that are read, before `transform`, `valid` and `cu_seqlens`.
 
-        `{"tokens": ColumnSpec(dtype="int32", shape=(None,)), …}`: `shape` is that of a row, None where the longest row
-        of the global batch decides.
+        `{"tokens": ColumnSpec(dtype="int32", shape=(None,)), …}`: `shape` is that of a row, with None where the longest
+        row of the global batch decides.
         """
         return self._reader.stream.columns
 
     @property
     def host_index(self) -> int:
-        """Which of the `host_count` slices of each global batch is ours."""
+        """The slice of each global batch that this process reads, out of `host_count`."""
         return self._steps.share.index
 
     @property
     def host_count(self) -> int:
-        """How many hosts share each global batch."""
+        """The number of hosts that share each global batch."""
         return self._steps.share.count
 
     @property
     def share(self) -> Share:
-        """Our slice of each global batch, and whether it was given or taken from the world."""
+        """This process's slice of each global batch, and whether it was given or taken from the world."""
         return self._steps.share
 
     @property
     def sequence_share(self) -> SequenceShare | None:
-        """Our part of each row under a mesh that divides sequences, which knows its `places`; None for whole rows."""
+        """This process's part of each row, with its `places`, if a mesh divides sequences; else None."""
         mesh = self._options.mesh
         return None if mesh is None else mesh.sequence
 
     @property
     def host_batch_size(self) -> int:
-        """Rows of a full batch on this host, of the largest one where batches are cut by tokens."""
+        """Rows of a full batch on this host; of the largest one if batches are cut by tokens."""
         return self._reader.host_rows
 
     @property
     def is_even(self) -> bool:
-        """Whether all full batches have as many rows; False with `TokenBatches`."""
+        """Whether all full batches have the same number of rows; False with `TokenBatches`."""
         return self._steps.even
 
     @property
@@ -219,7 +220,7 @@ class Loader:
     def varying_features(self) -> tuple[str, ...]:
         """Features whose arrays may differ in shape between hosts, sorted: the concatenated ones of `ragged="values"`.
 
-        Those that a `transform` makes are not known; these are the ones that it reads.
+        Features of a `transform` are unknown; these are the ones that it reads.
         """
         return tuple(sorted(name for name, column in self.columns.items() if column.concatenated))
 
@@ -234,7 +235,7 @@ class Loader:
         return self._run.steps_per_epoch
 
     def __len__(self) -> int:
-        """Steps of the whole run, all epochs; `UnboundedLoaderError` if it has no end, or one that is not known."""
+        """Steps of the whole run, all epochs; `UnboundedLoaderError` if it has no end, or an unknown one."""
         return len(self._run)
 
     def __repr__(self) -> str:
@@ -247,14 +248,14 @@ class Loader:
     def describe(self) -> str:
         """What this loader reads, as a tree in text: run, order, sources, rates, plans, splits and their fingerprints.
 
-        `print(loader.describe())`; two processes that read the same print the same, but for the line of their share.
-        `beam_pipes.report.loader_html(loader)` is the same as a page, with the rows of a batch.
+        `print(loader.describe())`; two processes that read the same data print the same, except for the line of their
+        share. `beam_pipes.report.loader_html(loader)` is the same as a page, with the rows of a batch.
         """
         return str(self.description)
 
     @property
     def description(self) -> Description:
-        """What `describe` prints, as nodes with a `title` and `parts`."""
+        """The output of `describe`, as nodes with a `title` and `parts`."""
         segment = self._reader.stream.segment(self.epoch)
         epochs = "epochs without end" if self.epochs is None else f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
         steps = "no end of an epoch" if self.steps_per_epoch is None else f"{self.steps_per_epoch:,} steps in an epoch"
@@ -318,16 +319,16 @@ class Loader:
             iterator.close()
 
     def batch_at(self, step: int) -> Batch:
-        """Our slice of global batch number `step` of the run (of this batch size), wherever the cursor stands."""
+        """This process's slice of global batch number `step` of the run, wherever the cursor is."""
         if self.share.world is None:
             self._settle()
         return self._reader.read_one(self._run.at(step))
 
     def batches_at(self, step: int, count: int) -> Batch:
-        """Our slices of the `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
+        """Our slices of `count` global batches from number `step` on, stacked: `{'tokens': (count, rows, 1024)}`.
 
-        As `batch_at`, and cheaper for small batches. Every batch needs the same shapes: pass `pad_to` for ragged
-        features; no `last="partial"` within.
+        Like `batch_at`, but cheaper for small batches. All batches need the same shapes: pass `pad_to` for ragged
+        features, and include no partial batch.
         """
         check_integer("count", count, 1)
         if self.share.world is None:
@@ -337,7 +338,7 @@ class Loader:
     def when(self, row: int, *, epoch: int = 0, source: int = 0) -> RowPlace | None:
         """When a row (a record, or a bin of a plan) comes in an epoch; None if it does not, under `last="drop"`.
 
-        Of a mixture without end, which is one epoch, number 0: when it comes first.
+        For an endless mixture, which is one epoch with number 0: when it comes first.
         """
         run = self._run
         run.check_epoch(epoch)
@@ -354,9 +355,9 @@ class Loader:
         return run.place_of(epoch, position, source)
 
     def who(self, step: int) -> list[Delivery]:
-        """The source records of global batch number `step`, over all hosts: `Delivery` says which, and where they go.
+        """The source records of global batch number `step`, over all hosts: `Delivery` names each record and its place.
 
-        Computed from order and lineage alone, for any step of the run, past or to come.
+        Computed from order and lineage alone, for any past or future step of the run.
         """
         return deliveries(self._run, step)
 
@@ -372,7 +373,7 @@ class Loader:
     # Our share
 
     def take_share(self, share: Share) -> None:
-        """Reads another slice of each global batch from now on; the cursor stays, batches made ahead are forgotten.
+        """Reads another slice of each global batch from now on; the cursor stays, batches prepared ahead are dropped.
 
         Raises `LoaderError` where a global batch has fewer rows than there are slices.
         """
@@ -386,7 +387,7 @@ class Loader:
             self._move(self._cursor, self._reader.stream)
 
     def _settle(self) -> None:
-        """Takes the share in a world that was initialised since the loader was made."""
+        """Takes the share in a world that was initialised after the loader was created."""
         share = self.share.now()
         if share is not self.share:
             self.take_share(share)
@@ -405,9 +406,9 @@ class Loader:
 
     @property
     def upcoming_position(self) -> int | None:
-        """The position at which the next batch begins, that of the next epoch where no batch is left; None at the end.
+        """The position at which the next batch begins, in the next epoch if no batch is left; None at the end.
 
-        It is `position` but after restoring with another batch size.
+        Equals `position`, except after restoring with another batch size.
         """
         upcoming = self._run.next_step(self._cursor)
         return None if upcoming is None else upcoming.position
@@ -423,26 +424,26 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Steps done: the number of the next global batch, where the batch size never changed.
+        """Finished steps: the number of the next global batch, if the batch size never changed.
 
-        After a restore with another batch size it is the steps of the run less those that are left.
+        After a restore with another batch size, the steps of the run minus the remaining ones.
 
-        Raises `UnboundedLoaderError` where a mixture's rates had changed before the epoch that it was restored in.
+        Raises `UnboundedLoaderError` if a mixture's rates changed before the epoch in which it was restored.
         """
         return self._run.steps_done(self._cursor)
 
     @property
     def steps_left(self) -> int:
-        """Steps that the next `iter()` gives: to the end of the run, and where it has run to its end, all of them.
+        """Steps of the next `iter()`: to the end of the run, or all of them if the run has ended.
 
-        0 where a state of the end was restored. Raises `UnboundedLoaderError` where `len` does.
+        0 if a state of the end was restored. Raises `UnboundedLoaderError` where `len` does.
         """
         cursor = self._cursor
         return self._run.steps_left(cursor) or (0 if cursor == self._restored else len(self))
 
     @property
     def state(self) -> LoaderState:
-        """Where the loader stands: after the last batch that was handed out, whatever was prefetched."""
+        """The loader's position: after the last returned batch, regardless of prefetched ones."""
         epoch, position = self._cursor  # at once: another thread may be iterating
         return LoaderState(
             source=self._reader.stream.identity(),
@@ -458,11 +459,11 @@ class Loader:
     def restore(self, state: LoaderState, *, previous: RowSource | Mixture | None = None) -> None:
         """Continues from a state, in time that does not depend on the position.
 
-        Batch size, hosts, workers, features and epochs may differ from those it was saved with. Where it leaves no
-        batch, as at the end of the run, the next loop gives none; `reset()` starts the run again.
+        Batch size, hosts, workers, features and epochs may differ from those it was saved with. If no batch is
+        left, as at the end of the run, the next loop is empty; `reset()` starts the run again.
 
-        previous: what the state was saved over, where this loader reads a mixture of other sources: those that both
-            have go on where they are, in the same order; new ones begin.
+        previous: what the state was saved over, if this loader reads a mixture of other sources: sources in both
+            continue where they are, in the same order; new ones start.
 
         Raises `StateMismatchError`, listing the differences, if it belongs to another sequence of rows.
         """
@@ -486,9 +487,9 @@ class Loader:
         self._restored = self._cursor
 
     def reset(self) -> None:
-        """Back to the first row of the first epoch, and a mixture to the rates it was declared with.
+        """Returns to the first row of the first epoch, and a mixture to its declared rates.
 
-        Starts a run again that was restored at its end.
+        Use it to repeat a run that was restored at its end.
         """
         stream = self._reader.stream
         if isinstance(stream, MixtureStream):
@@ -497,7 +498,7 @@ class Loader:
         self._restored = None
 
     def set_rates(self, rates: Sequence[float | int | Fraction]) -> None:
-        """Changes the rates of a mixture from the cursor on; each source goes on where it is, nothing is repeated."""
+        """Changes the rates of a mixture from the cursor on; each source continues where it is."""
         if not isinstance(self._reader.stream, MixtureStream):
             raise LoaderError("only a loader of a Mixture has rates to set")
         cursor = self._cursor
@@ -506,8 +507,8 @@ class Loader:
     def effective_rates(self) -> list[EffectiveRate]:
         """For each source of a mixture: its rows of this epoch so far, their share, its passes, its rate now.
 
-        Between two epochs, and at the end of the run, those of the epoch that has ended. Rates (7, 3) after 10 rows of
-        sources of 14 and 30 rows → [(7, 0.7, 0.5, 0.7), (3, 0.3, 0.1, 0.3)].
+        Between two epochs and at the end of the run, the numbers of the epoch that has ended. Rates (7, 3) after 10
+        rows of sources of 14 and 30 rows → [(7, 0.7, 0.5, 0.7), (3, 0.3, 0.1, 0.3)].
         """
         stream = self._reader.stream
         if not isinstance(stream, MixtureStream):
@@ -550,12 +551,12 @@ class Loader:
         return self._run.next_step(self._cursor) is None
 
     def seek_epoch(self, epoch: int) -> None:
-        """The cursor goes to the first row of an epoch; a mixture's rates stay as they are."""
+        """Moves the cursor to the first row of an epoch; a mixture's rates stay as they are."""
         check_integer("epoch", epoch, 0)
         self._move(Cursor(epoch, 0), self._reader.stream)
 
     def _go_back(self, state: Mapping[str, Any]) -> None:
-        """To a state of the same pass, as if the batches behind it had never been read: no state is restored."""
+        """Returns to a state of the same pass, as if later batches had never been read; not a restore."""
         restored = self._restored
         self.load_state_dict(state)
         self._restored = restored
@@ -569,7 +570,7 @@ class Loader:
 
 
 def first_known_step(loader: Loader) -> int:
-    """The first step that `when_record` knows of: not 0 where the rates of a mixture changed in its first epoch."""
+    """The first step that `when_record` covers: not 0 if the rates of a mixture changed in its first epoch."""
     segment = loader._reader.stream.segment(0)
     return 0 if segment is None else -(-segment.start // loader.batch_size)
 
@@ -583,9 +584,9 @@ def _rebuilt(
     restored: Cursor | None,
     changes: Changes | None,
 ) -> Loader:
-    """A loader that was pickled or copied: files are opened again, threads start with the next loop.
+    """A pickled or copied loader: files are reopened, threads start with the next loop.
 
-    A share that was taken from a world or a sharding goes along: the process that gets the copy may be in none.
+    A share taken from a world or a sharding is copied too: the receiving process may be in none.
     """
     loader = kind(source, **vars(options))
     if share.world is not None or share.chosen_by == "sharding":

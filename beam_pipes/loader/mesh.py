@@ -1,8 +1,8 @@
-"""Who reads what under a mesh: which rows of each global batch, and which places of each row.
+"""Who reads what under a mesh: which rows of each global batch, and which positions of each row.
 
 A *mesh* arranges the devices of all processes along named axes. A *spec* says, as in JAX, over which of them a batch is
-divided: its first entry divides the rows, its second one the places of each row (context parallelism). Over all other
-axes, such as those of tensor and pipeline parallelism, the batch is replicated.
+divided: its first entry divides the rows, its second one the positions of each row (context parallelism). Over all
+other axes, such as those of tensor and pipeline parallelism, the batch is replicated.
 
     mesh (dp=2, cp=2, tp=2), spec ("dp", "cp"), global batches of 4 rows of 8 places
 
@@ -10,8 +10,8 @@ axes, such as those of tensor and pipeline parallelism, the batch is replicated.
     dp 0   rows 0-1, 0-3     rows 0-1, 4-7      each read by both processes of tp
     dp 1   rows 2-3, 0-3     rows 2-3, 4-7
 
-`mesh_share` reads this off a mesh of torch, JAX or TensorFlow without importing any of them; what it finds is plain
-data, which a pickled loader takes along. `SequenceShare` knows the places, in three orders:
+`mesh_share` derives this from a mesh of torch, JAX or TensorFlow without importing any of them; the result is plain
+data, which is pickled with a loader. `SequenceShare` computes the positions, in three orders:
 
     places 0-7, cp=2         cp 0            cp 1
     "contiguous"             0 1 2 3         4 5 6 7
@@ -96,11 +96,11 @@ class SequenceShare:
 
     @property
     def multiple(self) -> int:
-        """What the length of a row (of each segment, for "segments") has to be a multiple of."""
+        """The length of a row (of each segment, for "segments") must be a multiple of this."""
         return self.count if self.order == "contiguous" else 2 * self.count
 
     def places(self, length: int) -> Indices:
-        """The places of a row of so many that this process holds, in the order in which it holds them.
+        """The positions that this process holds of a row with `length` positions, in its order.
 
         Part 0 of 2, "zigzag": `places(8)` → [0, 1, 6, 7]. Raises `LoaderError` for a length that does not divide, and
         for the order "segments", in which rows differ.
@@ -112,9 +112,10 @@ class SequenceShare:
         return self._chunks(np.zeros(1, np.int64), np.array([length], np.int64))
 
     def cut(self, batch: Batch, bounds: npt.NDArray[np.int32] | None) -> Batch:
-        """The batch with our places of each array of rows: {'tokens': (4, 8), 'id': (4,)} → {'tokens': (4, 4), …}.
+        """The batch with this process's positions of each array of rows: {'tokens': (4, 8), 'id': (4,)} → {'tokens':
+        (4, 4), …}.
 
-        `bounds` are those of the segments in the flattened batch, which only the order "segments" asks for.
+        `bounds` are the segment bounds in the flattened batch, which only the order "segments" needs.
         """
         cut = {name: array for name, array in batch.items() if array.ndim > 1}
         found = dict(batch)
@@ -157,7 +158,7 @@ class SequenceShare:
                 )
 
     def _chunks(self, starts: Indices, lengths: Indices) -> Indices:
-        """Our places of stretches of places, part after part and within a part stretch after stretch."""
+        """This process's positions of stretches, part by part and, within a part, stretch by stretch."""
         found = []
         for part in range(self.first, self.last):
             numbers = [part] if self.order == "contiguous" else [part, self.multiple - 1 - part]
@@ -179,7 +180,7 @@ class MeshShare:
     mesh: str
 
     def check_batch_size(self, multiple: int) -> None:
-        """Raises `LoaderError` where batches, of multiples of so many rows, do not divide over the mesh."""
+        """Raises `LoaderError` if batches, whose rows are a multiple of `rows`, do not divide over the mesh."""
         if multiple % self.share.count:
             raise LoaderError(
                 f"global batches have {multiple} rows, which do not divide into the {self.share.count} parts of the "
@@ -189,14 +190,14 @@ class MeshShare:
 
 
 class _Axes(NamedTuple):
-    """The axes of a mesh with their sizes, and where along them the devices of this process are."""
+    """The axes of a mesh with their sizes, and the coordinates of this process's devices."""
 
     sizes: dict[str, int]
     held: list[tuple[int, ...]]
     kind: str
 
     def parts(self, names: Sequence[str]) -> tuple[int, int, int]:
-        """The parts of a dimension over these axes that we hold: first one, the one behind the last, and of how many.
+        """This process's parts of a dimension over these axes: the first, the end, and their total number.
 
         Parts are counted as JAX does, the last axis fastest.
         """
@@ -217,9 +218,9 @@ def mesh_share(
     spec: Spec | None = None,
     sequence_order: SequenceOrder = "contiguous",
 ) -> MeshShare | None:
-    """What this process reads of batches that are divided over a mesh as `spec` says; None without a mesh.
+    """What this process reads of batches divided over a mesh by `spec`; None without a mesh.
 
-    A `NamedSharding` brings its spec. A mesh of one axis divides the rows over it.
+    A `NamedSharding` has its own spec. A mesh with one axis divides the rows over it.
 
     Raises `LoaderError` where the mesh lacks an axis, no device of it is in this process, and where mesh, spec and
     order contradict each other.

@@ -1,4 +1,4 @@
-"""Mixtures: rows of several sources in fixed proportions, at every moment and not only on average.
+"""Mixtures: rows of several sources in fixed proportions at every point, not only on average.
 
     rates (0.7, 0.3) ──integer_rates──► (7, 3) ──chairman_table──► the source of each of 10 slots ──► MixtureSchedule
 
@@ -57,7 +57,7 @@ def integer_rates(rates: Sequence[float | int | Fraction]) -> tuple[int, ...]:
 
     Integers, fractions and decimals keep their exact proportions: `(0.7, 0.2, 0.1)` → `(7, 2, 1)`. Rates whose common
     denominator exceeds 2^20 get the best simultaneous approximation with a period of at most 2^18: for two sources
-    within 10^-10, for three within 10^-7, for many within 2·10^-6 of the proportions asked for.
+    within 10^-10, for three within 10^-7, for many within 2·10^-6 of the requested proportions.
     """
     exact = exact_rates(rates)
     period = sum(exact)
@@ -145,7 +145,7 @@ def chairman_table(rates: tuple[int, ...]) -> npt.NDArray[np.int32]:
 
 
 class Stretch:
-    """A part of a mixture at constant rates: row `start` onward, where source i had already given `counts[i]` rows."""
+    """A part of a mixture at constant rates: from row `start` on, where source i had already given `counts[i]` rows."""
 
     def __init__(self, start: int, counts: Sequence[int], rates: tuple[int, ...]) -> None:
         self.start = start
@@ -164,7 +164,7 @@ class Stretch:
         )
 
     def locate(self, positions: Indices) -> tuple[npt.NDArray[np.int32], Indices]:
-        """For each position: its source, and how many rows that source had given before."""
+        """For each position: its source, and the number of earlier rows from that source."""
         periods, slots = np.divmod(positions - self.start, self.period)
         sources = self._table[slots]
         ordinals = np.empty(len(positions), np.int64)
@@ -208,13 +208,13 @@ class RateSchedule:
     `RateSchedule([(10_000, (1, 1)), (20_000, (1, 3))])`: the rates of the mixture until step 10,000, then as many books
     as web, and from step 20,000 on a quarter of books.
 
-    points: pairs of when and the rates for all sources from there on; a rate may be 0.
-    unit: what `when` counts: "steps" (global batches of the loader's batch size, the default), "rows", or "tokens" of
-        packed rows, padding included.
-    interpolation: "constant" holds the rates until the next point; "linear" goes from those of the point before to
-        these in 64 steps of equal length, so that the rows of a ramp are those of its mean.
+    points: pairs of a time and the rates of all sources from then on; a rate may be 0.
+    unit: the unit of the times: "steps" (global batches of the loader's batch size, the default), "rows", or "tokens"
+        of packed rows, padding included.
+    interpolation: "constant" holds the rates until the next point; "linear" changes from the previous point's rates to
+        these in 64 steps of equal length, so that a ramp gives the rows of its mean.
 
-    A state goes on only under the same schedule in rows: one in steps also fixes the batch size of the run.
+    A state can be restored only under the same schedule in rows: one in steps also fixes the batch size of the run.
     Raises `LoaderError` for points that do not ascend from 1, and for unknown units.
     """
 
@@ -236,7 +236,7 @@ class RateSchedule:
             before = when
 
     def in_rows(self, rates: tuple[int, ...], rows_of_unit: Fraction) -> Timeline:
-        """The schedule behind the rates that a mixture begins with, where a unit is so many rows."""
+        """The schedule from a mixture's first rates on, where a unit is that many rows."""
         changes = [(0, rates)]
         label: list[list[int]] = []
         begin, earlier = 0, rates
@@ -266,7 +266,7 @@ class Timeline:
         return self.rates[bisect.bisect_right(self._starts, row) - 1]
 
     def change_after(self, row: int) -> int | None:
-        """The next row behind this one at which they change; None where they never do again."""
+        """The next row after this one at which they change; None if they never change again."""
         index = bisect.bisect_right(self._starts, row)
         return self._starts[index] if index < len(self._starts) else None
 
@@ -303,12 +303,13 @@ class Mixture:
     All sources need the same features, dtypes and ranks, and the same sizes where they are fixed; `Loader` says which
     source has what. A dimension that varies in one source varies in the mixture.
 
-    What happens when a source has given all of its rows:
+    What happens when a source is exhausted:
       "repeat": it starts again, in the order of its next epoch. The mixture never ends: use `epochs=None`. With
-        `max_epochs` it falls out after so many, and the others go on at their rates; where all sources have a limit,
-        the mixture ends when nothing is left.
-      "stop": an epoch of the mixture ends before the first row that would be the second of its kind.
-      "drop": the source falls out, the others go on at their rates; an epoch is exactly all rows of all sources.
+        `max_epochs` it leaves the mixture after that many, and the others continue at their rates; if all sources have
+        a limit, the mixture ends when nothing is left.
+      "stop": an epoch of the mixture ends before the first row that would repeat one.
+      "drop": the source leaves the mixture, the others continue at their rates; an epoch is exactly all rows of all
+        sources.
 
     `max_epochs` is one number for all sources, or a list with None for those without a limit. `schedule` changes the
     rates over the run (only with "repeat").
@@ -350,12 +351,12 @@ class Mixture:
 
     @property
     def limits(self) -> tuple[int | None, ...] | None:
-        """How often each source may be gone through; None where none has a limit."""
+        """The maximum passes over each source; None if none has a limit."""
         limits: tuple[int | None, ...] = self.__dict__["_limits"]
         return None if set(limits) == {None} else limits
 
     def timeline(self, rows_of_unit: Fraction) -> Timeline | None:
-        """The schedule in rows, where a unit of it is so many; None without one."""
+        """The schedule in rows, where a unit is that many rows; None without one."""
         return None if self.schedule is None else self.schedule.in_rows(self.integer_rates, rows_of_unit)
 
     @property
@@ -371,9 +372,9 @@ class Mixture:
 
 
 class MixtureSchedule:
-    """Which source gives each row of one epoch of a mixture, from some row onward. Thread-safe.
+    """Which source gives each row of one epoch of a mixture, from some row on. Thread-safe.
 
-    The rates change where a source falls out, and where a timeline says so: between these rows lie stretches.
+    The rates change where a source leaves, and where a timeline says so; the rows between are stretches.
     """
 
     def __init__(
@@ -415,7 +416,7 @@ class MixtureSchedule:
             self._learn_until(None)  # says now where the sources run out before the schedule brings others
 
     def rates_at(self, position: int) -> tuple[int, ...]:
-        """The rates at row `position`, 0 for a source that has fallen out."""
+        """The rates at row `position`, 0 for a source that has left."""
         self._learn_until(position)
         return self._stretches[max(0, bisect.bisect_right(self._starts, position) - 1)].rates
 
@@ -454,10 +455,10 @@ class MixtureSchedule:
         return None
 
     def _learn_until(self, position: int | None) -> None:
-        """Makes the stretches up to the one of a row known; all of them with None.
+        """Computes the stretches up to the one of a row; all of them with None.
 
-        Each source that falls out gives the others a schedule of its own, and each schedule of some hundred sources
-        takes half a second: those of the end of an epoch are made when it comes.
+        Each source that leaves creates a new schedule for the others, and one for a few hundred sources takes half
+        a second: those at the end of an epoch are computed when they are needed.
         """
         with self._lock:
             while (end := self._known_until) is not None and end != self.size and (position is None or position >= end):
@@ -479,7 +480,7 @@ class MixtureSchedule:
                 self._known_until = self._end_of(self._stretches[-1])
 
     def _check_end(self, end: int, counts: Sequence[int]) -> None:
-        """Raises `LoaderError` where nothing is left at a row, and the schedule has something behind it."""
+        """Raises `LoaderError` if nothing is left at a row, but the schedule continues."""
         change = None if self._timeline is None else self._timeline.change_after(end)
         while self._timeline is not None and change is not None:
             rates = self._timeline.rates_at(change)
@@ -494,7 +495,7 @@ class MixtureSchedule:
             change = self._timeline.change_after(change)
 
     def _end_of(self, stretch: Stretch) -> int | None:
-        """Where a source would first have to give more rows than it may, or the rates change; None where neither."""
+        """Where a source would first exceed its limit, or the rates change; None if neither happens."""
         ends = [
             position
             for source, limit in enumerate(self._limits)

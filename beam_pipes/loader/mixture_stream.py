@@ -1,9 +1,9 @@
-"""Streams of mixtures: which source gives the row at a position, and which of its rows.
+"""Streams of mixtures: which source gives the row at a position, and which row of that source.
 
     position ──MixtureSchedule──► (source, its how-manieth row) ──Orders of the source──► (source, row)
 
-A *segment* is where the rates last changed at a loader's word (`set_rates`), or where sources were added or taken away
-(`taking_over`): rows from there on follow from it and from the declaration alone, which is why a state holds it.
+A *segment* starts where a loader last changed the rates (`set_rates`), or where sources were added or removed
+(`taking_over`): later rows depend only on it and on the declaration, which is why a state holds it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _LISTED_RATES = 16
 
 
 class EffectiveRate(NamedTuple):
-    """What a source of a mixture has given so far: its rows, their share of all, and how often it was gone through.
+    """The contribution of a source to a mixture so far: its rows, their share of all, and the passes over it.
 
-    `rate` is the share that it is given at the cursor: 0 for a source that has fallen out.
+    `rate` is its share at the cursor: 0 for a source that has left.
     """
 
     rows: int
@@ -126,11 +126,11 @@ class MixtureStream:
 
     @property
     def is_limited(self) -> bool:
-        """Whether sources fall out after so many epochs of the run."""
+        """Whether sources leave after a number of epochs."""
         return self._mixture.limits is not None
 
     def _rows_of_unit(self) -> Fraction:
-        """How many rows a unit of the mixture's schedule is: a step is a batch of them, a token a part of one."""
+        """The rows in a unit of the mixture's schedule: a step is a batch of rows, a token part of a row."""
         schedule = self._mixture.schedule
         if schedule is None or schedule.unit == "rows":
             return Fraction(1)
@@ -164,7 +164,7 @@ class MixtureStream:
 
     @property
     def located_rows(self) -> int:
-        """Fewer where small sources are repeated often: every pass over one has an order of its own."""
+        """Fewer if small sources are repeated often: every pass over one has its own order."""
         rates, rows = self._whole.rates, LOCATED_ROWS
         passes_per_row = sum(rate / size for rate, size in zip(rates, self._sizes, strict=True) if size) / sum(rates)
         while rows > 256 and rows * passes_per_row > 4 * len(rates):
@@ -228,13 +228,13 @@ class MixtureStream:
         return len(self._sizes) <= _LISTED_RATES
 
     def stated_segment(self, epoch: int) -> Segment | None:
-        """None where the rates are those of the declaration, which the identity has a digest of, and are many."""
+        """None if there are many rates and they are the declared ones, of which the identity has a digest."""
         if self._changed is None and not self.needs_segment:
             return None
         return self.segment(epoch)
 
     def with_rates(self, rates: Sequence[float | int | Fraction], epoch: int, position: int) -> MixtureStream:
-        """The same mixture at other rates from this row on; every source goes on where it is."""
+        """The same mixture at other rates from this row on; every source continues where it is."""
         if self._timeline is not None:
             raise LoaderError(
                 "this mixture has a schedule of its rates, which set_rates would contradict. Declare a Mixture with "
@@ -279,7 +279,7 @@ class MixtureStream:
         return Progress(rows, sources)
 
     def effective_rates(self, epoch: int, position: int) -> list[EffectiveRate]:
-        """What each source has given of an epoch before a row, and is given there."""
+        """What each source has given of an epoch before a row, and its rate there."""
         counts = self._schedule(epoch).counts_at(position)
         rates = self._schedule(epoch).rates_at(position)
         return [
@@ -288,9 +288,10 @@ class MixtureStream:
         ]
 
     def taking_over(self, before: Progress) -> MixtureStream:
-        """This mixture behind another one, or behind one source: those that both have go on where they are.
+        """This mixture as the continuation of another one, or of a single source: sources in both continue where they
+        are.
 
-        Each keeps the permutations of its order; the others begin with numbers of their own.
+        Each keeps the permutations of its order; the others get new numbers.
         """
         if self._mixture.exhausted != "repeat":
             raise LoaderError(
@@ -314,15 +315,15 @@ class MixtureStream:
 
     @property
     def changes(self) -> Changes | None:
-        """What `with_changes` takes over to the same mixture in another process; None where nothing changed."""
+        """The changes that `with_changes` applies to the same mixture in another process; None if nothing changed."""
         return None if self._changed is None else (self._changed_epoch, self._changed, self._earlier)
 
     def with_changes(self, changes: Changes) -> MixtureStream:
-        """The same mixture with the rates that another one has changed to."""
+        """The same mixture with another one's changed rates."""
         return self._replaced(*changes)
 
     def restarted(self) -> MixtureStream:
-        """The same mixture at the rates it was declared with."""
+        """The same mixture at its declared rates."""
         return MixtureStream(**self._arguments)
 
     def locate(self, epoch: int, positions: Indices) -> Places:
@@ -378,9 +379,9 @@ class MixtureStream:
         return self._schedule(epoch).position_of(source, ordinal)
 
     def positions_of(self, epoch: int, source: int, row: int) -> Iterator[int]:
-        """All positions at which a row of a mixture without end comes, ascending: once in each pass over its source.
+        """All positions at which a row of an endless mixture comes, ascending: once in each pass over its source.
 
-        Those before the last change of the rates are left out.
+        Those before the last change of the rates are omitted.
         """
         schedule, size = self._schedule(epoch), self._sizes[source]
         if not schedule.segment.rates[source]:
@@ -420,7 +421,7 @@ class MixtureStream:
 def open_stream(
     source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle, batch_size: int | None = None
 ) -> RowStream | MixtureStream:
-    """The stream of a split, a packing plan or a mixture of them; `batch_size` is what a schedule in steps counts."""
+    """The stream of a split, a packing plan or a mixture of them; `batch_size` is the unit of a schedule in steps."""
     if isinstance(source, Mixture):
         return MixtureStream(source, options, seed=seed, shuffle=shuffle, batch_size=batch_size)
     return RowStream(source, options, seed=seed, shuffle=shuffle)

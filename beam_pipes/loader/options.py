@@ -1,10 +1,10 @@
-"""The options of a loader: checked on their own, against the source, and turned into what each part below takes.
+"""The options of a loader: checked on their own and against the source, and converted for each part below.
 
     Loader(source, batch_size=32, …) ──► LoaderOptions ──gather──► GatherOptions   how rows become arrays
                                                        ──steps───► StepOptions     how rows become global batches
                                                        ──reader──► BatchReader     what makes the batches of this host
 
-The docstring of `Loader` says what each option means. A loader that is pickled takes its options along.
+The docstring of `Loader` says what each option means. A loader is pickled with its options.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from beam_pipes.loader.world import Share
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LoaderOptions:
-    """The keyword arguments of `Loader`, as they were given. Raises `LoaderError` for those out of range."""
+    """The keyword arguments of `Loader`, as given. Raises `LoaderError` for values out of range."""
 
     batch_size: int | TokenBatches
     seed: int
@@ -76,7 +76,7 @@ class LoaderOptions:
             )
 
     def stream(self, source: Any) -> RowStream | MixtureStream:
-        """The stream of a source; raises `LoaderError` where the options do not suit it."""
+        """The stream of a source; raises `LoaderError` if the options do not suit it."""
         options: dict[str, Any] = {"seed": int(self.seed), "shuffle": self.shuffle}
         if isinstance(self.batch_size, TokenBatches):
             return BucketStream(source, self.gather(), **options, token_batches=self.batch_size)
@@ -84,7 +84,7 @@ class LoaderOptions:
         return open_stream(source, self.gather(), **options, batch_size=batch_size)
 
     def steps(self, stream: RowStream | MixtureStream) -> StepOptions:
-        """How rows become global batches, with the share of this process now."""
+        """How rows become global batches, with the current share of this process."""
         share = Share.of_options(self.host_index, self.host_count) if self.mesh is None else self.mesh.share
         if isinstance(stream, BucketStream):
             steps: StepOptions = stream.steps(epochs=self.epochs, last=self.last, share=share)
@@ -100,7 +100,7 @@ class LoaderOptions:
     def stream_of_state(
         self, stream: RowStream | MixtureStream, state: LoaderState, now: LoaderState
     ) -> RowStream | MixtureStream:
-        """The stream as a state continues it; raises `StateMismatchError` where `now` is of another sequence."""
+        """The stream as a state continues it; raises `StateMismatchError` if `now` belongs to another sequence."""
         declared = state.source.get("rates") == now.source.get("rates")
         if state.segment is not None and not declared:
             # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.
@@ -111,7 +111,7 @@ class LoaderOptions:
 
     @property
     def order_label(self) -> str:
-        """How a state names the order: `shuffle`, and batches by tokens, which decide about it too."""
+        """How a state names the order: `shuffle`, and batches by tokens, which also affect it."""
         label = shuffle_label(self.shuffle)
         return f"{label}, {self.batch_size.label}" if isinstance(self.batch_size, TokenBatches) else label
 
@@ -125,7 +125,7 @@ class LoaderOptions:
         )
 
     def features_of(self, stream: RowStream | MixtureStream) -> tuple[str, ...]:
-        """The features that are handed out of a stream; raises `LoaderError` for options that do not suit it."""
+        """The features that are returned from a stream; raises `LoaderError` for options that do not suit it."""
         features = stream.features
         if self.transform is not None or self.cu_seqlens:
             no_rows = stream.gather(stream.locate(0, np.empty(0, np.int64)))
@@ -163,7 +163,7 @@ class LoaderOptions:
     def _check_sequence(
         self, sequence: SequenceShare, stream: RowStream | MixtureStream, transformed: Batch | None
     ) -> None:
-        """Raises `LoaderError` where what is handed out cannot be divided into the parts of a sequence."""
+        """Raises `LoaderError` if the batches cannot be divided into the parts of a sequence."""
         concatenated = [name for name, column in stream.columns.items() if column.concatenated]
         if concatenated:
             raise LoaderError(

@@ -1,4 +1,4 @@
-"""Orders: which record stands at which position of an epoch, as a function.
+"""Orders: which record is at which position of an epoch, as a function.
 
 An *order* of size n is a bijection of [0, n). `records(positions)` answers "which record comes at position p",
 `positions(records)` answers "when does record r come". Both are computed per index, in memory that does not
@@ -7,12 +7,12 @@ depend on n, so a place in an epoch of 10^9 records can be reached at once and s
 What an order returns is frozen by `ORDER_VERSION`: the golden vectors in the tests are the contract, and the version
 is part of every saved loader state.
 
-A block-wise order, for caches whose shards come from afar.
+A block-wise order, for caches with remote shards.
 
-A globally shuffled batch of 32 touches up to 32 shards, which is free on a local disk and ruinous on an object store.
+A globally shuffled batch of 32 touches up to 32 shards, which is free on a local disk and very slow on an object store.
 A *block* is a run of consecutive records (here: a shard). Blocks are permuted; `window` consecutive blocks of that
-permutation form a *window*; all records of a window are permuted together. So a reader that holds one window, and
-fetches the next one meanwhile, reads every block once an epoch.
+permutation form a *window*; all records of a window are permuted together. So a reader that holds one window while
+it fetches the next one reads every block once per epoch.
 
 A balanced order, for rows of unequal cost: each batch takes one row of each class of costs, at random within the class.
 """
@@ -72,7 +72,7 @@ RowKeys = npt.NDArray[np.uint64]
 
 
 def mixed(keys: RowKeys, words: int | npt.NDArray[Any]) -> RowKeys:
-    """Keys of keys and words, which have one shape or are broadcast to it: as good as drawn, equal for equal ones."""
+    """Keys derived from keys and words, which are broadcast together: pseudorandom, and equal for equal inputs."""
     mixed_words = np.uint64(_mix(words & _MASK_64)) if isinstance(words, int) else _mix_all(words)
     return _mix_all(keys ^ mixed_words)
 
@@ -242,7 +242,7 @@ class _Scratch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockShuffle:
-    """Ask a loader for a block-wise order: `Loader(split, shuffle=BlockShuffle(window=8), …)`; blocks are shards.
+    """Requests a block-wise order from a loader: `Loader(split, shuffle=BlockShuffle(window=8), …)`; blocks are shards.
 
     A larger `window` shuffles better and needs room for twice as many shards.
     """
@@ -261,10 +261,10 @@ _BLOCKS, _WINDOW = 1, 2
 class BlockOrder:
     """Shuffles blocks, then the records of `window` neighbouring blocks together.
 
-    Memory is 24 bytes a *block*, none a record. `block_sizes` are the record counts of consecutive blocks.
+    Memory is 24 bytes per *block*, and none per record. `block_sizes` are the record counts of consecutive blocks.
 
-    The price is quality: a batch comes from at most `window` blocks (two windows at a seam). Where neighbours in the
-    store are alike (sorted by date, by language), batch means then vary more than under a global shuffle;
+    The price is quality: a batch comes from at most `window` blocks (two windows at a seam). If neighbours in the
+    cache are similar (sorted by date or language), batch means then vary more than under a global shuffle;
     docs/how-to/shuffle-a-remote-cache.md has the measured table.
     """
 
@@ -288,7 +288,7 @@ class BlockOrder:
         return len(self._window_starts) - 1
 
     def blocks_of_window(self, window: int) -> Indices:
-        """The blocks that must be at hand while window number `window` is read, in the order of the epoch."""
+        """The blocks that must be available while window number `window` is read, in the order of the epoch."""
         return self._blocks[window * self.window : (window + 1) * self.window]
 
     def window_of(self, position: int) -> int:
@@ -322,14 +322,15 @@ class BlockOrder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BalancedShuffle:
-    """Ask a loader for batches of nearly equal cost: `Loader(plan, batch_size=64, shuffle=BalancedShuffle(rows=64))`.
+    """Requests batches of nearly equal cost from a loader: `Loader(plan, batch_size=64,
+    shuffle=BalancedShuffle(rows=64))`.
 
     A row costs the sum of the squared lengths of its segments, to which the time of attention is proportional. Costs
     [1, 2, 3, 10, 20, 30] and `rows=2` → batches such as (2, 20), (1, 30), (3, 10) rather than (20, 30) and (1, 2).
 
     `rows` is the number of rows whose total is balanced, in most cases the global batch size. It belongs to the order,
-    so a state keeps its meaning when it is restored with another batch size. Takes 16 bytes of memory a row, and 0.3 s
-    for each million rows at the start of an epoch.
+    so a state keeps its meaning when it is restored with another batch size. Takes 16 bytes of memory per row, and 0.3
+    s per million rows at the start of an epoch.
     """
 
     rows: int
@@ -339,12 +340,12 @@ class BalancedShuffle:
 
 
 class BalancedOrder:
-    """Each `rows` rows in a row have one of each of as many classes of costs.
+    """Every `rows` consecutive rows hold one row of each of `rows` cost classes.
 
-    A random permutation decides which rows are left over at the end of the epoch, where the number of rows is no
-    multiple of `rows`. The others are sorted by cost and cut into `rows` classes; each class is shuffled, and step s
-    takes the s-th row of each. Within a step classes stand in bit-reversed order (van der Corput), so that every slice
-    of the step, which is what one of several hosts reads, has cheap and expensive rows alike.
+    A random permutation decides which rows are left over at the end of the epoch, if the number of rows is not
+    a multiple of `rows`. The others are sorted by cost and cut into `rows` classes; each class is shuffled, and step s
+    takes the s-th row of each. Within a step, classes are in bit-reversed order (van der Corput), so that every slice
+    of the step, which one of several hosts reads, has both cheap and expensive rows.
     """
 
     def __init__(self, costs: IndexLike, *, rows: int, seed: int = 0, epoch: int = 0, stream: int = 0) -> None:

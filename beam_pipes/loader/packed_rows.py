@@ -3,7 +3,7 @@
     records [5, 6, 7], [8, 9]   padded to 5   [5, 6, 7, 0, 0] and [8, 9, 0, 0, 0]
                                 packed in 6   [5, 6, 7, 8, 9, 0], segment_ids [1, 1, 1, 2, 2, 0]
 
-Both give the same columns, so that what reads the one reads the other. Streams gather them as they gather the records
+Both give the same columns, so that a consumer of one can read the other. Streams gather them as they gather the records
 of a split (`SplitRows`); `cu_seqlens_of` turns segment ids into the boundaries that attention kernels take.
 """
 
@@ -76,10 +76,10 @@ class PaddedRows:
         return dataclasses.asdict(Identity.of_split(self._split))
 
     def will_need(self, blocks: Indices) -> None:
-        """Nothing: the split is at hand."""
+        """Does nothing: the split is local."""
 
     def check_room(self, windows: Sequence[Indices]) -> None:
-        """Nothing: the split is at hand."""
+        """Does nothing: the split is local."""
 
     def widest(self, rows: Indices) -> Shapes:
         found: dict[str, tuple[int, ...]] = {}
@@ -149,18 +149,18 @@ class PackedRows:
         segment_ids  [1, 1, 1, 2, 2, 0]
         positions    [0, 1, 2, 0, 1, 0]
 
-    A record that is taken down leaves its row, the others close up and keep their segment numbers: without [5, 6, 7]
+    A taken-down record leaves its row; the others close up and keep their segment numbers: without [5, 6, 7]
 
         tokens       [8, 9, 0, 0, 0, 0]
         segment_ids  [2, 2, 0, 0, 0, 0]
 
-    With `segment_multiple=4` in a row of 8, each segment takes a multiple of 4 places:
+    With `segment_multiple=4` in a row of 8, each segment takes a multiple of 4 positions:
 
         tokens       [5, 6, 7, 0, 8, 9, 0, 0]
         segment_ids  [1, 1, 1, 0, 2, 2, 0, 0]
 
     Plans of several features have `<feature>_segment_ids` and `<feature>_positions` for each, with the same segment
-    number for the same record, also where one of its features is empty.
+    number for the same record, even if one of its features is empty.
     """
 
     def __init__(self, plan: PackingPlan, options: GatherOptions) -> None:
@@ -214,10 +214,10 @@ class PackedRows:
         return {"manifest": source.manifest, "split": source.split, "rows": self.size, "plan": self._plan.digest}
 
     def will_need(self, blocks: Indices) -> None:
-        """Nothing: blocks of packed rows are not known."""
+        """Does nothing: blocks of packed rows are unknown."""
 
     def check_room(self, windows: Sequence[Indices]) -> None:
-        """Nothing: blocks of packed rows are not known."""
+        """Does nothing: blocks of packed rows are unknown."""
 
     def widest(self, rows: Indices) -> Shapes:
         names = varying(self.columns)
@@ -238,7 +238,7 @@ class PackedRows:
         return self._plan.segment_multiple
 
     def plan_of(self, row: int) -> tuple[PackingPlan, int]:
-        """The plan that a row is of, and its number there: plans that are packed anew have one for each epoch."""
+        """The plan of a row, and the row's number in it: plans that are repacked have one for each epoch."""
         epoch, number = divmod(row, self.size) if self.draws_anew else (0, row)
         return self.of_epoch(epoch), number
 
@@ -349,7 +349,7 @@ def _pieces(column: Column, starts: Indices, lengths: Indices) -> npt.NDArray[An
 def cu_seqlens_of(batch: Batch, *, most_segments: int | None = None, multiple: int = 1) -> npt.NDArray[np.int32]:
     """Boundaries of all segments of the flattened batch, padding included: [[1, 1, 2, 0]] → [0, 2, 3, 4].
 
-    Where segments take a `multiple` of places, the padding behind each belongs to it: [[1, 0, 2, 2]], 2 → [0, 2, 4].
+    If segments take a `multiple` of positions, the padding after each belongs to it: [[1, 0, 2, 2]], 2 → [0, 2, 4].
     With `most_segments` of a row, always `rows · (most_segments + 1) + 1` of them: the end is repeated, as that of
     segments without tokens. Three for the row above: [0, 2, 3, 4, 4].
     """

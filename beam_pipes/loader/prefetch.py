@@ -1,16 +1,16 @@
-"""Work done ahead of its use by threads, delivered in order; and the waits and iterators that go with it.
+"""Work prepared ahead by threads, delivered in order; with the waits and iterators that belong to it.
 
     tasks ──take──► worker threads (at most `depth` ahead) ──put──► results by number ──► consumer, in order
 
-`OrderedPrefetcher` is what all loaders that prefetch on threads are made of. Its guarantees: results come in the order
+All loaders that prefetch on threads use `OrderedPrefetcher`. Its guarantees: results come in the order
 of the tasks; at most `depth` of them wait; an exception is raised where its result was due, and later results are not
 computed; closing it, dropping it and reaching the end all end its threads.
 
-`Waiting` makes no wait silent: each wakes up to see whether the other side is alive, and after five minutes says on
-standard error who is late. Whether a wait has lasted too long is for the user to decide, as a batch may rightly take
-minutes; on what it waits should not take a debugger to find out.
+With `Waiting`, no wait is silent: each wakes up to check that the other side is alive, and after five minutes prints to
+standard error what it waits for. The user decides whether a wait is too long, because a batch may legitimately take
+minutes; but finding out what it waits for should not take a debugger.
 
-`SharedIterator` is what loaders hand out: a generator that several threads may share.
+Loaders return a `SharedIterator`: a generator that several threads may share.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LOOK_SECS = 0.5
 
 
 class Waiting:
-    """One wait: made when it begins, looked at in between.
+    """One wait: created when it begins, checked in between.
 
         waiting = Waiting(lambda: f"worker process 3 is at examples {indices}")
         while not ready(timeout=LOOK_SECS):
             waiting.look()
 
-    After `late_secs` (300) a line on standard error says for how long nothing has come and what `who` returns, and
-    again each time that as much has passed.
+    After `late_secs` (300) a line on standard error says how long nothing has come and what `who` returns, and again
+    after each such period.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Waiting:
         self._told = self._since
 
     def look(self) -> None:
-        """Reports where it is time to."""
+        """Reports if it is time to."""
         now = time.monotonic()
         if now - self._told >= self._late_secs:
             self._told = now
@@ -68,7 +68,7 @@ class Waiting:
 
 
 def thread_place(thread: threading.Thread) -> str:
-    """What a thread is at, in words: `thread beam_pipes-prefetch-0 is at shard_store.py, line 74, in _copy`."""
+    """What a thread is doing, in words: `thread beam_pipes-prefetch-0 is at shard_store.py, line 74, in _copy`."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return f"thread {thread.name} has ended"
@@ -77,7 +77,7 @@ def thread_place(thread: threading.Thread) -> str:
 
 
 def join_saying_who(thread: threading.Thread, *, who: Callable[[], str] | None = None) -> None:
-    """Joins a thread that is about to end; says what it is at while it does not, or what `who` returns."""
+    """Joins a thread that is about to end; while it does not, reports what it is doing, or what `who` returns."""
     waiting = Waiting(who or (lambda: f"{thread_place(thread)}, and has been asked to end"))
     while thread.is_alive():
         thread.join(LOOK_SECS)
@@ -90,11 +90,11 @@ def _print(line: str) -> None:
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C inside the block is answered behind it; blocks may be nested.
+    """Ctrl-C inside the block takes effect after it; blocks may be nested.
 
-    Python runs its handler in the main thread whichever thread a signal reaches, so a mask of that thread alone would
-    not hold it back where a library has threads. Nothing is done in other threads: no `KeyboardInterrupt` is raised
-    there. Nor where the handler is not Python's, which could not be put back.
+    Python runs its handler in the main thread whichever thread a signal reaches, so masking only that thread would not
+    hold it back if a library has threads. Nothing is done in other threads, where no `KeyboardInterrupt` is raised, nor
+    if the handler is not Python's, because it could not be restored.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
@@ -120,14 +120,14 @@ class OrderedPrefetcher(Generic[Task, Result]):
         for image in OrderedPrefetcher(decode, iter(files), workers=4, depth=8): ...
 
     Threads suit work that releases the interpreter lock (copies, reads, decompression). Tasks are taken one at a time,
-    by whichever thread is free; a generator of them is closed by the thread that took the last. `close()`, leaving the
+    by any free thread; a generator of them is closed by the thread that took the last. `close()`, leaving the
     object to the garbage collector, and the end of the tasks all end the threads, and so does the end of the process:
-    a thread inside TensorFlow, JAX or CUDA would crash an interpreter that goes away. Prefetchers may read from each
-    other: closing one closes the one that gives its tasks.
+    a thread inside TensorFlow, JAX or CUDA would crash an interpreter that is shutting down. Prefetchers may read from
+    each other: closing one closes the one that supplies its tasks.
 
-    An error of the function or of the tasks is raised as it was, after the results before it. A consumer that waits
-    notices threads that are gone (a process that was forked while prefetching has none) and raises `LoaderError`.
-    A wait that lasts names the task that comes next in the words of `describe`, by default the place of each thread.
+    An error of the function or of the tasks is raised unchanged, after earlier results. A waiting consumer notices dead
+    threads (a process forked while prefetching has none) and raises `LoaderError`. A long wait reports the next task in
+    the words of `describe`, by default the place of each thread.
     """
 
     def __init__(
@@ -182,11 +182,11 @@ class OrderedPrefetcher(Generic[Task, Result]):
 
     @property
     def ready(self) -> int:
-        """Results that wait to be taken."""
+        """Results that are ready to be taken."""
         return len(self._shared.results)
 
     def close(self, *, most_secs: float | None = None) -> None:
-        """Ends the threads, and waits (for `most_secs`, where given) for what they are doing at the moment."""
+        """Ends the threads, and waits (at most `most_secs`, if given) for their current work."""
         self._shared.stop()
         if self._upstream is not None:
             self._upstream.close(most_secs=most_secs)
@@ -206,7 +206,7 @@ class OrderedPrefetcher(Generic[Task, Result]):
 
 
 class _Shared(Generic[Task, Result]):
-    """What the threads and the consumer share. `pulling` is held while a task is taken, `lock` only for moments.
+    """The state shared by threads and consumer. `pulling` is held while a task is taken, `lock` only briefly.
 
     The consumer is often the main thread, where Ctrl-C may raise inside any function written in Python. So it enters
     `lock`, which is C, and never `changed`: interrupted inside `Condition.__enter__` it would keep the lock, and the
@@ -235,7 +235,7 @@ class _Shared(Generic[Task, Result]):
         return self.stopped or (self.exhausted_at is not None and self.delivered >= self.exhausted_at)
 
     def deliver(self) -> tuple[Result | None, BaseException | None] | None:
-        """The next result, or None where it is not there yet: `news` will be free again when something has changed."""
+        """The next result, or None if it is not ready: `news` is released when something has changed."""
         with self.lock:
             number = self.delivered
             if number not in self.results:
@@ -345,12 +345,12 @@ CLOSED = "this iterator was closed, or replaced by a newer one of the same loade
 
 
 def not_copied(what: str, remedy: str) -> LoaderError:
-    """The error of whoever pickles or copies what belongs to this process: its threads, its place in the middle."""
+    """The error for pickling or copying what belongs to this process: its threads and its position."""
     return LoaderError(f"{what} belongs to its process and cannot be pickled or copied. {remedy}")
 
 
 class SharedIterator(Generic[T]):
-    """A generator that threads may share: each element is handed out once, in the order of the calls.
+    """A generator that threads may share: each element is returned once, in the order of the calls.
 
     Threads that call `next()` on a bare generator at the same time get "ValueError: generator already executing".
     """
@@ -370,12 +370,12 @@ class SharedIterator(Generic[T]):
             return next(self._elements)
 
     def close(self) -> None:
-        """Ends the iteration, once an element that is being made is done."""
+        """Ends the iteration after the element in progress."""
         with self._lock:
             self._elements.close()
 
     def replace(self) -> None:
-        """Ends the iteration because a newer one has begun: whoever goes on with this one is told."""
+        """Ends the iteration because a newer one has begun; using this one then raises an error."""
         with self._lock:
             self._elements.close()
             self._replaced = True

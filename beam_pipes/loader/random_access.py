@@ -1,7 +1,7 @@
-"""Splits for other loaders, and splits that are far away.
+"""Splits for other loaders, and remote splits.
 
 `random_access` makes a split torch's map-style dataset and Grain's random-access data source. `open_remote` opens a
-split whose shards are fetched from a storage ahead of their use, into a bounded local directory. Use it with
+split whose shards are prefetched from a storage into a bounded local directory. Use it with
 `Loader(…, shuffle=BlockShuffle(window=…))`: a window of shards is read while the next one arrives. A global shuffle
 works too, but fetches every shard again and again unless the directory holds them all.
 """
@@ -100,7 +100,7 @@ def open_remote(
     `Cache.open("gs://bucket/books", local_directory="shards", max_local_bytes=10 << 30)["train"]`.
 
     `storage` is found by the path's scheme if left out. Only the manifest is read now. The directory may be shared by
-    processes and by caches; it should hold two windows of shards at least. Raises `CacheNotFoundError` where there is
+    processes and caches; it should hold at least two windows of shards. Raises `CacheNotFoundError` where there is
     no cache or no such split, `LoaderError` for a bound below the largest shard.
     """
     cache = Cache.open(path, local_directory=local_directory, max_local_bytes=max_bytes, storage=storage)

@@ -15,9 +15,9 @@ from beam_pipes.errors import LoaderError
 
 
 class SplitLike(Protocol):
-    """A split of a cache, or what is read like one (a split behind the steps of a task, several side by side).
+    """A split of a cache, or anything with its interface (a split after the steps of a task, several side by side).
 
-    `manifest_id` and `name` say which data it is, so that a state of other data is refused; `spec` has its features.
+    `manifest_id` and `name` identify the data, so that a state of other data is refused; `spec` has its features.
     """
 
     name: str
@@ -34,11 +34,11 @@ class PaddedSplit:
     """Records of a split as rows of fixed length; passed to `Loader` in place of a split.
 
     Record [5, 6, 7] in a row of 5: tokens [5, 6, 7, 0, 0], tokens_segment_ids [1, 1, 1, 0, 0], tokens_positions
-    [0, 1, 2, 0, 0]: the columns that a `PackingPlan` of several features gives, so that what reads those reads these.
+    [0, 1, 2, 0, 0]: the same columns as a `PackingPlan` of several features, so that consumers can read both.
 
-    split: the split, or anything read like one.
-    sequence_lengths: feature → length of its leading dimension in a row; None leaves it as it is: a fixed shape, or a
-        ragged feature padded to the longest row of the global batch. Only these features are read.
+    split: the split, or anything with its interface.
+    sequence_lengths: feature → length of its leading dimension in a row; None keeps it: a fixed shape, or a ragged
+        feature padded to the longest row of the global batch. Only these features are read.
     segments: adds the segment ids and positions of ragged features.
     overlong: a record longer than its row is an error ("error"), or cut off ("truncate").
     """
@@ -72,7 +72,7 @@ class PaddedSplit:
 
 
 def opened(source: Any, decode: MessageDecoder | Mapping[str, FeatureSpec] | None = None) -> Any:
-    """What a path names, opened; everything else as it is. With `decode`, a split of messages read as examples.
+    """Opens a path; returns everything else unchanged. With `decode`, a split of messages read as examples.
 
     `opened("cache/train")` → the split `train` of the published snapshot in `cache`. Raises `CacheNotFoundError` where
     there is no such split; it lists the existing ones.

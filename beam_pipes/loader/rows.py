@@ -21,14 +21,14 @@ from beam_pipes.loader.state import Identity
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GatherOptions:
-    """How rows become arrays; none of it changes which rows come, or their order.
+    """How rows become arrays; no option changes which rows come, or their order.
 
     features: the features to read, all by default; fewer are proportionally cheaper.
     ragged: "pad" to rectangular arrays, or "values": all values concatenated, beside `<feature>/lengths`.
     pad_to: the padded width, one for all ragged features or by name (a whole shape where more than the leading
         dimension varies); by default the longest row of the global batch, the same on every host. A fixed width gives
         static shapes, which compilers want, and batches that can be read in groups.
-    pad_value: what fills ragged features, one for all or by name; checked against the dtype. Rows that `last="pad"`
+    pad_value: the padding of ragged features, one for all or by name; checked against the dtype. Rows that `last="pad"`
         adds hold 0 in features of a fixed shape, unless named, and in lengths, shapes, segment ids and positions.
     """
 
@@ -55,7 +55,7 @@ def _is_width(size: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnSpec:
-    """What is known of a column of every batch before any is read.
+    """What is known about a column of every batch before any is read.
 
     dtype: its name, "bytes" and "str" for objects. shape: of one row; None where the longest row of the global batch
     decides. concatenated: whether it holds the values of all rows, one after the other, and `shape` is that of one.
@@ -79,7 +79,7 @@ def varying(columns: Columns) -> tuple[str, ...]:
 
 
 def row_bytes(columns: Columns) -> int | None:
-    """Bytes of a row in a batch; None if a row looks different beside other rows."""
+    """Bytes of a row in a batch; None if a row's form depends on the other rows."""
     total = 0
     for column in columns.values():
         if column.concatenated or None in column.shape:
@@ -99,7 +99,7 @@ class Rows(Protocol):
 
     @property
     def fills(self) -> Fills:
-        """What fills each feature; other columns of a batch are 0 which does not exist yet."""
+        """The padding of each feature; other columns of a batch are 0 for missing rows."""
         ...
 
     @property
@@ -119,25 +119,25 @@ class Rows(Protocol):
 
     @property
     def most_segments(self) -> int | None:
-        """No row has more segments; None where that differs by epoch."""
+        """The maximum number of segments in a row; None if that differs by epoch."""
         ...
 
     @property
     def segment_multiple(self) -> int:
-        """Each segment takes a multiple of so many places; 1 for rows that are not packed."""
+        """Each segment takes a multiple of this many positions; 1 for rows that are not packed."""
         ...
 
     @property
     def draws_anew(self) -> bool:
-        """Whether a row is another one in every epoch: `gather` then gets `row + epoch · size`."""
+        """Whether rows differ in every epoch: `gather` then gets `row + epoch · size`."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """What the rows depend on, as JSON; part of the state."""
+        """Everything the rows depend on, as JSON; part of the state."""
         ...
 
     def costs(self, epoch: int) -> Indices:
-        """What each row costs: the sum of the squared lengths of its segments. Raises `LoaderError` without lengths."""
+        """The cost of each row: the sum of its segments' squared lengths. Raises `LoaderError` without lengths."""
         ...
 
     def widest(self, rows: Indices) -> Shapes:
@@ -147,16 +147,16 @@ class Rows(Protocol):
     def gather(self, rows: Indices, shapes: Shapes | None = None) -> Batch:
         """The rows as a batch; columns that vary get `shapes`, by default the smallest that hold these rows.
 
-        `shapes` may name others, of a mixture's other sources; they are not looked at.
+        `shapes` may name columns of a mixture's other sources; they are ignored.
         """
         ...
 
     def will_need(self, blocks: Indices) -> None:
-        """Says which blocks come next, so that they can be fetched meanwhile."""
+        """Announces the next blocks, so that they can be fetched in the background."""
         ...
 
     def check_room(self, windows: Sequence[Indices]) -> None:
-        """Raises `LoaderError` where there is no room for a window of blocks beside the next one."""
+        """Raises `LoaderError` if there is no room for two consecutive windows of blocks."""
         ...
 
 
@@ -219,7 +219,7 @@ class SplitRows:
         return batch
 
     def located(self, rows: Indices) -> Mapping[str, Located] | None:
-        """Where the features of these rows lie in memory; None where a batch is more than a copy of them."""
+        """Where the features of these rows are in memory; None if a batch is more than a copy of them."""
         locate = getattr(self._split, "located", None)
         if locate is None or any(self._split.spec[name].ragged for name in self.features):
             return None
@@ -259,9 +259,8 @@ def _columns_of_split(spec: Mapping[str, Any], features: Sequence[str], options:
 def columns_in_common(sources: Sequence[Rows]) -> Columns:
     """The columns of a mixture of these sources; a dimension that varies in one of them varies in the mixture.
 
-    Raises `LoaderError`, saying which source has what and what to do, where names, dtypes, ranks or known dimensions
-    differ: which sources come in a batch differs from step to step and from host to host, its dtypes and shapes must
-    not.
+    Raises `LoaderError`, saying which source has what and what to do, if names, dtypes, ranks or known dimensions
+    differ: the sources in a batch vary from step to step and from host to host, but its dtypes and shapes must not.
     """
     first = sources[0].columns
     owners = {name: {column: 0} for name, column in first.items()}  # the first source with each kind of column
@@ -317,7 +316,7 @@ def checked_features(features: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked_name(name: str, features: tuple[str, ...]) -> str:
-    """A column that the loader adds; raises `LoaderError` where a feature has that name."""
+    """A column that the loader adds; raises `LoaderError` if a feature has that name."""
     if name in features or name + LENGTHS in features:
         raise LoaderError(
             f"the loader adds a column {name!r}, and there is a feature of that name; "

@@ -1,9 +1,10 @@
-"""The state of a loader: where it stands, and everything that determines what comes next.
+"""The state of a loader: its position, and everything that determines what comes next.
 
-`LoaderState` is one JSON of less than a kilobyte, the same on every host; longer only where the rates of a mixture of
-more than some 30 sources were changed during the run, as it then holds the place of each. It does not hold the batch
+`LoaderState` is one JSON of less than a kilobyte, the same on every host; longer only if the rates of a mixture of more
+than about 30 sources were changed during the run, because it then holds the position of each. It does not hold the
+batch
 size, the number of hosts, workers or epochs, nor the choice of features: those may change between saving and restoring,
-the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
+but the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
 `trackable_state` puts a state inside `tf.train.Checkpoint`, and imports TensorFlow when it is called.
 """
 
@@ -46,7 +47,7 @@ STATE_VERSION = 1
 class Segment:
     """A stretch of a mixture from row `start` on, at `rates`, where source i had given `counts[i]` rows.
 
-    `streams` numbers the permutations of each source where sources were added or taken away; None for 0, 1, 2, …
+    `streams` numbers the permutations of each source if sources were added or removed; None for 0, 1, 2, …
     """
 
     start: int
@@ -59,9 +60,9 @@ class Segment:
 class LoaderState:
     """A place in a sequence of rows.
 
-    `epoch` and `position` say that the next row is row `position` of epoch `epoch`; all other fields say of what.
-    `source` names the data (manifest, split, rows, packing plan), `shuffle` the kind of order. `takedown` is the
-    revision of takedowns at which it was saved, absent in JSON where there never were any; it decides nothing.
+    `epoch` and `position` say that the next row is row `position` of epoch `epoch`; all other fields identify the
+    sequence. `source` names the data (manifest, split, rows, packing plan), `shuffle` the kind of order. `takedown` is
+    the revision of takedowns at which it was saved, absent in JSON if there never were any; it affects nothing.
     """
 
     source: Mapping[str, Any]
@@ -141,7 +142,7 @@ class LoaderState:
 
 
 def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:
-    """Raises `StateMismatchError`, listing every difference, unless `saved` continues the sequence that `now` is of.
+    """Raises `StateMismatchError`, listing every difference, unless `saved` continues the sequence of `now`.
 
     `this state belongs to another sequence of rows: seed: 1 → 2; source.manifest: 'a81f…' → '09bc…' (saved → now). …`
     """
@@ -185,7 +186,7 @@ def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
 
 
 class HasState(Protocol):
-    """What a checkpoint needs of a loader."""
+    """What a checkpoint needs from a loader."""
 
     def get_state(self) -> bytes: ...
 

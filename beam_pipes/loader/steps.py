@@ -1,4 +1,4 @@
-"""Steps: how a sequence of rows is cut into global batches, and these into the slices of hosts.
+"""Steps: how a sequence of rows is cut into global batches, and those into slices for hosts.
 
     rows of an epoch   0 1 2 3 4 5 6 7 8 9 …      position = index of a row in the order of its epoch
     steps (batch 4)    [ step 0 ][ step 1 ] …     step     = number of a global batch, counted over all epochs
@@ -29,10 +29,10 @@ class Cursor(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Global batches that follow each other: `length` of `rows` rows each, from `position` of `epoch` on.
+    """Consecutive global batches: `length` of `rows` rows each, from `position` of `epoch` on.
 
-    `following` is the cursor behind the last of them. More than one are always full; `full_rows` are those of a full
-    one, the batch size, unless batches are cut by tokens.
+    `following` is the cursor after the last of them. If there are several, they are full; `full_rows` is the size of
+    a full one, the batch size unless batches are cut by tokens.
     """
 
     epoch: int
@@ -43,7 +43,7 @@ class Steps(NamedTuple):
     full_rows: int
 
     def cursor_after(self, index: int) -> Cursor:
-        """The cursor behind batch number `index`."""
+        """The cursor after batch number `index`."""
         if index == self.length - 1:
             return self.following
         return Cursor(self.epoch, self.position + (index + 1) * self.rows)
@@ -54,13 +54,13 @@ class Steps(NamedTuple):
         return Steps(self.epoch, self.position + first * self.rows, self.rows, count, following, self.full_rows)
 
     def one_by_one(self) -> Iterator[Steps]:
-        """The same steps, each of them alone."""
+        """The same steps, one by one."""
         for index in range(self.length):
             yield self.some(index, 1)
 
 
 class Placed(NamedTuple):
-    """The step of an epoch that a row is in, the position at which it begins, its rows, and those of a full one."""
+    """The step of an epoch that contains a row, its first position, its rows, and those of a full one."""
 
     step: int
     start: int
@@ -75,7 +75,9 @@ LAST: tuple[Last, ...] = get_args(Last)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions:
-    """Batch size (over all hosts), number of epochs (None: no end), what to do with the last rows, and our share."""
+    """Batch size (over all hosts), number of epochs (None: no end), what to do with the last rows, and this process's
+    share.
+    """
 
     batch_size: int
     epochs: int | None
@@ -89,11 +91,11 @@ class StepOptions:
             raise LoaderError(f"unknown policy last={self.last!r}; choose one of: {', '.join(LAST)}")
 
     def steps_of(self, rows: int) -> int:
-        """Steps of an epoch of so many rows."""
+        """Steps of an epoch with that many rows."""
         return rows // self.batch_size if self.last == "drop" else -(-rows // self.batch_size)
 
     def steps_from(self, epoch: int, position: int, rows: int) -> int:
-        """Steps from a position to the end of an epoch of so many rows."""
+        """Steps from a position to the end of an epoch with that many rows."""
         return self.steps_of(max(0, rows - position))
 
     def start_of(self, epoch: int, step: int) -> int:
@@ -101,7 +103,7 @@ class StepOptions:
         return step * self.batch_size
 
     def placed(self, epoch: int, position: int, rows: int | None) -> Placed:
-        """The step of an epoch of so many rows (None: without end) that a position is in."""
+        """The step that contains a position, in an epoch of that many rows (None: endless)."""
         step, size = position // self.batch_size, self.batch_size
         start = step * size
         return Placed(step, start, size if rows is None else min(size, rows - start), size)
@@ -117,7 +119,7 @@ class StepOptions:
         return self.batch_size
 
     def host_slice(self, rows: int, full_rows: int) -> tuple[int, int]:
-        """Our places in a global batch. A partial one is shared out evenly, a padded one like a full one."""
+        """This process's places in a global batch. A partial one is divided evenly, a padded one like a full one."""
         return self.share.slice_of(rows if self.last == "partial" else full_rows)
 
     def host_of(self, place: int, rows: int, full_rows: int) -> tuple[int, int]:
@@ -128,9 +130,9 @@ class StepOptions:
         return host, place - host * rows // self.share.count
 
     def next_steps(self, cursor: Cursor, size_of: Callable[[int], int | None], *, most: int = 1) -> Steps | None:
-        """The steps at or after a cursor, up to `most` full ones of one epoch; None behind the last one.
+        """The steps at or after a cursor, up to `most` full ones of one epoch; None after the last one.
 
-        `size_of` gives the rows of an epoch, None for one without end.
+        `size_of` returns the rows of an epoch, None for an endless one.
         """
         epoch, position = cursor
         batch_size = self.batch_size
@@ -153,7 +155,7 @@ class StepOptions:
         return None
 
     def groups(self, cursor: Cursor, size_of: Callable[[int], int | None], length: int) -> Iterator[Steps]:
-        """All steps from a cursor on, in groups of 1, 2, 4 and so on up to `length`: the first comes at once."""
+        """All steps from a cursor on, in groups of 1, 2, 4 and so on up to `length`: the first one is ready at once."""
         most = 1
         while (steps := self.next_steps(cursor, size_of, most=most)) is not None:
             yield steps
@@ -165,9 +167,9 @@ class StepOptions:
 class RowPlace:
     """Where a row comes: its step, the host that gets it, and its index in that host's batch.
 
-    `source` counts the sources of a mixture (0 without one). `when_record` adds two facts: `taken_down`, where
-    the record is hidden now, so that its place holds another one; and `stands_in_for`, the source record that is
-    taken down and whose place this one has.
+    `source` counts the sources of a mixture (0 without one). `when_record` adds two facts: `taken_down`, if the record
+    is now hidden, so that its place holds another one; and `stands_in_for`, the taken-down source record whose place
+    this one has.
     """
 
     epoch: int
@@ -197,7 +199,7 @@ class Run:
         return None if rows is None else self.steps.steps_of(rows)
 
     def __len__(self) -> int:
-        """Steps of all epochs; `UnboundedLoaderError` where there is no end, or one that is not known."""
+        """Steps of all epochs; `UnboundedLoaderError` if there is no end, or an unknown one."""
         if self.steps_per_epoch is None or self.steps.epochs is None:
             raise UnboundedLoaderError(
                 "this loader has no end (epochs=None), hence no length; steps_per_epoch says how long an epoch is"
@@ -205,11 +207,11 @@ class Run:
         return self.steps_before(self.steps.epochs)
 
     def next_step(self, cursor: Cursor) -> Steps | None:
-        """The step at or after a cursor; None behind the last one."""
+        """The step at or after a cursor; None after the last one."""
         return self.steps.next_steps(cursor, self.stream.size_of)
 
     def steps_before(self, epoch: int) -> int:
-        """Steps of the epochs before one."""
+        """The total steps of the epochs before this one."""
         total = first = 0
         for count, rows in self.stream.epoch_sizes():
             count = epoch - first if count is None else min(count, epoch - first)
@@ -218,7 +220,7 @@ class Run:
         return total
 
     def steps_done(self, cursor: Cursor) -> int:
-        """Steps before a cursor: the number of the next one, where the batch size never changed."""
+        """Steps before a cursor: the number of the next one, if the batch size never changed."""
         epoch, position = cursor
         before, rows = self.steps_before(epoch), self.stream.size_of(epoch)
         if rows is None:
@@ -235,7 +237,7 @@ class Run:
         return self.steps.steps_from(epoch, position, rows) + steps - self.steps_before(epoch + 1)
 
     def cursor_at(self, step: int) -> Cursor:
-        """Where a step begins, if the run has it."""
+        """The cursor at the start of a step, if the run has it."""
         check_integer("step", step, 0)
         epoch = 0
         for count, rows in self.stream.epoch_sizes():
@@ -257,7 +259,7 @@ class Run:
         return found
 
     def outside(self, step: int) -> LoaderError:
-        """The error of a step that the run does not have."""
+        """The error for a step outside the run."""
         if self.steps_per_epoch == 0:
             return LoaderError(f"there is no step {step}: {self.why_no_steps()}", step=step)
         return LoaderError(f"step {step} is outside the run of {len(self)} steps", step=step)
@@ -272,7 +274,7 @@ class Run:
         )
 
     def check_epoch(self, epoch: int) -> None:
-        """Raises `UnboundedLoaderError` for an epoch that a mixture without end does not have."""
+        """Raises `UnboundedLoaderError` for an epoch that an endless mixture does not have."""
         if epoch and self.stream.size is None:
             raise UnboundedLoaderError(
                 f"expected epoch 0, got epoch {epoch}: a mixture with exhausted='repeat' is one epoch without end, so "

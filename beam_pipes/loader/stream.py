@@ -46,14 +46,14 @@ LOCATED_ROWS = 8192
 
 
 class EpochSizes(NamedTuple):
-    """So many epochs in a row (None: all that follow) of so many rows each (None: without end)."""
+    """A number of consecutive epochs (None: all that follow) with equally many rows (None: endless)."""
 
     epochs: int | None
     rows: int | None
 
 
 class Given(NamedTuple):
-    """What a source has given: so many rows of all its passes; `stream` numbers the permutations of its order."""
+    """The rows that a source has given over all passes; `stream` numbers the permutations of its order."""
 
     identity: dict[str, Any]
     rows: int
@@ -61,7 +61,7 @@ class Given(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """So many rows were given in all, and these by each source."""
+    """The number of rows given in all, and by each source."""
 
     rows: int
     sources: list[Given]
@@ -72,7 +72,7 @@ class Stream(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Rows of an epoch; None for a stream without end."""
+        """Rows of an epoch; None for an endless stream."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Stream(Protocol):
 
     @property
     def all_features(self) -> frozenset[str]:
-        """The features that there are, whether read or not."""
+        """All existing features, whether read or not."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Stream(Protocol):
         ...
 
     def size_of(self, epoch: int) -> int | None:
-        """Rows of one epoch, which a change of a mixture's rates on the way can have altered."""
+        """Rows of one epoch, which a change of a mixture's rates may have altered."""
         ...
 
     def epoch_sizes(self) -> list[EpochSizes]:
@@ -108,7 +108,7 @@ class Stream(Protocol):
 
     @property
     def located_rows(self) -> int:
-        """So many rows are best located at once."""
+        """The best number of rows to locate at once."""
         ...
 
     @property
@@ -119,7 +119,7 @@ class Stream(Protocol):
     def identity(self) -> dict[str, Any]: ...
 
     def restored(self, state: LoaderState, *, declared: bool) -> Stream:
-        """The stream of a state of the same sequence, of a mixture `declared` at the same rates."""
+        """The stream continued from a state of the same sequence, for a mixture `declared` with the same rates."""
         ...
 
     def progress(self, epoch: int, position: int) -> Progress:
@@ -135,11 +135,13 @@ class Stream(Protocol):
     def locate(self, epoch: int, positions: Indices) -> Places: ...
 
     def check_widths(self) -> None:
-        """Raises `LoaderError` where a column varies and how long rows are is not known before they are read."""
+        """Raises `LoaderError` if a column varies and row lengths are unknown before reading."""
         ...
 
     def gather(self, places: Places, beside: Places | None = None) -> Batch:
-        """The rows at some places; those `beside` them, of other hosts too, decide how wide columns that vary are."""
+        """The rows at some places; those `beside` them, including other hosts' rows, decide how wide varying columns
+        are.
+        """
         ...
 
     @property
@@ -148,7 +150,7 @@ class Stream(Protocol):
         ...
 
     def approach(self, epoch: int, position: int) -> None:
-        """Says that rows from here on are about to be gathered, so that what comes next can be fetched."""
+        """Announces that rows from here on will be gathered, so that the next ones can be fetched."""
         ...
 
     def position_of(self, epoch: int, source: int, row: int) -> int | None: ...

@@ -1,12 +1,12 @@
-"""Batches by a token budget: rows of like length together, and as many of them as the budget holds.
+"""Batches by a token budget: rows of similar length together, as many as fit the budget.
 
     boundaries   8        16       32          rows = max_tokens // boundary: many short rows or few long ones
     rows         a c f h  b e      d g         (lengths up to 8, to 16, to 32)
     batches      [a c f h] [b e] [d] [g]       max_tokens=32: 4 × 8, 2 × 16, 1 × 32
     an epoch     [d] [a c f h] [g] [b e]       both the rows of a bucket and the batches are shuffled
 
-`TokenBatches` is what a user asks for, `Buckets` what that means for one split, `BucketOrder` the order of one epoch: a
-function as every order, so that a state is a place in it. `BucketStream` and `BucketSteps` put it behind a loader.
+`TokenBatches` is the user's request, `Buckets` its result for one split, `BucketOrder` the order of one epoch: a
+function like every order, so that a state is a place in it. `BucketStream` and `BucketSteps` put it behind a loader.
 Known elsewhere as bucketing by sequence length (`tf.data.Dataset.bucket_by_sequence_length`), `--max-tokens` of fairseq
 and dynamic bucketing of lhotse; these keep a buffer of rows, and so have no order that can be restored or computed.
 """
@@ -47,7 +47,7 @@ _BATCHES, _RESTS, _ROWS = 1, 2, 3  # streams of keys
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenBatches:
-    """Ask a loader for batches of so many tokens rather than rows: `Loader(split, batch_size=TokenBatches(…))`.
+    """Requests batches by tokens instead of rows from a loader: `Loader(split, batch_size=TokenBatches(…))`.
 
     Lengths [3, 30, 5, 8, 12, 2] with `max_tokens=32, boundaries=(8, 16, 32)` → a batch of shape (4, 8) with the rows
     of 3, 5, 8 and 2 tokens, one of shape (1, 16) and one of shape (1, 32). (Two rows of 16 tokens would fit, so the
@@ -55,14 +55,15 @@ class TokenBatches:
 
     max_tokens: no *global* batch has more tokens, padding included: rows × boundary ≤ max_tokens.
     boundaries: ascending lengths at which buckets end; a row goes to the first one that holds it, and is padded to it.
-        So there are as many shapes as boundaries, which is what compiled steps need. A number (by default 8) has so
-        many chosen from the lengths of the split, each bucket with about the same number of tokens.
-    feature: whose length counts; several names: the longest of them. By default the only feature of varying length.
-    multiple_of: the rows of every full batch are a multiple of it: of the devices that share a batch, or of 8 for
+        So there are as many shapes as boundaries, which is what compiled steps need. A number (by default 8) chooses
+        that many from the lengths of the split, each bucket with about the same number of tokens.
+    feature: the feature whose length counts; for several names, the longest. By default the only feature of varying
+        length.
+    multiple_of: the rows of every full batch are a multiple of this: the number of devices that share a batch, or 8 for
         tensor cores.
     max_rows: no batch has more rows, however short they are.
 
-    Takes 8 bytes of memory a row, 16 above 2^31 of them. Raises `LoaderError` for values out of range.
+    Takes 8 bytes of memory per row, 16 above 2^31 rows. Raises `LoaderError` for values out of range.
     """
 
     max_tokens: int
@@ -90,7 +91,7 @@ class TokenBatches:
 
     @property
     def label(self) -> str:
-        """How a state names it; the boundaries that it has chosen follow from the split, which the state names too."""
+        """How a state names it; the chosen boundaries follow from the split, which the state also names."""
         given = self.boundaries
         bounds: object = [int(each) for each in given] if isinstance(given, Sequence) else int(given)
         if isinstance(bounds, list) and len(bounds) > _LISTED_BOUNDARIES:
@@ -166,7 +167,7 @@ def _first_name(feature: str | Sequence[str] | None) -> str:
 
 
 def _chosen_boundaries(lengths: Indices, number: int, *, most: int) -> Indices:
-    """Boundaries with about the same number of tokens between them, rounded up to multiples of 8 where that fits."""
+    """Boundaries with about the same number of tokens between them, rounded up to multiples of 8 if that fits."""
     ascending = np.sort(lengths)
     tokens = np.cumsum(ascending)
     if not len(tokens) or not tokens[-1]:
@@ -178,7 +179,7 @@ def _chosen_boundaries(lengths: Indices, number: int, *, most: int) -> Indices:
 
 
 class BucketOrder:
-    """The order of one epoch: full batches first, shuffled over all buckets, then what is left of each bucket.
+    """The order of one epoch: full batches first, shuffled over all buckets, then the rest of each bucket.
 
     `starts` are the positions at which batches begin, and the end of the epoch; `bucket` the bucket of each batch.
     Without `shuffle`, batches come from the shortest to the longest, with the rows of each bucket as they are stored.

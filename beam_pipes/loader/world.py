@@ -1,12 +1,12 @@
-"""The world of a process: how many processes train together, which one this is, and so which rows it reads.
+"""The world of a process: how many processes train together, which one this is, and therefore which rows it reads.
 
-A *world* is what a framework that was initialised in this process says: `torch.distributed`, `jax.distributed`, or
+A *world* is what an initialised framework in this process reports: `torch.distributed`, `jax.distributed`, or
 TensorFlow as a worker of a cluster. A *share* is the slice of every global batch that a process reads: slice `index`
-of `count`. All loaders ask here, so that no two processes of a world read the same rows unless their user says so.
+of `count`. All loaders use this module, so that no two processes of a world read the same rows unless the user says so.
 
-Nothing is imported to find out: a framework that is not loaded has initialised nothing. Variables of the environment
+Nothing is imported for this: a framework that is not loaded has not been initialised. Environment variables
 (`WORLD_SIZE`, `SLURM_NTASKS`, `TF_CONFIG`) are not read: they also hold for the helper processes that a job starts,
-and say what a launcher intends, not what runs.
+and they state what a launcher intends, not what runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class World:
 
 
 def known_world() -> World | None:
-    """The world that this process was initialised in, None where it is in none. Starts no backend of JAX.
+    """The world in which this process was initialised, or None. Does not start a JAX backend.
 
     Raises `LoaderError` where two frameworks were initialised and disagree.
     """
@@ -60,7 +60,7 @@ class Share:
     """Slice `index` of the `count` slices of every global batch.
 
     chosen_by: the "options" of a loader, a "mesh" or a "sharding", so that the world is not asked; else the "world".
-    world: where it was taken from; None where it was chosen otherwise, and where there was no world.
+    world: the world it was taken from; None if it was chosen otherwise, or there was no world.
     """
 
     index: int
@@ -70,9 +70,9 @@ class Share:
 
     @classmethod
     def of_options(cls, host_index: int | None, host_count: int | None) -> Share:
-        """What the options of a loader say, or else the world.
+        """The share in the options of a loader, or else that of the world.
 
-        Raises `LoaderError` where one of them is missing, and where TensorFlow may divide the rows as well.
+        Raises `LoaderError` if one of them is missing, or if TensorFlow may also divide the rows.
         """
         if host_count is not None and (host_index is not None or host_count == 1):
             return cls(index=int(host_index or 0), count=int(host_count), chosen_by="options")
@@ -91,7 +91,7 @@ class Share:
 
     @classmethod
     def of_world(cls, world: World | None) -> Share:
-        """The share of this process in a world; everything where there is none."""
+        """The share of this process in a world; everything without a world."""
         if world is None:
             return cls(index=0, count=1)
         if world.framework == TENSORFLOW and world.count > 1:
@@ -104,9 +104,9 @@ class Share:
         return cls(index=world.index, count=world.count, world=world)
 
     def now(self) -> Share:
-        """This share, or that of the world that was initialised since it was taken.
+        """This share, or that of a world that was initialised after it was taken.
 
-        Raises `LoaderError` in another world than it was taken in.
+        Raises `LoaderError` in a different world than the one it was taken in.
         """
         if self.chosen_by != "world":
             return self
@@ -123,7 +123,7 @@ class Share:
     def refuse_copies(self) -> None:
         """Raises `LoaderError` within a worker process of torch's DataLoader: each would give all of these batches.
 
-        Indices that were passed are taken at their word: somebody may have divided the rows among the workers.
+        Explicit indices are accepted: the user may have divided the rows among the workers.
         """
         data: Any = sys.modules.get("torch.utils.data")
         worker = data.get_worker_info() if hasattr(data, "get_worker_info") else None
@@ -137,18 +137,18 @@ class Share:
         )
 
     def is_same_slice(self, other: Share) -> bool:
-        """Whether both are the same slice, wherever they come from."""
+        """Whether both are the same slice, whatever their origin."""
         return (self.index, self.count) == (other.index, other.count)
 
     def slice_of(self, rows: int) -> tuple[int, int]:
-        """The rows of a global batch that are in this share: first one, and the one behind the last."""
+        """The rows of a global batch in this share: the first one, and the end."""
         return self.index * rows // self.count, (self.index + 1) * rows // self.count
 
 
 def smallest_share(first: int, last: int, rows: int) -> Share:
     """The smallest of equal slices of `rows` rows with those from `first` up to `last`: 4, 8 of 16 → slice 1 of 4.
 
-    Rows that are no such slice, 4 to 10 of 16, are in a larger one; in the end in that of all rows.
+    Rows that are not such a slice, 4 to 10 of 16, are in a larger one; ultimately in that of all rows.
     """
     for count in range(rows // max(1, last - first), 1, -1):
         if rows % count:
@@ -173,7 +173,7 @@ def _torch_world() -> World | None:
 def _jax_world() -> World | None:
     """From the state of `jax.distributed`: `jax.process_count()` would start a backend, with all its devices.
 
-    Where a backend has been started, it is asked: on TPUs it knows of other processes without `jax.distributed`.
+    If a backend has been started, it is queried: on TPUs it knows other processes without `jax.distributed`.
     """
     state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if state is not None and state.client is not None:

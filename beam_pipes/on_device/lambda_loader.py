@@ -56,7 +56,7 @@ class Stage(OrderedPrefetcher[T, U], Generic[T, U]):
 
     @property
     def ready(self) -> int:
-        """Results that wait to be taken."""
+        """Results that are ready to be taken."""
         return min(super().ready, self._size)
 
     def close(self, *, most_secs: float | None = END_SECS) -> None:

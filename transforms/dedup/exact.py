@@ -130,8 +130,7 @@ class ExactDuplicates(Analyzer):
 
     Args:
         of: the part of a record that is compared, one value per record: text, bytes, or data that `content_digest`
-        accepts.
-            A record without a value is not compared, and stays. Default: the record itself.
+            accepts. A record without a value is not compared, and stays. Default: the record itself.
         normalize: applied to the content before it is compared: a function, or several in order;
             `plain_text` folds case and whitespace. It affects only the comparison, not the records. Default: none,
             because only you know which differences do not matter.

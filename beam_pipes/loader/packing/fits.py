@@ -5,7 +5,7 @@
 | `best_fit` | whole documents, longest first: least padding |
 | `first_fit`, `next_fit` | whole documents, roughly or exactly in stored order |
 | `vector_fit` | whole documents with several limits: an encoder's and a decoder's, or a number of segments |
-| `concat_then_split` | the documents one after the other, cut wherever a row ends: no padding |
+| `concat_then_split` | the concatenated documents, cut wherever a row ends: no padding |
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def first_fit(lengths: Int64, capacity: int, max_items: int | None = None) -> In
 
     `first_fit([6, 4, 3, 3, 2, 2], 10)` → `[0, 0, 1, 1, 1, 1]`
 
-    Neighbours in the store stay near each other, which best-fit does not promise; about 5 µs an item. A tournament
+    Neighbours in the cache stay near each other, which best-fit does not promise; about 5 µs per item. A tournament
     tree over spaces holds at its leaves the oldest bin of each space, so that the oldest of all bins with at least
     so much space is a suffix minimum.
     """

@@ -2,7 +2,7 @@
 
     pack ──checked arguments──► plan_of_epoch ──lengths──► an algorithm of `fits` ──row of each entry──► PackingPlan
 
-Plans that are packed anew in each epoch come back to `plan_of_epoch` with the number of the epoch.
+Plans that are repacked in each epoch return to `plan_of_epoch` with the number of the epoch.
 """
 
 from __future__ import annotations
@@ -58,27 +58,27 @@ def pack(
     Lengths 6, 4, 3, 3, 2, 2 and `sequence_length=10` → two rows: records (0, 1) and records (2, 3, 4, 5), no padding.
 
     Args:
-      sequence_length: places in a row; or, for rows of several features (an encoder's inputs and a decoder's
+      sequence_length: positions in a row; or, for rows of several features (an encoder's inputs and a decoder's
         targets), a limit for each: `{"inputs": 512, "targets": 114}`. A record's features share its row and segment.
-      feature: which feature to pack; may be left out where the split has one ragged feature only.
+      feature: which feature to pack; optional if the split has only one ragged feature.
       algorithm: "best_fit" (decreasing; least padding, the default), "first_fit" (stored order), "next_fit"
         (rows are runs of neighbours; most padding), or "concat_then_split" (records one after the other, cut wherever
         a row ends; only the last row has padding). Several features: "best_fit" only.
-      overlong: records longer than a row are cut off ("truncate", the default), cut into pieces that are segments of
-        their own ("split", one feature only), left out ("drop"), or refused ("error"). All of it is counted in the
-        plan. Rows of "concat_then_split" cut every record, so it takes no other value than "split".
+      overlong: records longer than a row are cut off ("truncate", the default), cut into pieces that are separate
+        segments ("split", one feature only), dropped ("drop"), or refused ("error"). All of it is counted in the plan.
+        Rows of "concat_then_split" cut every record, so it accepts only "split".
       max_segments: the largest number of segments in a row, for attention kernels that are compiled for one. Unlimited
         by default. Not with "concat_then_split".
-      segment_multiple: each segment takes a multiple of so many places, those behind its tokens being padding with
+      segment_multiple: each segment takes a multiple of this many positions; those after its tokens are padding with
         segment id 0. For attention whose documents are divided over devices: `Loader(…, sequence_order="segments")`
         over a context of n needs a multiple of 2·n. It divides the sequence lengths. Not with "concat_then_split".
-      seed: packs the records in the random order of this seed, so that others share a row; 0 ≤ seed < 2^64. By default
-        in stored order.
-      reshuffle_each_iteration: packs anew in each epoch of a loader, from `seed` (0 if there is none) and the number of
-        the epoch, as `tf.data.Dataset.shuffle` shuffles anew. The number of rows stays the same, and so does the state.
+      seed: packs the records in the random order of this seed, so that different ones share a row; 0 ≤ seed < 2^64. By
+        default in stored order.
+      reshuffle_each_iteration: repacks in each epoch of a loader, from `seed` (0 if there is none) and the number of
+        the epoch, as `tf.data.Dataset.shuffle` reshuffles. The number of rows stays the same, and so does the state.
         With "concat_then_split", and with "best_fit", where records change places with records of the same length.
 
-    Records without any token are left out and counted as `empty_records`. The same split and arguments always give
+    Records without any token are omitted and counted as `empty_records`. The same split and arguments always give
     the same plan. Raises `LoaderError` for unknown names and limits below 1.
     """
     records_of: Any = opened(split)

@@ -93,7 +93,7 @@ class PackingPlan:
     def most_segments(self) -> int | None:
         """No row has more segments, in any epoch: `max_segments`, or the most that a row has.
 
-        None where it differs by epoch: documents one after the other in another order.
+        None if it differs by epoch: concatenated documents in another order.
         """
         if self.max_segments is not None:
             return self.max_segments
@@ -103,7 +103,7 @@ class PackingPlan:
 
     @property
     def waste(self) -> float:
-        """The share of padding among all places of all rows and features."""
+        """The share of padding among all positions of all rows and features."""
         places = sum(totals.sequence_length for totals in self.totals.values()) * len(self)
         return 1.0 - sum(totals.tokens_out for totals in self.totals.values()) / places if places else 0.0
 
