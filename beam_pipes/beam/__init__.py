@@ -1,12 +1,12 @@
-"""Socket one: declarations as Beam PTransforms.
+"""Declarations as Beam PTransforms, and caches in Beam pipelines.
 
 | word | meaning |
 | --- | --- |
-| shard batch | what travels: a batch of records of one source shard, numbered; or the shard's end mark |
+| shard batch | the element: a numbered batch of records of one source shard, or the shard's end mark |
 | part | an encoded batch (or several) of a shard whose batches a runner broke apart |
 
 Every unit of a declaration becomes one labelled PTransform over shard batches. No record is ever shuffled: only the
-list of source shards, completions, and parts where a runner forces it.
+list of source shards, completions, and, if a runner forces it, parts.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 The one PTransform of a build whose records have limits: source shards → committed shards.
 
-Nothing in Beam can take a thread back that a record never leaves, so a worker of Beam's supervises a process of ours
-for each source shard that it is given; stages do not become PTransforms of their own then.
+Beam cannot reclaim a thread from a record that never returns, so a Beam worker supervises a process of ours for each
+source shard; in this case, stages do not become separate PTransforms.
 
-How large the request of a Beam job is: services limit it, and refuse a job after everything was staged.
+The size of a Beam job's request: services limit it, and refuse a job after everything was staged.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
 
 
 def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask]) -> Any:
-    """Adds the whole build to the pipeline `root`; gives a PCollection of the published manifest's id.
+    """Adds the whole build to the pipeline `root`; returns a PCollection of the published manifest's id.
 
-    `tasks` may leave out shards that are complete. The only things shuffled are the tasks (so that workers share
-    them), the indices of committed shards, and parts where a runner broke a shard apart.
+    `tasks` may omit complete shards. Only the tasks (so that workers share them), the indices of committed shards, and
+    the parts of shards that a runner broke apart are shuffled.
     """
     header = dataclasses.replace(header, launch=secrets.token_hex(8))
     if record_limits(handle.get()):
@@ -68,7 +68,7 @@ def build_graph(root: Any, handle: DeclarationHandle, header: BuildHeader, tasks
 
 
 def _spread(root: Any, tasks: Sequence[ShardTask], header: BuildHeader) -> Any:
-    """The tasks, over all workers. Their numbers are what the job bears; they are read where they are done."""
+    """The tasks, over all workers. The job holds only their numbers; a worker reads the task itself."""
     write_tasks(header, tasks)
     created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
     return created | "Spread source shards" >> beam.Reshuffle() | "Read tasks" >> beam.ParDo(_ReadTask(header))
@@ -86,8 +86,8 @@ def shard_batches(
 
     Writes the tasks into the snapshot's directory, where workers read them.
 
-    Transforms of your own may stand between the halves, also ones that shuffle: batches are put in order again.
-    `run_unit` runs each unit; tests pass one that fails on the way.
+    You may insert transforms between the halves, even ones that shuffle: batches are put in order again.
+    `run_unit` runs each unit; tests pass one that fails.
     """
     batches = _spread(root, tasks, header) | "Read source" >> beam.ParDo(ReadShards(handle, header))
     for position, unit in enumerate(handle.get().graph.units):
@@ -107,12 +107,12 @@ def write_snapshot(root: Any, batches: Any, handle: DeclarationHandle, header: B
 
 
 def _published(root: Any, committed: tuple[Any, ...], handle: DeclarationHandle, header: BuildHeader) -> Any:
-    """Publishes once all of these collections of indices are there; a PCollection of the manifest's id."""
+    """Publishes once all of these collections of indices are complete; a PCollection of the manifest's id."""
     return gathered(root, committed) | "Publish" >> beam.ParDo(_Publish(handle, header))
 
 
 def gathered(root: Any, committed: tuple[Any, ...]) -> Any:
-    """One element, (None, indices of shards), when all of these collections of indices are there."""
+    """One element, (None, indices of shards), when all of these collections of indices are complete."""
     # Without any shard left to do there is still a snapshot to publish: -1 stands for "everything so far".
     done = root | "Begin" >> beam.Create([-1], reshuffle=False)
     return (
@@ -124,7 +124,7 @@ def gathered(root: Any, committed: tuple[Any, ...]) -> Any:
 
 
 class BuildShards(beam.DoFn):  # type: ignore[misc]
-    """Builds each source shard and emits its index; a shard that is committed already is left as it is."""
+    """Builds each source shard and emits its index; a committed shard is left alone."""
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
         self._handle = handle
@@ -157,7 +157,9 @@ class BuildShards(beam.DoFn):  # type: ignore[misc]
 
 
 def job_graph_bytes(handle: DeclarationHandle, header: BuildHeader, tasks: Sequence[ShardTask] = ()) -> int:
-    """Bytes of the job graph of a build of `tasks`, as Beam sends it to a service. Runs nothing, leaves nothing."""
+    """Bytes of the job graph of a build of `tasks`, as Beam sends it to a service. Runs nothing and leaves nothing
+    behind.
+    """
     with tempfile.TemporaryDirectory(prefix="beam-pipes-job-") as root:
         pipeline = beam.Pipeline(runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner")
         build_graph(pipeline, handle, dataclasses.replace(header, root=root), tasks)

@@ -2,7 +2,8 @@
 
     {"user": "ann", "counts": [3, 5]}  →  shard 7, Encoded(key=b"ann", split="train", payload=…, row=(2,), failure=None)
 
-What cannot be stored is a record too: it goes to the shard of its content, and becomes a dead letter or a count there.
+An element that cannot be stored is a record too: it goes to the shard of its content, and becomes a dead letter or a
+count there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ KeyOf = str | Callable[[Any], str | bytes | int]
 
 @dataclasses.dataclass(frozen=True)
 class Collection(Source):
-    """The source of a declaration whose records come from a collection: there is nothing to plan or to read."""
+    """The source of a declaration whose records come from a collection: nothing is planned or read."""
 
     type_: type
 
@@ -118,7 +119,7 @@ def _gone() -> SourceError:
 
 
 class _SplitBy(Pipeline):
-    """Sends an element, which comes with its key, to the split that a function of the user names."""
+    """Sends an element with its key to the split that a user function names."""
 
     def __init__(self, type_: type, splits: Sequence[str], split_by: Callable[[Any], str]) -> None:
         super().__init__(input_type=type_, output_type=dict.fromkeys(splits, type_), name="SplitBy")
@@ -144,7 +145,7 @@ def splitter(
     split_by: Callable[[Any], str] | None,
     seed: int,
 ) -> Pipeline:
-    """What divides pairs of (element, key) among the splits: by the user's function, else drawn by the key."""
+    """The DoFn that divides pairs of (element, key) among the splits: by the user's function, else drawn by the key."""
     names = list(splits)
     if split_by is not None:
         return _SplitBy(type_, names, split_by)
@@ -160,8 +161,8 @@ def splitter(
 
 
 class Encoded(NamedTuple):
-    """A record on its way to its shard. `failure` is (type, message) of what could not be stored; then `payload` is a
-    canonical text of the element."""
+    """A record on its way to its shard. `failure` is the (type, message) of a failure to store it; then `payload` is
+    a canonical text of the element."""
 
     key: bytes
     split: str
@@ -170,7 +171,7 @@ class Encoded(NamedTuple):
     failure: tuple[str, str] | None
 
     def digest(self) -> int:
-        """256 bits of all that is written of the record."""
+        """256 bits of everything that is written about the record."""
         parts = (self.key, self.split.encode(), self.payload, repr((self.row, self.failure)).encode())
         found = hashlib.sha256()
         for part in parts:
@@ -179,7 +180,7 @@ class Encoded(NamedTuple):
 
 
 class Encode(beam.DoFn):  # type: ignore[misc]
-    """Element → (shard, encoded record); an element that cannot be stored goes on as a failure, or ends the job."""
+    """Element → (shard, encoded record); an element that cannot be stored continues as a failure, or ends the job."""
 
     def __init__(self, handle: DeclarationHandle, key: Key, num_shards: int) -> None:
         self._handle = handle
@@ -250,7 +251,7 @@ def _content_key(content: bytes) -> bytes:
 
 
 def _raw_of(element: Any) -> bytes:
-    """The element as bytes that depend on its values alone, where it has a canonical form."""
+    """The element as bytes that depend only on its values, if it has a canonical form."""
     if isinstance(element, bytes):
         return element
     if isinstance(element, Message):

@@ -3,10 +3,10 @@
     elements ── Begin ── one PTransform a unit, over batches ── End ──┬── outputs
                                                                       └── dead letters
 
-Accounts mirrored to Beam metrics: in a build the live view on a runner's dashboard, never the truth.
+Accounts mirrored to Beam metrics: in a build, a live view on a runner's dashboard, never the source of truth.
 
-After one transient failure a Beam counter has been seen at 1,901 for 1,000 elements; what is exact travels with the
-data, into the completions. `lower` has no completions, so it counts when a bundle ends: one that fails counts nothing.
+After one transient failure, a Beam counter showed 1,901 for 1,000 elements; exact counts travel with the data, into the
+completions. `lower` has no completions, so it counts when a bundle ends: one that fails counts nothing.
 Names are looked up by namespace and name: runners disagree about step names.
 """
 
@@ -40,7 +40,7 @@ DEAD_LETTERS = "dead letters"
 
 
 class FailedElement(NamedTuple):
-    """An element that failed in a stage: what went in, and what an exception said of it."""
+    """An element that failed in a stage: the input, and the exception's text."""
 
     element: Any
     stage: str
@@ -55,7 +55,7 @@ class FailedElement(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """What `lower` gives where failures are kept: `outputs` as without, and `dead_letters`, of `FailedElement`."""
+    """The result of `lower` if failures are kept: the usual `outputs`, and `dead_letters` of `FailedElement`."""
 
     outputs: Any
     dead_letters: Any
@@ -77,23 +77,23 @@ def lower(
         words, failed = lines | lower(SplitWords(), on_error="dead_letter")   →  as above; `FailedElement`s
 
     A pipeline with a dict output (every `DAGPipeline`) gives a dict of PCollections. Elements keep their timestamps and
-    windows. Declared types are checked against those of the collection, and are the type hints of the outputs, so that
-    Beam codes `str`, `bytes`, numbers and messages by their own coders.
+    windows. Declared types are checked against those of the collection, and become the type hints of the outputs, so
+    that Beam uses its coders for `str`, `bytes`, numbers and messages.
 
     Statistics and counts of every unit appear as Beam counters (namespace: the pipeline's name), added when a bundle
-    ends. What each output is depends on the element alone: not on batches, bundles or runners.
+    ends. Each output depends only on the element, not on batches, bundles or runners.
 
     Args:
-        seed: what the randomness of stages is keyed by, together with stage and element.
+        seed: the key of stages' random draws, together with stage and element.
         on_error: "fail" ends the job; "dead_letter" gives a `Lowered`, as does a stage's own `on_error`; "drop" counts.
-        record_id: names an element for stages that draw, and in errors; the default takes its content, so that equal
-            elements draw alike.
+        record_id: names an element for stages that draw, and in errors; by default its content, so that equal elements
+            draw the same.
         batch_records, batch_bytes: how many elements, and about how many bytes of them, travel as one batch. A batch
-            ends with its bundle. 1 record gives the least latency; a stage with `transform_batch` gains from more.
+            ends with its bundle. 1 record gives the least latency; a stage with `transform_batch` benefits from more.
         resource_hints: unit → Beam's resource hints for it alone, `{"Embed": {"accelerator": …}}`. For all of them call
             `lower(…).with_resource_hints(…)`.
 
-    Raises `DeclarationError` for options that do not go together, `TypeMismatchException` where the collection or an
+    Raises `DeclarationError` for options that do not combine, `TypeMismatchException` where the collection or an
     element is of another type than the pipeline takes; in the job `StageError` for an element that fails.
     """
     if not hasattr(pipeline, "output_type"):
@@ -182,7 +182,7 @@ def _words(hint: Any) -> str:
 def hint_of(type_: type) -> Any:
     """The type hint of a declared type; `Any` where Beam would read more into it than was declared.
 
-    `tuple` says nothing of what is in it, and Beam takes it for a sequence of one type, which is no pair of a key and a
+    `tuple` does not say what it contains, and Beam takes it for a sequence of one type, which is not a pair of key and
     value.
     """
     if type_ is object or type_ is tuple:
@@ -220,7 +220,7 @@ beam.coders.registry.register_coder(_ElementBatch, _BatchCoder)
 
 
 class _Named:
-    """Elements as the records of a batch; an id is worked out only when something asks for it."""
+    """Elements as the records of a batch; an id is computed only on request."""
 
     __slots__ = ("_name", "num_bytes", "stamps", "values")
 
@@ -254,7 +254,7 @@ def _num_bytes(value: Any) -> int:
 
 
 class _Begin(beam.DoFn):  # type: ignore[misc]
-    """Element → batches, which end where they are full, and with their bundle (as those of Beam's `BatchElements`)."""
+    """Element → batches, which end when they are full or with their bundle (like those of Beam's `BatchElements`)."""
 
     def __init__(self, pipeline: Stage, name: Callable[[Any], str], *, batch_records: int, batch_bytes: int) -> None:
         self._stage = pipeline.name
@@ -282,7 +282,7 @@ class _Begin(beam.DoFn):  # type: ignore[misc]
         return self.finish_bundle() if full else ()
 
     def finish_bundle(self) -> Sequence[WindowedValue]:
-        """The batch that is open; it is as early as its earliest element, so that no later step takes one for late."""
+        """The open batch, with the timestamp of its earliest element, so that no later step considers one late."""
         if not self._values:
             return ()
         values, stamps, num_bytes = self._values, self._stamps, self._num_bytes
@@ -342,7 +342,7 @@ class _End(beam.DoFn):  # type: ignore[misc]
 
 
 def _given(value: Any, tag: str | None, stamp: _Stamp | None) -> Any:
-    """A value for an output, at the time and in the window of the element that it comes from."""
+    """A value for an output, with the timestamp and window of the element that it comes from."""
     if stamp is not None:
         value = WindowedValue(value, Timestamp(micros=stamp[0]), (stamp[1],))
     return value if tag is None else beam.pvalue.TaggedOutput(tag, value)
@@ -359,8 +359,8 @@ class Mirror:
     def show(self, account: Account) -> None:
         """Adds what one batch has booked for this unit.
 
-        `Counter` → one counter; `Histogram` → one counter for each range. Not a distribution of Beam: that would tell
-        a mean, and the values that it is of are gone by then.
+        `Counter` → one counter; `Histogram` → one counter for each range. Not a Beam distribution: that would report a
+        mean, but the values are gone by then.
         """
         unit = account.units.get(self._unit)
         if unit is None:

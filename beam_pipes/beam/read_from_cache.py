@@ -1,4 +1,4 @@
-"""What anybody's Beam pipeline may begin with: a cache (`ReadFromCache`), or a source of a build (`ReadFromSource`).
+"""Sources for any Beam pipeline: a cache (`ReadFromCache`), or a source of a build (`ReadFromSource`).
 
 `ReadFromCache` and `WriteToCache` as Beam YAML calls them: `providers.yaml` beside this file names the functions at the
 end.
@@ -38,13 +38,13 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
 
         pipeline | ReadFromCache("cache/train", columns=["user"])  →  {"user": "ann"}, {"user": "bob"}, …
 
-    Elements are what `split[i]` gives: dicts of arrays and scalars, messages, or bytes; checksums are checked, and
-    records that are taken down are left out. The snapshot is the one that is published when the pipeline is made; a job
-    whose workers find another one fails with `StaleCacheError`.
+    Elements are those of `split[i]`: dicts of arrays and scalars, messages, or bytes; checksums are checked, and
+    taken-down records are omitted. The snapshot is the one published when the pipeline is constructed; a job whose
+    workers find another one fails with `StaleCacheError`.
 
     Args:
         cache: a `Split`, or its path, such as `gs://bucket/agg/train`.
-        split: the split, where the path is that of a cache with several.
+        split: the split, if the path is that of a cache with several.
         columns: the features to keep; all by default.
         as_rows: give `beam.Row`s with Python values (lists for arrays) and a schema, for SQL, data frames and YAML.
 
@@ -78,7 +78,7 @@ class ReadFromCache(beam.PTransform):  # type: ignore[misc]
 
 
 class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
-    """The records of a split as a range that a runner may cut anywhere, also while it is read."""
+    """The records of a split as a range that a runner may split anywhere, even while it is read."""
 
     def __init__(self, split: Split, columns: Sequence[str] | None, *, as_rows: bool) -> None:
         self._split = split
@@ -121,7 +121,7 @@ class _SplitSource(iobase.BoundedSource):  # type: ignore[misc]
 
 
 class ReadFromSource(beam.PTransform):  # type: ignore[misc]
-    """Reads a source of a build: what a build cannot do with its records, such as grouping them, a pipeline can.
+    """Reads a source of a build in a pipeline, which can do more with its records than a build, such as grouping them.
 
         (
             pipeline
@@ -132,13 +132,13 @@ class ReadFromSource(beam.PTransform):  # type: ignore[misc]
             | WriteToCache("cache", features=features, key="user")
         )
 
-    The source is planned when the pipeline is made, as a build does; workers read whole source shards, and find input
-    that has changed since.
+    The source is planned when the pipeline is constructed, as in a build; workers read whole source shards, and detect
+    input that has changed since.
 
     Args:
         source: `TextLines`, `Parquet` …: any source of `beam_pipes.sources`.
         with_ids: give pairs (record id, value). An id, such as `books/emma.txt@1024`, is the same for every runner; a
-            transform that keeps it can make it the `key` of `WriteToCache`, whose record ids then tell the source.
+            transform that keeps it can make it the `key` of `WriteToCache`, whose record ids then name the source.
         on_error: what happens to a record that cannot be parsed: "fail" (the default), "dead_letter", which gives a
             `Lowered` with a `FailedElement` for its bytes, or "drop".
         target_shard_bytes: input bytes of one source shard.
@@ -242,7 +242,7 @@ def write_to_cache_in_yaml(
     allow_empty: bool = False,
     error_handling: dict[str, str] | None = None,
 ) -> beam.PTransform:
-    """Writes rows to a cache, and gives one row once it is published: its path, and the id of its manifest.
+    """Writes rows to a cache, and returns one row once it is published: its path, and the id of its manifest.
 
     Args:
         path: the directory of the cache.
@@ -252,7 +252,7 @@ def write_to_cache_in_yaml(
         num_shards: files of each split.
         name: what the files are called.
         seed: another seed, another choice of splits.
-        allow_empty: publish also where there are no records.
+        allow_empty: publish even without any records.
         error_handling: `output: NAME` gives rows that cannot be stored there; without it they end the job.
     """
     spec = features and ExampleSpec.from_json(

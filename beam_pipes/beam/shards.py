@@ -2,17 +2,17 @@
 
 One unit of a declaration as a DoFn over batches.
 
-What travels between the PTransforms of a build.
+The elements between the PTransforms of a build.
 
 The last PTransforms over records: shard batches → committed shards.
 
 A shard is committed when its end mark arrives, in `process`: `finish_bundle` comes too late (a local bundle is a
-whole stage) and has been seen not to come at all. Only where a runner has broken the batches of a shard apart do they
-go on as parts, which are put together in order behind a grouping by shard; both ways write the same bytes.
+whole stage) and has been seen not to come at all. Only if a runner has broken the batches of a shard apart do they
+continue as parts, which are merged in order after a grouping by shard; both ways write the same bytes.
 
 A round of an analysis: source shards → their accumulators, which are stored as files.
 
-A unit that fails once, after its work is done: what a worker that is lost at that moment looks like.
+A unit that fails once, after its work is done, like a worker that is lost at that moment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from beam_pipes.errors import ReconciliationError
 
 
 class ReadShards(beam.DoFn):  # type: ignore[misc]
-    """Reads each source shard in order and ends it with a mark; a shard that is committed already is not read."""
+    """Reads each source shard in order and ends it with a mark; a committed shard is not read."""
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
         self._handle = handle
@@ -84,7 +84,7 @@ class RunUnit(beam.DoFn):  # type: ignore[misc]
 class ShardBatch:
     """A batch of one source shard, or its end mark.
 
-    `sequence` numbers the batches of a shard from 0; the end mark (`batch` is None) bears the number of batches.
+    `sequence` numbers the batches of a shard from 0; the end mark (`batch` is None) has the number of batches.
     `complete` marks a shard that an earlier run has committed: there is nothing to do for it.
     """
 
@@ -101,7 +101,7 @@ PartOrEnd = tuple[ShardTask, Part | None, int]
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Emits the index of each committed shard; on the output `parts`, what has to be put together."""
+    """Emits the index of each committed shard; on the output `parts`, what must be merged."""
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
         self._handle = handle
@@ -159,7 +159,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
 
 
 class MergeParts(beam.DoFn):  # type: ignore[misc]
-    """Puts the parts of a shard together in order, and commits it."""
+    """Merges the parts of a shard in order, and commits it."""
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader) -> None:
         self._handle = handle
@@ -197,7 +197,7 @@ _failed: set[int] = set()
 
 
 class FailOnce(RunUnit):
-    """`RunUnit`, which raises `ConnectionError` in place of its first result; a runner that retries goes on."""
+    """`RunUnit`, which raises `ConnectionError` instead of its first result; a runner that retries continues."""
 
     def process(self, element: ShardBatch) -> Iterator[ShardBatch]:
         results = list(super().process(element))
@@ -210,7 +210,7 @@ class FailOnce(RunUnit):
 class AnalyseShards(beam.DoFn):  # type: ignore[misc]
     """Number of a task → the index of its source shard, once its accumulators are stored.
 
-    Doing a task again finds what is stored and leaves it: a bundle that is retried counts nothing twice.
+    Repeating a task finds what is stored and leaves it, so a retried bundle counts nothing twice.
     """
 
     def __init__(self, handle: DeclarationHandle, root: str, launch: str) -> None:
@@ -229,10 +229,10 @@ class AnalyseShards(beam.DoFn):  # type: ignore[misc]
 def analysis_graph(
     root: Any, handle: DeclarationHandle, directory: str, tasks: Sequence[AnalysisTask], *, launch: str
 ) -> Any:
-    """Adds a round to the pipeline `root`; gives a PCollection of the indices of analysed source shards.
+    """Adds a round to the pipeline `root`; returns a PCollection of the indices of analysed source shards.
 
-    Writes the tasks into the cache's `directory`, where workers read those of their `launch`. Nothing but their numbers
-    is shuffled.
+    Writes the tasks into the cache's `directory`, where workers read those of their `launch`. Only their numbers are
+    shuffled.
     """
     write_analysis_tasks(directory, launch, tasks)
     names = sorted({name for task in tasks for name in task.places})

@@ -1,18 +1,17 @@
-"""`WriteToCache`: a cache as the end of anybody's Beam pipeline.
+"""`WriteToCache`: writes the result of any Beam pipeline to a cache.
 
     (events | Filter… | CoGroupByKey…)  →  WriteToCache("gs://bucket/agg", features=…)  →  Loader("gs://bucket/agg/train")
 
-A build knows its input files. Here there is only a collection, in no order, whose bundles a runner cuts and repeats as
-it likes. So a record's place is a function of what it is: its *key* (or its content) says which split and which shard
-it goes to; inside of a shard records are in the order of (key, content). The same records give the same bytes on every
-runner.
+A build knows its input files. Here there is only an unordered collection, whose bundles a runner may cut and repeat. So
+a record's place is a function of the record: its *key* (or its content) says which split and which shard it goes to;
+inside a shard, records are in the order of (key, content). The same records give the same bytes on every runner.
 
     element ── Encode ──┬── GroupByKey(shard) ───────────┐
                         └── Add digests ── Plan snapshot ─┴── Write shards ── Publish
 
 Records are encoded before the shuffle, once, so that it moves payloads and not Python objects. The snapshot is named by
-a sum of digests over all records, which does not depend on their order and costs one number a shard. A shard that
-another snapshot has already is linked from there, and writing equal records again changes nothing. The files are
+a sum of digests over all records, which does not depend on their order and costs one number per shard. A shard that
+another snapshot already has is linked from there, and writing equal records again changes nothing. The files are
 written, counted, completed and published by what builds use: `ShardOutput` and `commit`.
 """
 
@@ -79,14 +78,14 @@ _PART_RECORDS = 4096
 
 
 class WrittenCache(NamedTuple):
-    """What `WriteToCache` gives: `published`, the manifest's id, once; `dead_letters`, a `DeadLetter` for each."""
+    """The outputs of `WriteToCache`: `published`, the manifest's id, once; `dead_letters`, a `DeadLetter` for each."""
 
     published: Any
     dead_letters: Any
 
 
 class WriteToCache(beam.PTransform):  # type: ignore[misc]
-    """Ends a pipeline in a published cache; gives a `WrittenCache`.
+    """Writes a collection to a published cache; returns a `WrittenCache`.
 
         lengths = {"user": FeatureSpec("str"), "counts": FeatureSpec("int64", shape=(None,))}
         (
@@ -98,14 +97,14 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             | WriteToCache("cache", features=lengths, key="user", splits={"train": 0.9, "test": 0.1})
         )
 
-    Elements are dicts, `beam.Row`s or `tf.train.Example`s with `features`; rows with a schema, which says the features;
-    messages of `proto`; or `bytes`. The bytes
-    of the cache are a function of the elements and the options: runners, bundles, retries and the order of elements do
-    not enter. What depends on order inside of an element (`GroupByKey` gives values in any) you sort, as above.
+    Elements are dicts, `beam.Row`s or `tf.train.Example`s with `features`; rows with a schema, which defines the
+    features; messages of `proto`; or `bytes`. The bytes of the cache are a function of the elements and the options;
+    runners, bundles, retries and the order of elements do not matter. Sort whatever depends on order inside an element
+    (`GroupByKey` gives values in any order), as above.
 
     Args:
-        to: the directory of the cache, `gs://` too.
-        features: name → `FeatureSpec` of the examples. Left out, those of the collection's schema: `int` is int64,
+        to: the directory of the cache, also on `gs://`.
+        features: name → `FeatureSpec` of the examples. Default: those of the collection's schema: `int` is int64,
             `float` is float64, a sequence is a dimension that varies, and a field that may be missing must be there.
         proto: the class of the messages, in place of `features`.
         key: the name of a feature, or a function of the element that gives a str, bytes or an int. Records of one key
@@ -113,16 +112,17 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
             default the digest of the content.
         splits: split → share of keys; they add up to 1. With `split_by` a list of names. Default: all to "train".
         split_by: a function of the element that names its split, one of `splits`.
-        name: what the files are called, and who draws splits: two caches with one name and seed agree on every key.
+        name: the prefix of the files, and part of the key for drawing splits: two caches with equal name and seed agree
+            on every key.
         seed: another seed, another choice of splits.
         num_shards: files of each split. Each is sorted by one worker; aim at 100 MB to 1 GB.
         on_error: what happens to an element that cannot be stored: "fail" (the default), "dead_letter" (kept in the
-            cache, and given as `dead_letters`) or "drop" (counted).
+            cache, and returned as `dead_letters`) or "drop" (counted).
         max_bad, allow_empty: as in `Declaration`: how many may fail, and be missing, before nothing is published.
         expectations: as in `Declaration`.
 
     Raises `DeclarationError` at construction for options that do not go together; in the job `StageError` for an
-    element that cannot be stored, `ReconciliationError` where a runner delivered other records than were counted.
+    element that cannot be stored, `ReconciliationError` if a runner delivered other records than were counted.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class WriteToCache(beam.PTransform):  # type: ignore[misc]
         return dict.fromkeys(self._splits, spec)
 
     def _declared_for(self, element_type: Any) -> Declaration:
-        """The declaration, with the features of a collection that has a schema where none are given."""
+        """The declaration, with the features of the collection's schema if none are given."""
         if self._declaration.source.output_type is not bytes:
             return self._declaration
         features = self._by_split(features_of_schema(element_type))
@@ -256,7 +256,7 @@ class _Planned(NamedTuple):
 
 
 class _Plan(beam.DoFn):  # type: ignore[misc]
-    """What all records are → the snapshot; links the shards that another snapshot has, and writes the empty ones."""
+    """Digests of all records → the snapshot; links shards of other snapshots, and writes empty ones."""
 
     def __init__(self, handle: DeclarationHandle, root: str, num_shards: int) -> None:
         self._handle = handle
@@ -338,7 +338,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
 
 
 class _Parts:
-    """Makes parts of records that come in order: numbers records of one key, counts, and adds up their digests."""
+    """Makes parts of ordered records: numbers the records of each key, counts, and adds up their digests."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
@@ -348,7 +348,7 @@ class _Parts:
         self.digest = 0
 
     def part(self, records: Sequence[Encoded], sequence: int) -> Part:
-        """The next part, as `ShardOutput.write` takes it."""
+        """The next part, for `ShardOutput.write`."""
         written: dict[str, list[tuple[bytes, int, IndexRow]]] = {split: [] for split in self._declaration.splits}
         letters: list[DeadLetter] = []
         places: list[tuple[str, list[int]]] = []
@@ -400,7 +400,7 @@ _BY_KEY = operator.itemgetter(0, 1, 2)
 
 
 def _in_order(records: Iterable[Encoded]) -> Iterator[Encoded]:
-    """Sorts in memory, and through files where there are more than `_SORTED_BYTES`."""
+    """Sorts in memory, or through files above `_SORTED_BYTES`."""
     runs: list[Iterator[Encoded]] = []
     held: list[Encoded] = []
     size = 0
@@ -415,7 +415,7 @@ def _in_order(records: Iterable[Encoded]) -> Iterator[Encoded]:
 
 
 def _spilled(records: Sequence[Encoded]) -> Iterator[Encoded]:
-    """Writes records to a file without a name, at once; gives them back one by one."""
+    """Writes records to an unnamed file, and returns them one by one."""
     file = tempfile.TemporaryFile()
     for record in records:
         pickle.dump(tuple(record), file)
@@ -430,7 +430,7 @@ def _read_back(file: IO[bytes], count: int) -> Iterator[Encoded]:
 
 
 class _Publish(beam.DoFn):  # type: ignore[misc]
-    """Publishes the snapshot when all shards are there; repeating it writes the same bytes."""
+    """Publishes the snapshot when all shards exist; repeating it writes the same bytes."""
 
     def __init__(self, handle: DeclarationHandle) -> None:
         self._handle = handle

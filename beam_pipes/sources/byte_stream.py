@@ -1,4 +1,4 @@
-"""The bytes of one slice, read in order: checked against the plan, and decompressed where the name says so."""
+"""The bytes of one slice, read in order: checked against the plan, and decompressed by the suffix."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ CODEC_OF_SUFFIX = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
 
 
 def codec_of(name: str) -> str | None:
-    """The compression that a file's name stands for: gzip for `.gz`, bzip2 for `.bz2`, zstd for `.zst`, or none."""
+    """The compression that a file's suffix implies: gzip for `.gz`, bzip2 for `.bz2`, zstd for `.zst`, or none."""
     return CODEC_OF_SUFFIX.get(os.path.splitext(name)[1].lower())
 
 
 def open_input(path: str) -> IO[bytes]:
-    """An input file, wherever it lies; reads are not buffered further."""
+    """An input file on any storage; reads are not buffered further."""
     return storage_for(path).open_read(path)
 
 
 def content_digest_of(handle: IO[bytes]) -> str | None:
-    """What an object store says of the whole content of an opened input; None for files, which have to be read."""
+    """The object store's digest of an opened input; None for files, which must be read."""
     found: str | None = getattr(handle, "content_digest", None)
     return found
 
 
 def object_range_digest(content_digest: str, start: int, end: int, *, prefix: bytes = b"") -> str:
-    """The digest (hex) of a range of an object, from what the store says of its whole content.
+    """The digest (hex) of a range of an object, derived from the store's digest of its whole content.
 
-    Whatever changes in the object, the digests of all its ranges change: the price of not reading them.
+    Any change to the object changes the digests of all its ranges: the price of not reading them.
     """
     text = f"object {content_digest} {start} {end} {len(prefix)}\n"
     return hashlib.sha256(text.encode() + prefix).hexdigest()
@@ -56,7 +56,7 @@ def read_error(file: str, error: OSError, *, offset: int) -> SourceError:
 
 
 def read_range(path: str, file: str, start: int, end: int, *, size: int = READ_BYTES) -> Iterator[bytes]:
-    """Yields bytes `start … end` of a file in chunks of at most `size`; `SourceError` where the file ends early."""
+    """Yields bytes `start … end` of a file in chunks of at most `size`; `SourceError` if the file ends early."""
     with _opened(path, file, start) as handle:
         yield from _read_range(handle, file, start, end, size)
 
@@ -93,9 +93,9 @@ def _read_range(handle: IO[bytes], file: str, start: int, end: int, size: int) -
 def hash_range(
     path: str, file: str, start: int, end: int, *, prefix: bytes = b"", content_digest: str | None = None
 ) -> str:
-    """Sha256 (hex) of `prefix` and the bytes `start … end`; of an object, of what its store says of its content.
+    """Sha256 (hex) of `prefix` and the bytes `start … end`; for an object, of its store's digest.
 
-    With `content_digest`, as a listing gave it, nothing is asked for.
+    With `content_digest` from a listing, no request is made.
     """
     if content_digest is not None:
         return object_range_digest(content_digest, start, end, prefix=prefix)
@@ -110,9 +110,9 @@ def hash_range(
 
 
 def slice_bytes(path: str, piece: Slice, *, prefix: bytes = b"", size: int = READ_BYTES) -> Iterator[bytes]:
-    """Yields the stored bytes of a slice; at its end, raises `SourceError` if they are not those that were planned.
+    """Yields the stored bytes of a slice; at its end, raises `SourceError` if they differ from the plan.
 
-    `prefix` is what the plan hashed before the slice's own bytes.
+    `prefix` was hashed before the slice's own bytes in the plan.
     """
     with _opened(path, piece.file, piece.start) as handle:
         known = content_digest_of(handle)
@@ -139,7 +139,7 @@ def _require_digest(piece: Slice, found: str) -> None:
 
 
 def slice_chunks(path: str, piece: Slice, *, size: int = READ_BYTES, prefix: bytes = b"") -> Iterator[bytes]:
-    """The bytes of a slice in chunks of at most `size`, decompressed where the file's name says so."""
+    """The bytes of a slice in chunks of at most `size`, decompressed by the file's suffix."""
     stored = slice_bytes(path, piece, size=size, prefix=prefix)
     return decompressed(stored, codec=codec_of(piece.file), file=piece.file, size=size)
 
@@ -213,7 +213,7 @@ def _bzip2_steps(decoder: Any, data: bytes, size: int) -> Iterator[bytes]:
 
 
 class _ZstdMember:
-    """One zstd frame, fed in small steps; `unused_data` includes what was not fed any more."""
+    """One zstd frame, fed in small steps; `unused_data` includes what was no longer fed."""
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder

@@ -1,4 +1,4 @@
-"""From bytes to the fields of rows: where rows begin and end when quoted fields may hold newlines.
+"""From bytes to the fields of rows: where rows begin and end if quoted fields may contain newlines.
 
 Comma- and tab-separated rows as records.
 """
@@ -43,9 +43,9 @@ NEWLINE = b"\n"
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of a piece of text. `fields[k]` is a list of str, or a message where row `k` cannot be parsed.
+    """Rows of a piece of text. `fields[k]` is a list of str, or a message if row `k` cannot be parsed.
 
-    From `rest` on there is a row whose quotes are not closed yet.
+    From `rest` on there is a row with unclosed quotes.
     """
 
     rest: int
@@ -114,8 +114,8 @@ class Dialect:
             return _message(error)
 
     def _join_lines(self, rows: Rows, lines: list[str], spans: list[Span], *, is_last: bool) -> None:
-        """Rows of one line or of several. Where quotes do not close, the line in which they open is a bad row alone: a
-        stray quote must not take the rows behind it along."""
+        """Rows of one line or several. If quotes do not close, only the line in which they open is a bad row: a stray
+        quote must not swallow the rows after it."""
         reader, begun, done = self._reader(lines), 0, 0
         while done < len(lines):
             fields: list[str] | str
@@ -146,11 +146,11 @@ class Dialect:
 
 
 class Stray(str):
-    """What is said of a row whose quotes do not close."""
+    """The message about a row with unclosed quotes."""
 
 
 def allow_fields_of(num_bytes: int) -> None:
-    """The csv module refuses fields above a limit of the whole process, 128 KiB at first: raises it if need be."""
+    """Raises the csv module's process-wide limit on fields, 128 KiB by default, if needed."""
     if csv.field_size_limit() < num_bytes:
         csv.field_size_limit(num_bytes)
 
@@ -180,10 +180,10 @@ class CSV(LineSource):
     are skipped. A quote within a quoted field is doubled.
 
     `quoted_newlines`: a quoted field may hold newlines; where a row starts is then known only from the file's start, so
-    large files are not split. Pass False where no field does: every line is a row, and large files are split.
+    large files are not split. Pass False if no field does: then every line is a row, and large files are split.
 
     `max_quoted_lines`: how many lines a row with quoted newlines may have. A quote that is not closed by then, or is
-    closed where no field ends, is a stray one: its line is a bad record, and the lines after it are rows again.
+    closed in the middle of a field, is stray: its line is a bad record, and later lines are rows again.
     """
 
     paths: Paths
@@ -256,7 +256,7 @@ class CSV(LineSource):
         return hash_range(file.path, file.name, start, end, prefix=prefix, content_digest=file.content_digest)
 
     def _header_line(self, path: str, file: str) -> bytes:
-        """The first row of a file that every line is a row of; nothing where rows start at once."""
+        """The first row of a file in which every line is a row; empty if rows start at once."""
         return _first_row(path, file, self)[0] if self.header else b""
 
     # Reading.
@@ -383,7 +383,7 @@ class RowConverter:
 
 
 class _Rows:
-    """The rows of one slice: finds the header, and carries rows from block to block whose quotes are open."""
+    """The rows of one slice: finds the header, and carries rows with open quotes from block to block."""
 
     def __init__(self, source: CSV, file: str, batcher: Batcher) -> None:
         self._source = source
@@ -432,7 +432,7 @@ class _Rows:
         self._held_lines += block.data.count(b"\n")
 
     def _joined(self) -> LineBlock:
-        """What is held, as one block; nothing is held any more."""
+        """Returns what is held as one block, and clears it."""
         data = b"".join(block.data for block in self._held)
         joined = LineBlock(self._held[0].offset, data, len(data))
         self._held, self._held_bytes, self._held_lines = [], 0, 0

@@ -1,9 +1,9 @@
-"""Digests of files that did not change since the last plan: they are not read again.
+"""Digests of files that have not changed since the last plan, so that they are not read again.
 
-An entry is trusted for the same path, size, inode, time of modification and time of change. The last one is what
-matters: programs set the time of modification as they like (`touch -r`, `tar`, `rsync -t`), and a file system gives the
+An entry is trusted for the same path, size, inode, time of modification and time of change. The last one matters most:
+programs set the time of modification freely (`touch -r`, `tar`, `rsync -t`), and a file system gives the
 inode of a removed file to the next one. A file that changed within the resolution of its file system's clock before it
-was hashed is not entered: it could change once more without its times moving.
+was hashed is not entered: it could change again without its times moving.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Cut(NamedTuple):
 class DigestCache:
     """Slices by file, kept as JSON between builds; safe to lose. Not for use by several processes at once.
 
-    Files are known by a digest of their path: the JSON is kept in a cache, which people copy and publish, and paths of
-    the machine that built it are nobody's business there.
+    Files are known by a digest of their path: the JSON is kept in a cache, which people copy and publish, and the paths
+    of the building machine are private.
     """
 
     def __init__(self, entries: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +47,7 @@ class DigestCache:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DigestCache:
-        """From a file that `save` wrote; empty where there is none or it cannot be understood."""
+        """From a file that `save` wrote; empty if it is missing or unreadable."""
         try:
             fields = json.loads(storage_for(path).read_bytes(os.fspath(path)))
             return cls(fields["files"] if fields["version"] == _VERSION else None)
@@ -93,7 +93,7 @@ class DigestCache:
         return cuts
 
     def put(self, file: FoundFile, variant: str, cuts: list[Cut], *, hashed_at_ns: int) -> None:
-        """Remembers what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
+        """Stores what was read at `hashed_at_ns` (`time.time_ns()` before reading)."""
         if not all(times_have_settled(each, read_at_ns=hashed_at_ns) for each in (file.mtime_ns, file.ctime_ns)):
             return
         status = _stat_of(file)

@@ -1,4 +1,4 @@
-"""What all sources that read files share: selecting, planning and naming files.
+"""The base of all sources that read files: selecting, planning and naming files.
 
 `NumberedSource`: files with an index, whose records are known by number. `Files`: whole files as records.
 
@@ -66,8 +66,8 @@ class FileSource(Source):
     """A source of files. These options choose them:
 
     `pattern`: glob(s) over names relative to a directory (`**` crosses directories); the default takes every file.
-    `exclude`: glob(s) of what to leave out; one that matches a directory leaves out all that is in it.
-    `recursive=False`: only what lies directly in the directory. `hidden=True`: names that begin with a dot too.
+    `exclude`: glob(s) of files to exclude; one that matches a directory excludes its contents.
+    `recursive=False`: only files directly in the directory. `hidden=True`: also names that begin with a dot.
     `relative_to`: the directory that names in record ids are relative to; needed only to keep them when the list of
     inputs changes in a way that changes the directory that all inputs have in common.
     """
@@ -87,7 +87,9 @@ class FileSource(Source):
         """The paths that the user gave."""
 
     def selection(self) -> Selection:
-        """Which files this source reads, and what they are called; relative paths are of when the source was made."""
+        """Which files this source reads, and their names; relative paths refer to the working directory when the source
+        was created.
+        """
         return self._selection
 
     def __post_init__(self) -> None:
@@ -123,7 +125,7 @@ class FileSource(Source):
         return SourcePlan(shards=shards, num_bytes=sum(shard.num_bytes for shard in shards), num_files=len(found))
 
     def _variant(self, file: FoundFile, target_shard_bytes: int) -> str:
-        """Names the way in which a file is cut: what a cached digest depends on beside the file."""
+        """Names the way in which a file is cut: what a cached digest depends on besides the file."""
         return "whole" if file.size <= target_shard_bytes else f"{type(self).__name__}/{target_shard_bytes}"
 
     def _ranges(self, file: FoundFile, target_shard_bytes: int) -> list[Range]:
@@ -151,7 +153,7 @@ class FileSource(Source):
 
 
 def _units(files: list[FoundFile], cuts: list[list[Cut]], target: int) -> Iterator[list[tuple[FoundFile, Cut]]]:
-    """What becomes one shard each: every slice of a large file, and every group of neighbouring small files."""
+    """The content of each shard: a slice of a large file, or a group of neighbouring small files."""
     pairs = zip(files, cuts, strict=True)
     for is_large, run in groupby(pairs, key=lambda pair: pair[0].size > target):
         if is_large:
@@ -174,7 +176,7 @@ def _map(pool: ThreadPoolExecutor, function: Callable[[_T], _R], items: list[_T]
 def even_cuts(size: int, target: int) -> list[int]:
     """Multiples of `target` inside a file of `size` bytes, leaving a last part of at least half a target.
 
-    They do not depend on the size otherwise: a file that grows keeps its first slices.
+    Otherwise they do not depend on the size: a file that grows keeps its first slices.
     """
     return list(range(target, size - target // 2, target))
 
@@ -207,7 +209,7 @@ class Files(FileSource):
 
     `Files("corpus", pattern="**/*.py")` → `FileContent(path="a/b.py", content=b"import os\\n")`, …
 
-    A file is never split, and is held in memory whole. Compressed files are given as they are stored.
+    A file is never split, and is held in memory as a whole. Compressed files are not decompressed.
     """
 
     root: Paths
@@ -257,12 +259,12 @@ class Numbered(Protocol):
 
     @property
     def kind(self) -> bytes:
-        """What the meaning of the bytes depends on, such as a dtype."""
+        """What the interpretation of the bytes depends on, such as a dtype."""
         ...
 
     @property
     def content_digest(self) -> str | None:
-        """What an object store says of the whole content; None for files, which have to be read."""
+        """The object store's digest of the whole content; None for files, which must be read."""
         ...
 
     def records(self, start: int, stop: int) -> Sequence[bytes]:
@@ -351,7 +353,7 @@ def _groups(opened: Numbered, start: int, stop: int) -> Iterator[tuple[int, Sequ
 
 
 class _Digest:
-    """The digest of a range of records: of their bytes, or of what an object store says of the whole content."""
+    """The digest of a range of records: of their bytes, or of the object store's digest of the whole content."""
 
     def __init__(self, opened: Numbered) -> None:
         self._content = opened.content_digest

@@ -1,4 +1,4 @@
-"""Lines of bytes, many at a time: what sources whose records are lines share, `TextLines` and `JSONLines`.
+"""Lines of bytes, many at a time: the base of sources whose records are lines, and `TextLines` and `JSONLines`.
 
     bytes of a range ──line_blocks──▶ blocks of whole lines ──▶ batches of lines, each with its offset
 
@@ -37,8 +37,8 @@ OVERLONG_KEPT_BYTES = 64 << 10
 class LineBlock(NamedTuple):
     """Whole lines of one file; `offset` of the first in the (decompressed) file.
 
-    Every line but a file's last ends with a newline. A line longer than allowed is a block of its own: `length` says
-    how long it is, and `data` holds its beginning only.
+    Every line but a file's last ends with a newline. A line longer than allowed is a separate block: `length` is its
+    length, and `data` holds only its beginning.
     """
 
     offset: int
@@ -51,9 +51,9 @@ class LineBlock(NamedTuple):
 
 
 def line_blocks(chunks: Iterator[bytes], *, offset: int, max_line_bytes: int) -> Iterator[LineBlock]:
-    """Cuts a stream of bytes, of which the first lies at `offset`, after newlines.
+    """Cuts a stream of bytes, which starts at `offset`, after newlines.
 
-    No chunk may be longer than `max_line_bytes`: what is overlong must not depend on where chunks end.
+    No chunk may be longer than `max_line_bytes`: which lines are overlong must not depend on where chunks end.
     """
     held: list[bytes] = []
     num_held = 0
@@ -234,7 +234,7 @@ def line_spans(data: bytes) -> list[Span]:
 class LineSource(FileSource):
     """A source of files of lines.
 
-    `max_line_bytes`: a longer line is a bad record with its first 64 KiB: what keeps memory bounded.
+    `max_line_bytes`: a longer line is a bad record with its first 64 KiB; this bounds memory.
     """
 
     max_line_bytes: int = 64 << 20
@@ -269,7 +269,7 @@ class LineSource(FileSource):
 
     @abstractmethod
     def _add(self, batcher: Batcher, file: str, block: LineBlock) -> Iterator[RecordBatch]:
-        """Parses the lines of a block and hands them to the batcher."""
+        """Parses the lines of a block and adds them to the batcher."""
 
     def _add_overlong(self, batcher: Batcher, file: str, block: LineBlock) -> Iterator[RecordBatch]:
         piece = LinePiece(file=file, first_ordinal=batcher.next_ordinal, block=block, with_terminator=True)
@@ -278,7 +278,7 @@ class LineSource(FileSource):
         return batcher.add(piece, [], num_bytes=len(block.data), ordinals=(), bad=[bad])
 
     def _parse_each(self, piece: Piece, ks: Sequence[int]) -> tuple[list[Any], list[int] | None, list[BadRecord]]:
-        """Parses records `ks` of a piece one by one; the ordinals are None where none is bad."""
+        """Parses records `ks` of a piece one by one; the ordinals are None if none is bad."""
         values: list[Any] = []
         ordinals: list[int] = []
         bad: list[BadRecord] = []
@@ -316,8 +316,8 @@ class TextLines(LineSource):
     Lines end with LF or CRLF; a final newline may be missing; empty lines are kept; a byte order mark at a file's start
     is dropped. Large files are split, except `.gz`, `.bz2` and `.zst`, which are read as a stream.
 
-    `errors`: a line that is not UTF-8 is a bad record (`"dead_letter"`), or has U+FFFD where it is not (`"replace"`).
-    `strip_newline=False`: lines keep their LF or CRLF.
+    `errors`: a line that is not UTF-8 is a bad record (`"dead_letter"`), or has U+FFFD in place of invalid bytes
+    (`"replace"`). `strip_newline=False`: lines keep their LF or CRLF.
     """
 
     paths: Paths
@@ -386,7 +386,7 @@ class JSONLines(LineSource):
 
     `b'{"text": "hi", "n": 3}\\n'` → `{"text": "hi", "n": 3}`
 
-    With a `schema` (see `schema.py`) values have exactly its keys, converted; without, they are as they stand. A line
+    With a `schema` (see `schema.py`) values have exactly its keys, converted; without one, they are unchanged. A line
     that is not a JSON object in UTF-8, or does not fit the schema, is a bad record. Blank lines are skipped. Large
     files are split, except `.gz`, `.bz2` and `.zst`.
     """
@@ -427,7 +427,7 @@ class JSONLines(LineSource):
         return batcher.add(piece, values, num_bytes=len(block.data), ordinals=ordinals, bad=bad)
 
     def _quickly(self, block: LineBlock) -> list[dict[str, Any]] | None:
-        """All values of a block of lines that begin and end with their object; None if any is otherwise."""
+        """All values of a block of lines that begin and end with their object; None if any does not."""
         values = []
         try:
             for line in block.data.decode("utf-8").split("\n"):

@@ -48,8 +48,8 @@ class Memory(Source):
     `Memory(["a b", "c"])` → `"a b"` (`memory@0`), `"c"` (`memory@1`).
 
     All values are of one class; `value_type` names a common base, and the type of an empty list. A source shard holds
-    `records_per_shard` values, whatever the target in bytes. Slices are identified by the values' content; where they
-    are of types that cannot be hashed by content, by `digest`, which must change when a value does. The values travel
+    `records_per_shard` values, whatever the target in bytes. Slices are identified by the values' content; if their
+    types cannot be hashed by content, by `digest`, which must change when a value does. The values travel
     with the declaration: for thousands of values, not for millions.
     """
 

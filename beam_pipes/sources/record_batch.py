@@ -1,8 +1,8 @@
 """Records as they travel: batches of consecutive records of one source shard, with lazy provenance.
 
-Values are what the hot path touches. Where a record came from (`record_id`) and its bytes (`raw`) are worked out only
-when asked for, from the *pieces* a batch was cut out of: a piece is a run of consecutive records of one file. Values in
-memory are hashed by `value_bytes`, which is the same in every process.
+The hot path only touches values. A record's origin (`record_id`) and its bytes (`raw`) are computed on request, from
+the *pieces* of which a batch consists: a piece is a run of consecutive records of one file. Values in memory are hashed
+by `value_bytes`, which is the same in every process.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def value_bytes(value: Any) -> bytes:
 
 
 def is_message(value: Any) -> bool:
-    """Whether this is a proto message (or, for a class, a message class), whatever package made it."""
+    """Whether this is a proto message (or, for a class, a message class), from any package."""
     return hasattr(value, "DESCRIPTOR") and hasattr(value, "SerializeToString")
 
 
@@ -95,15 +95,15 @@ def _lengths(parts: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def content_digest(raw: bytes) -> bytes:
-    """What lineage keeps of the content of a source record: the first 8 bytes of its sha256."""
+    """The digest that lineage keeps of a source record's content: the first 8 bytes of its sha256."""
     return hashlib.sha256(raw).digest()[:DIGEST_BYTES]
 
 
 def digests_of_values(values: Sequence[Any], *, file: str, first: int) -> bytes:
     """`content_digest` of each of these values, which have no bytes in a file; the first is number `first` of `file`.
 
-    A value that has no bytes at all (an object of a class of the user's) has those of its place: it is known by where
-    it stands, in every process alike.
+    A value without bytes (an object of a user's class) uses those of its place: every process identifies it by its
+    position.
     """
     found = []
     for number, value in enumerate(values, start=first):
@@ -119,7 +119,7 @@ def digests_of_values(values: Sequence[Any], *, file: str, first: int) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What Python writes alike in every process and version: three times as quick as `value_bytes` of it all."""
+    """A form that Python writes identically in every process and version: three times as fast as `value_bytes`."""
     kind = type(value)
     if kind in _WRITTEN_ALIKE:
         return value
@@ -141,7 +141,7 @@ _WRITTEN_ALIKE = frozenset([str, bytes, int, float, bool, type(None)])
 
 
 class Piece(ABC):
-    """A run of consecutive records of one file, the bad ones included; says where each lies and what its bytes are."""
+    """A run of consecutive records of one file, including bad ones; knows the position and the bytes of each."""
 
     __slots__ = ("file", "first_ordinal")
 
@@ -155,19 +155,19 @@ class Piece(ABC):
 
     @abstractmethod
     def raw(self, k: int) -> bytes:
-        """The bytes of record `k` as they are in the source."""
+        """The bytes of record `k` in the source."""
 
     def positions_of(self, start: int, stop: int) -> list[int]:
         """`position` of the records `start … stop - 1`."""
         return [self.position(k) for k in range(start, stop)]
 
     def digests_of(self, start: int, stop: int) -> bytes:
-        """`content_digest` of the records `start … stop - 1`, one after the other: the same wherever a record lies."""
+        """`content_digest` of the records `start … stop - 1`, concatenated: the same wherever a record is."""
         return b"".join([content_digest(self.raw(k)) for k in range(start, stop)])
 
 
 class StoredPiece(Piece):
-    """A piece whose positions and bytes are worked out already, as other pieces' are when they are pickled."""
+    """A piece with computed positions and bytes, the form in which other pieces are pickled."""
 
     __slots__ = ("positions", "raws")
 
@@ -188,7 +188,7 @@ class StoredPiece(Piece):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BadRecord:
-    """A record that could not be parsed: what a dead letter is made of."""
+    """A record that could not be parsed: the material of a dead letter."""
 
     ordinal: int
     file: str
@@ -243,7 +243,7 @@ class RecordBatch:
         return f"{piece.file}@{piece.position(k)}"
 
     def record_ids(self) -> list[str]:
-        """The names of all values; quicker than asking one by one."""
+        """The names of all values; faster than one by one."""
         if self._starts is None:
             piece = self._pieces[0] if self._pieces else None
             if piece is None:
@@ -262,7 +262,7 @@ class RecordBatch:
         return self._locate(i)[0].file
 
     def raw(self, i: int) -> bytes:
-        """The bytes of value `i` as they are in the source."""
+        """The bytes of value `i` in the source."""
         piece, k = self._locate(i)
         return piece.raw(k)
 
@@ -273,7 +273,7 @@ class RecordBatch:
     def digests(self) -> bytes:
         """`content_digest` of all records of the batch, in order, the bad ones included.
 
-        Worked out once, the first time it is asked for: before stages run, which may change values in place.
+        Computed once, on first use: before stages run, which may change values in place.
         """
         if self._digests is None:
             self._digests = b"".join(piece.digests_of(first, last) for piece, first, last in self._parts())
@@ -372,7 +372,7 @@ def _ordinal(row: BadRecord) -> int:
 class Batcher:
     """Cuts pieces of any length into batches.
 
-    A batch ends after `batch_records` records, or before the piece that would bring it above `batch_bytes`; so it never
+    A batch ends after `batch_records` records, or before the piece that would exceed `batch_bytes`; so it never
     holds more bytes than the larger of `batch_bytes` and one piece.
     """
 
@@ -397,7 +397,7 @@ class Batcher:
         ordinals: Sequence[int] | None = None,
         bad: Sequence[BadRecord] = (),
     ) -> Iterator[RecordBatch]:
-        """Takes the records of one piece; `ordinals` (of `values`) only where some of its rows are bad."""
+        """Takes the records of one piece; `ordinals` (of `values`) only if some of its rows are bad."""
         num_records = len(values) + len(bad)
         if self._num_records and self._num_bytes + num_bytes > self._batch_bytes:
             yield self._emit()
@@ -429,7 +429,7 @@ class Batcher:
         self.next_ordinal = piece.first_ordinal + num_records
 
     def finish(self) -> Iterator[RecordBatch]:
-        """Yields what is left."""
+        """Yields the rest."""
         if self._num_records:
             yield self._emit()
 

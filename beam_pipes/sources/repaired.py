@@ -25,13 +25,13 @@ _AND = "+"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RepairedSource(Source):
-    """`source` with the bytes of some records replaced; everything else, places and names of records included, stays.
+    """`source` with the bytes of some records replaced; everything else stays, including places and names of records.
 
         RepairedSource(TextLines("logs"), {"day-4.txt@10": b"4 2 ERROR"})
 
-    `repairs` maps record ids (`file@position`) to the bytes that should have stood there, without the end of the line.
-    Only the source shards that hold repaired records have another fingerprint than with `source` alone. An id that the
-    input does not have is an error of the build.
+    `repairs` maps record ids (`file@position`) to the bytes that should be there, without the end of the line.
+    Only the source shards with repaired records have a different fingerprint than with `source` alone. An unknown id is
+    an error of the build.
     """
 
     source: Source
@@ -98,7 +98,7 @@ class RepairedSource(Source):
         return self.source.splits_of(unrepaired(shard)[0])
 
     def repair_of(self, file: str, position: int) -> bytes | None:
-        """The bytes that should stand there, or None where nothing is repaired."""
+        """The bytes that should be there, or None if nothing is repaired."""
         return self.repairs.get(f"{file}@{position}")
 
     def _by_slice(self, shards: Iterable[SourceShard]) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
@@ -162,7 +162,7 @@ class RepairedSource(Source):
 
 
 class _RepairedPiece(Piece):
-    """A piece of which some records have other bytes."""
+    """A piece in which some records have other bytes."""
 
     __slots__ = ("_piece", "_repaired")
 
@@ -191,7 +191,7 @@ class _RepairedPiece(Piece):
 
 
 def unrepaired(shard: SourceShard) -> tuple[SourceShard, bool]:
-    """A source shard as it is without repairs, and whether it has any."""
+    """A source shard without its repairs, and whether it has any."""
     slices = tuple(_plain(piece) for piece in shard.slices)
     return dataclasses.replace(shard, slices=slices), slices != shard.slices
 
@@ -209,8 +209,8 @@ def _digest(records: Iterable[tuple[int, bytes]]) -> str:
 def read_repairs(path: str | os.PathLike[str]) -> dict[str, bytes]:
     """Repairs from a file of JSON lines, as `beam-pipes dead DIR --export FILE` writes it, after it was edited.
 
-    Each line is an object with `source`, `position`, and the record as `text` or `base64`. A line whose record is what
-    it was when it was exported (`sha256`) repairs nothing. Raises `SourceError`, naming the line.
+    Each line is an object with `source`, `position`, and the record as `text` or `base64`. A line whose record is
+    unchanged since the export (`sha256`) repairs nothing. Raises `SourceError`, naming the line.
     """
     try:
         file = open(path, "rb")

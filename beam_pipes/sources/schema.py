@@ -1,4 +1,4 @@
-"""Column types of CSV and JSON rows: declared by name, applied to every row, a misfit making the row bad.
+"""Column types of CSV and JSON rows: declared by name, applied to every row; a row that does not fit is bad.
 
 A schema maps column names to `int`, `float`, `str`, `bool`, `bytes`, the same `| None` (empty or missing becomes None),
 a dtype's name such as `"int32"` (range-checked), or a feature spec (anything with `dtype` and `shape`).
@@ -54,7 +54,7 @@ def text_converters(schema: Schema) -> dict[str, Convert]:
 
 
 def json_converters(schema: Schema) -> dict[str, Convert]:
-    """Column name → function from a JSON value to its value; they raise `ValueError`. None stands for a missing key."""
+    """Column name → function from a JSON value to its value; they raise `ValueError`. None means a missing key."""
     return {name: _optional(_from_json, *_kind_of(name, declared), name) for name, declared in schema.items()}
 
 
@@ -105,7 +105,7 @@ def _int_of_text(text: str) -> int:
 
 
 def _float_of_text(dtype: str) -> Convert:
-    """Decimal digits are rounded to nearest, as they are in source code; what rounds to infinity is bad."""
+    """Decimal digits are rounded to nearest, as they are in source code; a number that rounds to infinity is bad."""
     limit = ROUNDS_TO_INFINITY[dtype]
 
     def convert(text: str) -> float:

@@ -1,16 +1,16 @@
-"""`FoundFile`: a file of an input, as it was when it was found.
+"""`FoundFile`: a file of an input, as it was found.
 
 Globs over relative names with `/` between their parts.
 
-Which objects of a remote input a source reads, and what they are called: as `selection.py` does for files.
+Which objects of a remote input a source reads, and their names, as for files.
 
-A listing says size, generation and checksums of every object, so that nothing has to be read to plan a build.
+A listing says size, generation and checksums of every object, so nothing must be read to plan a build.
 
 Which files a source reads: a directory, a file, a glob or a list of these → files with relative names, sorted.
 
 Names are relative to the *base*: the directory itself, the file's directory, the part of a glob before its first
-wildcard, or what the entries of a list have in common; `relative_to` sets it. They are what record ids and fingerprints
-are made of, so that an input may be moved as a whole.
+wildcard, or what the entries of a list have in common; `relative_to` sets it. Record ids and fingerprints are derived
+from them, so an input may be moved as a whole.
 
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
 single file. Symbolic links are followed, loops are not. Inputs on `gs://`, `s3://` and `hf://` are listed.
@@ -33,9 +33,9 @@ from beam_pipes.errors import CacheNotFoundError, SourceError, StorageError
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file to read. `name` is relative to the base; the rest is what `stat` said when it was found.
+    """A file to read. `name` is relative to the base; the rest comes from `stat` when it was found.
 
-    Of an object `content_digest` is what its store says of its content, `inode` its generation, and both times are 0.
+    For an object, `content_digest` is its store's digest of the content, `inode` its generation, and both times are 0.
     """
 
     name: str
@@ -48,7 +48,7 @@ class FoundFile:
 
     @classmethod
     def of(cls, name: str, path: str, status: os.stat_result) -> FoundFile:
-        """A file on a file system, with what `stat` says of it."""
+        """A file on a file system, with its `stat`."""
         return cls(name, path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
@@ -57,7 +57,7 @@ WILDCARD = re.compile(r"[*?\[]")
 
 @lru_cache(maxsize=256)
 def matcher(patterns: tuple[str, ...]) -> Matcher:
-    """Whether a relative name matches one of the globs; with no globs, no name does."""
+    """Whether a relative name matches one of the globs; without globs, no name does."""
     return Matcher(patterns)
 
 
@@ -122,7 +122,7 @@ def _base_of(entry: str) -> str:
 
 
 def remote_files(selection: Selection, entry: str, base: str) -> Iterator[FoundFile]:
-    """The objects that one entry of a selection stands for. Raises `SourceError` where there is nothing to look in."""
+    """The objects that one entry of a selection names. Raises `SourceError` if there is nothing to search."""
     storage: Any = storage_for(entry)
     patterns, top, recursive = selection.patterns, entry.rstrip("/"), selection.recursive
     try:
@@ -183,7 +183,7 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which files, by what names; checked and normalised by `select`."""
+    """The selected files and their names; checked and normalised by `select`."""
 
     entries: tuple[str, ...]
     patterns: tuple[str, ...] = ("**/*",)
@@ -205,7 +205,7 @@ class Selection:
             raise SourceError(f"inputs {list(self.entries)!r} have no directory in common: {error}") from error
 
     def path_of(self, name: str) -> str:
-        """Where the file of this name lies; refuses names that lead out of the base."""
+        """The path of the file with this name; refuses names that lead out of the base."""
         if name.startswith("/") or ".." in name.split("/") or os.path.isabs(name):
             raise SourceError(f"expected a file name relative to {self.base()}, without '..', got {name!r}", file=name)
         base = self.base()
@@ -288,7 +288,7 @@ class Selection:
 
 
 def _leads_to_itself(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a link that ends nowhere but in itself: there is no content that could be missed."""
+    """Whether it is a link that leads only to itself, so that no content can be missed."""
     if not entry.is_symlink():
         return False
     try:
@@ -325,7 +325,7 @@ def select(
 
 
 def _absolute(entry: str) -> str:
-    """What the entry means now; a stage may change the working directory before its files are read."""
+    """The entry as an absolute path, because a stage may change the working directory before its files are read."""
     return absolute_path(entry) + ("/" if entry.endswith("/") and not is_remote(entry) else "")
 
 

@@ -5,7 +5,7 @@ shards*, each of which is a few *slices*: byte ranges of single files that begin
 Reading a source shard gives its records in order, in *batches*. A plan depends on the files and on
 `target_shard_bytes` alone: never on cores, clocks, absolute paths or directory order.
 
-`SplitSources` makes one source of several, each of which is a split.
+`SplitSources` combines several sources, each of which is a split.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceShard:
-    """The unit of work: it is read, transformed and written as one. `num_bytes` counts stored bytes."""
+    """The unit of work: it is read, transformed and written as a whole. `num_bytes` counts stored bytes."""
 
     index: int
     slices: tuple[Slice, ...]
     num_bytes: int
 
     def fingerprint(self) -> str:
-        """Sha256 (hex) of the slices' names, ranges and digests; `index` and where the files lie do not enter."""
+        """Sha256 (hex) of the slices' names, ranges and digests; `index` and the location of the files do not enter."""
         rows = [[piece.file, piece.start, piece.end, piece.digest] for piece in self.slices]
         return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode("ascii")).hexdigest()
 
@@ -136,20 +136,20 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint_config(self) -> Mapping[str, Any]:
-        """The options that decide what values the same bytes give, as JSON-able data; no paths, no patterns."""
+        """The options that determine the values of the same bytes, as JSON-able data; no paths, no patterns."""
 
     def fingerprint_class(self) -> str:
-        """The name under which the source counts in fingerprints: of its class, unless it stands for another source."""
+        """The name under which the source counts in fingerprints: of its class, unless it wraps another source."""
         return type(self).__name__
 
     def stages(self) -> Mapping[str, Any]:
-        """What `read` runs of a user's own, by name: it is fingerprinted as stages are. Most sources run nothing."""
+        """User code that `read` runs, by name, which is fingerprinted like stages. Most sources run none."""
         return {}
 
     def splits_of(self, shard: SourceShard) -> Sequence[str] | None:
         """The splits that records of this shard may go to; None for all of them.
 
-        A shard has files for these splits alone: `{"train": 1,000 shards, "test": 2 shards}` makes 1,002 files, not
+        A shard has files only for these splits: `{"train": 1,000 shards, "test": 2 shards}` makes 1,002 files, not
         2,004.
         """
         return None
@@ -175,9 +175,8 @@ class SplitSources(Source):
 
         SplitSources({"train": TextLines("books"), "eval": TextLines("essays")})
 
-    Files, and so records, have the split in front of their names: `train/emma.txt@1024`. The shards of a split have
-    files for this split alone. Raises `SourceError` where there is no source, or where they give values of different
-    types.
+    The names of files, and so of records, begin with the split: `train/emma.txt@1024`. The shards of a split have
+    files only for this split. Raises `SourceError` without any source, or if they give values of different types.
     """
 
     sources: Mapping[str, Source]

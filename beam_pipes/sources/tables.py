@@ -117,8 +117,8 @@ class Parquet(_Tables):
     """Every row is one record, a `dict` of column name → value. Record ids are `name@row number`.
 
     Values are Python's (`int`, `float`, `str`, `bytes`, `bool`, `datetime`, None for null, `dict` for a struct), lists
-    of numbers are NumPy arrays. `columns` selects top-level columns, in this order: the others are neither read nor do
-    they count in fingerprints. Files are split between row groups. Needs pyarrow.
+    of numbers are NumPy arrays. `columns` selects top-level columns, in this order; the others are not read and do
+    not affect fingerprints. Files are split between row groups. Needs pyarrow.
     """
 
     # Digests cover the bytes of the selected columns.
@@ -189,7 +189,7 @@ class Parquet(_Tables):
 
 @dataclass(frozen=True)
 class ArrowRows(_Tables):
-    """Every row of Arrow's IPC streams is one record, as `Parquet` gives it. Record ids are `name@row number`.
+    """Every row of Arrow's IPC streams is one record, as with `Parquet`. Record ids are `name@row number`.
 
     `save_to_disk` of Hugging Face datasets writes such files; `dataset_splits("wiki")` finds them by split. `columns`
     selects columns of the records, in this order; digests cover the bytes of all. Large files are split between record
@@ -233,7 +233,7 @@ class ArrowRows(_Tables):
 
 
 class _Message(NamedTuple):
-    """A record batch of a stream: its first row, the bytes of the file that it takes, its values."""
+    """A record batch of a stream: its first row, the bytes that it takes in the file, its values."""
 
     row: int
     begin: int
@@ -267,7 +267,7 @@ def _messages(path: str, file: str) -> Iterator[_Message]:
 
 
 def _messages_of(path: str, file: str, start: int, end: int) -> Iterator[_Message]:
-    """The record batches that make up rows `start … end`."""
+    """The record batches that contain rows `start … end`."""
     row = 0
     for message in _messages(path, file):
         row = message.row + message.batch.num_rows
@@ -286,7 +286,7 @@ def _messages_of(path: str, file: str, start: int, end: int) -> Iterator[_Messag
 
 
 class RowsPiece(Piece):
-    """Rows of an Arrow batch; raw bytes are an Arrow stream of one row, because a row has no bytes of its own."""
+    """Rows of an Arrow batch; raw bytes are an Arrow stream of one row, because a row has no bytes in the file."""
 
     __slots__ = ("row", "batch")
 
@@ -340,7 +340,7 @@ def _column_values(column: Any) -> list[Any]:
 
 
 def _groups(metadata: Any, file: str, start: int, end: int) -> list[int]:
-    """The row groups that make up rows `start … end`."""
+    """The row groups that contain rows `start … end`."""
     groups, row = [], 0
     for index in range(metadata.num_row_groups):
         following = row + metadata.row_group(index).num_rows
@@ -387,10 +387,10 @@ def dataset_splits(directory: str | os.PathLike[str], *, columns: Sequence[str] 
     | `Dataset.save_to_disk` (`state.json`) | its own split, else `train`: `ArrowRows` |
     | Parquet: `data/train-00000-of-00002.parquet`, `train/0000.parquet`, `train.parquet` | `train`: `Parquet` |
 
-    A Parquet file belongs to the split in front of `-00000-of-`, else to that of its directory (but `data`), else to
-    that of its own name. The folder may be on an object store. Raises `SourceError` for a folder with none of these,
-    for files of one split in several directories (configurations, of which one should be named), and for a dataset that
-    was saved with a mapping of indices.
+    A Parquet file belongs to the split before `-00000-of-`, else to that of its directory (except `data`), else to that
+    of its own name. The folder may be on an object store. Raises `SourceError` for a folder with none of these, for
+    files of one split in several directories (configurations: name one of them), and for a dataset saved with an
+    indices mapping.
     """
     top = directory_path(directory)
     named = _json_in(top, "dataset_dict.json")

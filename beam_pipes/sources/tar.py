@@ -1,10 +1,10 @@
-"""Samples of tar archives in the layout of WebDataset: neighbouring members that share a name up to its first dot.
+"""Samples of tar archives in the layout of WebDataset: adjacent members that share a name up to its first dot.
 
     cats/0001.jpg, cats/0001.json, cats/0002.jpg, cats/0002.json
     → {"__key__": "cats/0001", "jpg": b"\\xff\\xd8…", "json": {"label": 3}}
       {"__key__": "cats/0002", "jpg": b"\\xff\\xd8…", "json": {"label": 7}}
 
-Reading is `tarfile`'s. A large archive is split where a sample begins: a tar from the middle of one is a tar.
+Reading is `tarfile`'s. A large archive is split where a sample begins: the rest of a tar is also a tar.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Tar(FileSource):
 
     A value is a dict: `"__key__"`, the name without its extension, and extension → content for each member of the
     sample, in their order. Contents are `bytes`, but for `.json` (its value), `.txt` and `.text` (str) and `.cls`
-    (int); with `decode=False` all are `bytes`. Members that are no regular files, have no extension, or begin with a
-    dot are left out.
+    (int); with `decode=False` all are `bytes`. Members that are not regular files, have no extension, or begin with a
+    dot are skipped.
 
     A sample with an extension twice, or whose text cannot be decoded, is a bad record. What makes an archive unreadable
     (a damaged header, a truncated member) is a `SourceError` that names file and offset, as is a sample above
-    `max_record_bytes`, which is held in memory whole.
+    `max_record_bytes`, because a sample is held in memory as a whole.
 
     `.tar` is split between samples; `.tar.gz`, `.tar.bz2` and `.tar.zst` are read as a stream.
     """
@@ -199,7 +199,7 @@ _Member = tuple[str, str, bytes]
 
 
 class _Chunks(io.RawIOBase):
-    """Chunks of bytes as the stream that `tarfile` reads."""
+    """Chunks of bytes as a stream for `tarfile`."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         super().__init__()
@@ -225,20 +225,20 @@ class _Chunks(io.RawIOBase):
 
 
 def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members in order, none of which is kept."""
+    """The members in order, without keeping them."""
     while (member := archive.next()) is not None:
         yield member
         archive.members = []  # type: ignore[attr-defined]
 
 
 def _parts(member: tarfile.TarInfo) -> tuple[str, str]:
-    """Key and extension; two empty texts for what is no part of a sample."""
+    """Key and extension; two empty texts for a member that is not part of a sample."""
     found = _NAME.fullmatch(member.name) if member.isreg() else None
     return ("", "") if found is None else (found[1], found[2])
 
 
 def _archive(members: list[_Member]) -> bytes:
-    """The raw bytes of a sample: a tar of its members, with nothing of theirs but names and contents."""
+    """The raw bytes of a sample: a tar of its members with only their names and contents."""
     parts = []
     for key, extension, content in members:
         info = tarfile.TarInfo(f"{key}.{extension}")

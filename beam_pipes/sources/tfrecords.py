@@ -32,11 +32,11 @@ class TFRecords(FileSource):
     `message`: None gives payloads as `bytes`; a proto class (`Example`, or your own) gives messages; an `ExampleSpec`
     gives examples, decoded to a `dict` of arrays.
 
-    Checksums are always checked. A record whose payload is damaged, or does not parse, is a bad record; where the
-    length is damaged the next record cannot be found, and reading stops with an error that names file and offset. Large
-    files are split between records; `.gz`, `.bz2` and `.zst` are read as a stream.
+    Checksums are always checked. A record whose payload is damaged, or does not parse, is a bad record; if the length
+    is damaged, the next record cannot be found, and reading stops with an error that names file and offset. Large files
+    are split between records; `.gz`, `.bz2` and `.zst` are read as a stream.
 
-    `max_record_bytes`: a length above it counts as damaged; what keeps memory bounded where lengths cannot be trusted.
+    `max_record_bytes`: a length above it counts as damaged; this bounds memory if lengths cannot be trusted.
     """
 
     paths: Paths
@@ -94,7 +94,7 @@ class TFRecords(FileSource):
         yield from batcher.finish()
 
     def _frames(self, chunks: Iterator[bytes], part: Slice) -> Iterator[list[_Frame]]:
-        """The frames of a slice, those of one chunk at a time."""
+        """The frames of a slice, one chunk at a time."""
         headers = HeaderTable()  # comparing with a known header is cheaper than a checksum
         buffer, offset = b"", part.start
         parts: list[bytes] = []  # of a frame that is longer than what was read of it so far
@@ -224,7 +224,7 @@ class FramePiece(Piece):
 def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
     """Ranges that begin at the first record at or after a multiple of the target.
 
-    Where a length is damaged the rest is one range: reading it says what is wrong.
+    After a damaged length the rest is one range: reading it reports what is wrong.
     """
     bounds = [0]
     try:
@@ -245,7 +245,7 @@ def _frame_ranges(file: FoundFile, target_shard_bytes: int) -> list[Range]:
 
 
 def _frame_offsets(handle: IO[bytes], size: int) -> Iterator[int]:
-    """Where each record starts, for as long as lengths are intact."""
+    """The start of each record, as far as lengths are intact."""
     headers = HeaderTable()
     window, base, offset = b"", 0, 0
     while offset < size:

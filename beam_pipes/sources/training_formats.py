@@ -1,9 +1,9 @@
-"""Corpora that were written for other training stacks: Megatron's `.bin` and `.idx`, ArrayRecord, MDS.
+"""Corpora written for other training stacks: Megatron's `.bin` and `.idx`, ArrayRecord, MDS.
 
 Their files have an index, so records are known by number: slices are ranges of records, and ids are `name@number`.
 
     web_text_document.bin   5 6 7 | 8 9       tokens, one document after the other
-    web_text_document.idx   3 2               their lengths, and what documents they form
+    web_text_document.idx   3 2               their lengths, and the documents they form
                             │
                             ▼
     {"tokens": [5, 6, 7]}, {"tokens": [8, 9]}
@@ -55,7 +55,7 @@ _MEGATRON_HEADER = len(MEGATRON_MAGIC) + 8 + 1 + 8 + 8
 
 
 class _MegatronFile:
-    """An open `.bin` with its `.idx`: `starts` are where documents begin, in bytes, and the end of the last one."""
+    """An open `.bin` with its `.idx`: `starts` are the first bytes of documents, and the end of the last one."""
 
     def __init__(self, path: str, file: str) -> None:
         self.file = file
@@ -107,7 +107,7 @@ class _Index(NamedTuple):
 
 
 def _index_beside(path: str, file: str) -> _Index:
-    """The index of a `.bin`. Each slice asks for it, so it is kept as long as the file is the same."""
+    """The index of a `.bin`. Each slice needs it, so it is kept while the file is unchanged."""
     index = path.removesuffix(".bin") + ".idx"
     try:
         if is_remote(index):
@@ -171,8 +171,8 @@ class MegatronTokens(NumberedSource[_MegatronFile]):
     """Every document of Megatron's indexed datasets is one record: `{"tokens": array}`. Ids are `name@document`.
 
     `MegatronTokens("corpus")` reads all `.bin` files below `corpus`, each with the `.idx` beside it. Arrays have the
-    dtype that the index says (uint16 for small vocabularies). The sequences of a document, where it has several, come
-    one after the other. `field` is the name of the tokens in the dict.
+    dtype of the index (uint16 for small vocabularies). If a document has several sequences, they are concatenated.
+    `field` is the name of the tokens in the dict.
     """
 
     _: KW_ONLY
@@ -291,7 +291,7 @@ _MDS_LISTS = {"list[jpeg]": 4, "list[png]": 4, "jpeg_array": 0, "jpegarray": 0}
 
 
 def mds_array(raw: bytes, dtype: str | None, shape: tuple[int, ...] | None) -> npt.NDArray[Any]:
-    """An `ndarray` column's value; what its encoding does not fix stands in front: a dtype, then a shape.
+    """An `ndarray` column's value; the data begin with what the encoding does not fix: a dtype, then a shape.
 
     `bytes([33, 4, 2]) + two int32` → an int32 array of shape (2,): dtype 33, one dimension with sizes of a byte, 2.
     """
@@ -312,7 +312,7 @@ class _Column(NamedTuple):
 
 
 def _decoder_of(encoding: str) -> Callable[[bytes], Any] | None:
-    """What makes a value of the bytes of a column; None for an encoding that is not read."""
+    """The function that decodes a column's bytes; None for an unsupported encoding."""
     if encoding in _MDS_TEXTS:
         return _MDS_TEXTS[encoding]
     if encoding in _SCALARS:
@@ -341,7 +341,7 @@ def _mds_list(raw: bytes, skip: int) -> list[bytes]:
 
 
 class _MDSFile:
-    """An open shard: the number of samples, where each begins and the last one ends, the columns; then the samples."""
+    """An open shard: the number of samples, their offsets and the end, the columns; then the samples."""
 
     def __init__(self, path: str, file: str) -> None:
         self.file = file
@@ -420,11 +420,11 @@ class MDS(NumberedSource[_MDSFile]):
     """Every sample of the MDS shards of MosaicML Streaming is one record: column → value. Ids are `name@sample`.
 
     `MDS("corpus/train")` reads all `.mds` files below the directory, in the order of their names, which is that of
-    `index.json`; `build("c", {"train": MDS("corpus/train"), "val": MDS("corpus/val")}, …)` reads splits. The shards say
-    themselves what columns they have, so `index.json` is not needed. Values are those of Streaming's reader, but for
-    images, which stay the bytes of a JPEG or PNG file for a stage to decode: `{"image": b"\\xff\\xd8…", "label": 3}`.
+    `index.json`; `build("c", {"train": MDS("corpus/train"), "val": MDS("corpus/val")}, …)` reads splits. The shards
+    describe their own columns, so `index.json` is not needed. Values are those of Streaming's reader, except images,
+    which remain the bytes of a JPEG or PNG file for a stage to decode: `{"image": b"\\xff\\xd8…", "label": 3}`.
 
-    Refused are columns of `pkl` and `pil`, and compressed shards.
+    Columns of `pkl` and `pil`, and compressed shards, are refused.
     """
 
     _: KW_ONLY

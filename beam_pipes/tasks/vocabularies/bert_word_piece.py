@@ -48,11 +48,11 @@ class BertWordPieceVocabulary(Vocabulary):
         max_chars_per_token: longest piece without the indicator, where it is known.
         token_out_type: dtype of the ids of `encode_tf`.
         unknown_token: piece of a word that cannot be spelled; it must be in the vocabulary.
-        split_unknown_characters: a character that is in no piece is unknown by itself, not its whole word.
+        split_unknown_characters: only a character that is in no piece is unknown, not its whole word.
         lower_case: fold case and strip accents.
-        keep_whitespace: a run of white space is a word too, rather than only dividing words.
-        normalization_form: "NFC", "NFD", "NFKC" or "NFKD" before all else; not together with `lower_case`, which
-        uses NFD.
+        keep_whitespace: a run of white space is also a word, instead of only dividing words.
+        normalization_form: "NFC", "NFD", "NFKC" or "NFKD" before everything else; not together with `lower_case`, which
+            uses NFD.
         preserve_unused_token: `[unused7]` in the text is one piece.
         pad_id, start_of_sequence_id, end_of_sequence_id: ids of `[PAD]`, `[CLS]`, `[SEP]`.
 
@@ -119,7 +119,7 @@ class BertWordPieceVocabulary(Vocabulary):
 
     @property
     def _base_vocab_size(self) -> int:
-        """The pieces, and one id behind them that no text is encoded to: the original's table has a bucket there."""
+        """The pieces, and one more id that no text is encoded to: the original's table has a bucket there."""
         return len(self._pieces) + 1
 
     def _encode(self, s: object) -> list[int]:

@@ -1,18 +1,18 @@
-r"""Merges of bytes by tiktoken: `TiktokenVocabulary`, and the fast way through a `tokenizer.json` that says the same.
+r"""Byte-pair merges by tiktoken: `TiktokenVocabulary`, and the fast path for an equivalent `tokenizer.json`.
 
     tokenizer.json ──byte_pairs──▶ ranks, pattern ──QuickEncoder──▶ ids, or None: ask `tokenizers`
 
 tiktoken knows one kind of tokenizer: a regular expression divides the text, and in each piece the two neighbours whose
-merge has the lowest rank are merged until none is left; a token's rank is its id. It does so several times as fast as
+merge has the lowest rank are merged until none is left; a token's rank is its id. It is several times as fast as
 `tokenizers`. A `tokenizer.json` gives the same ids if
 
-- it divides text by one of the `PATTERNS`, which both libraries read alike for every code point;
+- it divides text by one of the `PATTERNS`, which both libraries interpret identically for every code point;
 - its merges are in the order of the ids that they give;
 - every token, encoded by its merges alone, is itself. Then two neighbours whose bytes make a token are always the two
-  that the list of merges names: no merge reaches beyond a place where two pieces still meet, so what lies between two
-  such places has been merged as if it stood alone.
+  that the list of merges names: no merge crosses a boundary between two remaining pieces, so what is between two such
+  boundaries was merged as if it were alone.
 
-All of this is looked at in the file; texts in which something else counts as well (added tokens, code points that
+All of this is checked in the file; texts affected by anything else (added tokens, code points that
 normalization may change, lone surrogates) are left to `tokenizers`.
 """
 
@@ -76,11 +76,11 @@ _SUPPLEMENTARY_SCRIPTS = re.compile("[\U00010000-\U0001efff]")
 
 
 class UnlikeTiktoken(Exception):
-    """Why a `tokenizer.json` is none that tiktoken could stand for."""
+    """Why tiktoken cannot replace a `tokenizer.json`."""
 
 
 class BytePairs(NamedTuple):
-    """What tiktoken needs to know. `added` are tokens found in the text as they are; `nfc`: text is composed first."""
+    """The parameters of tiktoken. `added` are tokens found verbatim in the text; `nfc`: text is composed first."""
 
     ranks: Mapping[bytes, int]
     pattern: str
@@ -89,7 +89,7 @@ class BytePairs(NamedTuple):
 
 
 def byte_pairs(tokenizer_json: str) -> BytePairs:
-    """The byte pairs of a `tokenizer.json`, where tiktoken gives the same ids. Raises `UnlikeTiktoken` otherwise."""
+    """The byte pairs of a `tokenizer.json` for which tiktoken gives the same ids. Raises `UnlikeTiktoken` otherwise."""
     described = json.loads(tokenizer_json)
     model = described["model"]
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
@@ -151,7 +151,7 @@ def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str]) -> 
 
 
 def _require_own_ids(made: Mapping[str, int], merges: Sequence[Any]) -> None:
-    """Every token, merged from its bytes by `tokenizers`, has to be itself."""
+    """Every token must result from merging its own bytes with `tokenizers`."""
     library = require("tokenizers", purpose="TokenizersVocabulary")
     pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in merges]
     plain = library.Tokenizer(library.models.BPE(vocab=dict(made), merges=pairs))
@@ -169,7 +169,7 @@ def byte_letters() -> Mapping[str, int]:
 
 
 class QuickEncoder:
-    """Encodes by tiktoken what it encodes as `tokenizers` does; the ids are None where it does not."""
+    """Encodes with tiktoken what it encodes like `tokenizers`; the ids are None for other texts."""
 
     def __init__(self, pairs: BytePairs) -> None:
         # A special token that is never allowed: without any, `encode_to_numpy` looks for none at every character.
@@ -179,7 +179,7 @@ class QuickEncoder:
         self._nfc = pairs.nfc
 
     def encode(self, text: str) -> list[int] | None:
-        """The ids of a text; None where it holds something that has to be left to `tokenizers`."""
+        """The ids of a text; None if it contains something that must be left to `tokenizers`."""
         return _encoded(self._encoding.encode_ordinary, text) if self._takes(text) else None
 
     def encode_array(self, text: str) -> np.ndarray | None:
@@ -201,7 +201,7 @@ class QuickEncoder:
 
 
 def may_compose_anew(text: str) -> bool:
-    """Whether a text has characters that a newer Unicode than Python's own may compose or order otherwise."""
+    """Whether a text has characters that a Unicode version newer than Python's may compose or order differently."""
     return _SUPPLEMENTARY_SCRIPTS.search(text) is not None or _unassigned().search(text) is not None
 
 
@@ -221,7 +221,7 @@ def make_encoding(name: str, pattern: str, ranks: Mapping[bytes, int], special: 
 
 
 def _encoded(encode: Callable[[str], _Ids], text: str) -> _Ids | None:
-    """What `encode` gives; None for a text that the expressions' engine gives up on."""
+    """The result of `encode`; None for a text on which the regular expressions fail."""
     if len(text) > _MOST_WHITESPACE and len(text) - sum(map(len, text.split())) > _MOST_WHITESPACE:
         return None
     try:
@@ -235,18 +235,18 @@ def _encoded(encode: Callable[[str], _Ids], text: str) -> _Ids | None:
 class TiktokenVocabulary(Vocabulary):
     """An encoding of tiktoken, by name or from a file of ranks: `encode("to be") == [998, 387]` with "cl100k_base".
 
-    Text that spells a special token (`<|endoftext|>`) is text like any other.
+    Text that spells a special token (`<|endoftext|>`) is ordinary text.
 
     Args:
         encoding: name of an encoding, which tiktoken downloads once ("cl100k_base"); path of a `.tiktoken` file, a line
             a token, its bytes in base64 and its rank; or a `tiktoken.Encoding`.
         pattern: of a file: the regular expression that divides text, or a key of `PATTERNS`. Default: that of the
-            encoding that the file is called after, "cl100k" for other files.
-        special_tokens: of a file: text → id. Default: `<|endoftext|>`, with the id that the encoding has which the file
-            is called after, behind the last rank for other files.
+            encoding in the file's name, "cl100k" for other files.
+        special_tokens: of a file: text → id. Default: `<|endoftext|>`, with the id of the encoding in the file's name,
+            or after the last rank for other files.
         eos_token: the special token that ends a sequence; None for none.
         bos_token: the special token that begins one; None for none.
-        extra_ids: number of ids to reserve behind the encoding's.
+        extra_ids: number of ids to reserve after the encoding's.
 
     Raises:
         TaskError: the encoding cannot be loaded, or a named token is not in it.
@@ -330,7 +330,7 @@ class TiktokenVocabulary(Vocabulary):
 
 @functools.lru_cache(maxsize=16)
 def _content(encoding: tiktoken.Encoding) -> str:
-    """Sha256 of what the encoding is made of; its name does not count."""
+    """Sha256 of the content of the encoding; its name does not count."""
     digest = hashlib.sha256(encoding._pat_str.encode())
     for token, rank in sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1]):
         digest.update(b"%d:%d:%s" % (rank, len(token), token))

@@ -25,7 +25,7 @@ from beam_pipes.tasks.vocabularies.vocabulary import (
 class SentencePieceVocabulary(Vocabulary):
     """Ids of a trained SentencePiece model (the `sentencepiece` library, in plain Python).
 
-    With `extra_ids=3` the pieces `<extra_id_0>`, `<extra_id_1>`, `<extra_id_2>` are added behind the model's own, in
+    With `extra_ids=3` the pieces `<extra_id_0>`, `<extra_id_1>`, `<extra_id_2>` are added after the model's own, in
     reverse: `<extra_id_0>` has the last id. The model is read when it is first needed, and shared by all equal
     vocabularies of a process. Equality and fingerprint go by the bytes of the model, not by its path.
 
@@ -34,7 +34,7 @@ class SentencePieceVocabulary(Vocabulary):
         extra_ids: number of sentinels to add.
         normalizer_spec_overrides: a `NormalizerSpec` message merged over the model's own.
         reverse_extra_ids: `<extra_id_0>` has the last id; False gives it the first.
-        use_fast_tokenizer: taken for compatibility; there is one tokenizer, and it is the fast one.
+        use_fast_tokenizer: accepted for compatibility; there is one tokenizer, the fast one.
 
     Raises:
         MissingExtraError: `sentencepiece` is not installed (when the model is first needed).
@@ -122,7 +122,7 @@ class SentencePieceVocabulary(Vocabulary):
         return self._model[0].encode(as_text(s))  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
-        """Many texts in one call into the library: the same ids, less time a text."""
+        """Many texts in one call into the library: the same ids, less time per text."""
         return self.tokenizer.encode([as_text(text) for text in texts], num_threads=threads)  # type: ignore[no-any-return]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -143,9 +143,9 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 class SentencePieceTfTokenizer:
-    """`tokenize(["this is"])` → ragged int32 `[[11, 8, 6, 3, 8, 6]]`, and back; a text alone gives a vector.
+    """`tokenize(["this is"])` → ragged int32 `[[11, 8, 6, 3, 8, 6]]`, and back; a single text gives a vector.
 
-    Ids are those of the model: nothing is done with EOS, padding or ids beyond the model.
+    Ids are those of the model: EOS, padding and ids beyond the model are not handled.
     """
 
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
@@ -166,7 +166,7 @@ class SentencePieceTfTokenizer:
         return tensorflow(TF_PURPOSE).gather(pieces, input)
 
     def string_to_id(self, input: object) -> Any:
-        """The id of each piece; the id of unknown ones where there is none."""
+        """The id of each piece; the id of unknown pieces if there is none."""
         tf = tensorflow(TF_PURPOSE)
 
         def ids(pieces: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Vocabularies of the `tokenizers` library, encoded by the fastest backend that gives the same ids.
 
-A backend is another library that is asked first. What it does not do alike is left to `tokenizers`, text by text; that
+A backend is another library that is tried first. Texts that it would encode differently are left to `tokenizers`; that
 the rest is equal is proved three times: from the file (see `byte_pairs`), on `proof_texts` before the first text is
 encoded, and on one of `CHECKED_EVERY` texts while encoding.
 """
@@ -47,7 +47,7 @@ def _array(ids: list[int]) -> np.ndarray:
 
 
 def proof_texts(tokens: Sequence[str]) -> Iterator[str]:
-    """Texts on which a backend has to give equal ids: hard ones, and the tokens themselves, in byte-level spelling."""
+    """Texts on which a backend must give equal ids: hard ones, and the tokens themselves, in byte-level spelling."""
     yield from _PROOF
     letters = byte_letters()
     # In the order of their spelling: that of the vocabulary's own listing differs from process to process.
@@ -64,19 +64,19 @@ class TokenizersVocabulary(Vocabulary):
         tokenizer: path of the JSON file, or the object.
         eos_token: text of the token that ends a sequence (`"</s>"`, `"<|endoftext|>"`); None for none.
         pad_token: text of the padding token; None for id 0.
-        unk_token: text of the unknown token; None for the model's own, where it has one.
+        unk_token: text of the unknown token; None for the model's own, if it has one.
         bos_token: text of the token that begins a sequence; None for none.
         extra_ids: number of ids to reserve after the tokenizer's.
         add_special_tokens: let the tokenizer's own template add its tokens. Off: EOS is a preprocessor's work.
-        backend: which library encodes. "auto" takes tiktoken where it is installed and the tokenizer is one whose ids
-            it gives, about five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" insists
-            on that, "tokenizers" does without. Ids and fingerprints are the same.
+        backend: which library encodes. "auto" uses tiktoken if it is installed and gives the tokenizer's ids, about
+            five times as fast: byte-level BPE, as in GPT-2, GPT-4, Llama 3 or Qwen. "tiktoken" requires it,
+            "tokenizers" does not use it. Ids and fingerprints are the same.
 
-    Where a text shows otherwise while encoding, that is logged, `disagreement` holds the text, and `tokenizers` takes
-    over.
+    If a text gives different ids while encoding, that is logged, `disagreement` holds the text, and `tokenizers`
+    takes over.
 
     Raises:
-        TaskError: a named token is not in the tokenizer, or `backend="tiktoken"` cannot stand for it.
+        TaskError: a named token is not in the tokenizer, or `backend="tiktoken"` cannot replace it.
         MissingExtraError: `tokenizers` is not installed.
     """
 
@@ -169,12 +169,12 @@ class TokenizersVocabulary(Vocabulary):
 
     @property
     def backend_reason(self) -> str:
-        """Why it is not tiktoken that encodes; empty where it is."""
+        """Why tiktoken does not encode; empty if it does."""
         quick = self._quick_encoder()
         return quick if isinstance(quick, str) else ""
 
     def _quick_encoder(self) -> QuickEncoder | str:
-        """The encoder of the backend, made and proved when it is first asked for; or why there is none."""
+        """The encoder of the backend, created and proved on first use; or why there is none."""
         if self._quick is None:
             try:
                 self._quick = self._proved()
@@ -222,7 +222,7 @@ class TokenizersVocabulary(Vocabulary):
         return ids
 
     def encode_batch(self, texts: Sequence[str | bytes], *, threads: int = 1) -> list[list[int]]:
-        """Many texts in one call: the same ids, less time a text. `tokenizers` chooses its own threads."""
+        """Many texts in one call: the same ids, less time per text. `tokenizers` chooses its own threads."""
         decoded = [as_text(text) for text in texts]
         quick = self._quick_encoder()
         if isinstance(quick, str):
@@ -240,7 +240,7 @@ class TokenizersVocabulary(Vocabulary):
     def _checked(
         self, texts: list[str], encoded: Sequence[_Ids | None], made: Callable[[list[int]], _Ids]
     ) -> list[_Ids]:
-        """What is encoded, with the rest filled in; all of it by `tokenizers` where one that is compared differs."""
+        """The encoded texts, with the rest filled in; all by `tokenizers` if a compared one differs."""
         compared: Sequence[int] = range(-self._num_seen % CHECKED_EVERY, len(texts), CHECKED_EVERY)
         self._num_seen += len(texts)
         asked = sorted({*compared, *(number for number, ids in enumerate(encoded) if ids is None)})

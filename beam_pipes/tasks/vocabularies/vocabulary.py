@@ -4,7 +4,7 @@ Three words: an *id* is an index into the vocabulary; *extra ids* are sentinels 
 vocabulary says otherwise; the *base vocabulary* is what exists without them.
 
 `Vocabulary` is the base of all of them, `PassThroughVocabulary` the one for features that arrive as ids. The functions
-at the end make TensorFlow operations of `encode` and `decode`, for vocabularies that have none of their own.
+at the end make TensorFlow operations from `encode` and `decode`, for vocabularies without their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Vocabulary(abc.ABC):
     override `_encode_tf` and `_decode_tf` where TensorFlow operations exist.
 
     Vocabularies compare equal, hash and fingerprint by content: class, configuration, and the bytes of their files.
-    They are picklable; what cannot be pickled is made again from the content.
+    They are picklable; parts that cannot be pickled are recreated from the content.
     """
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -53,7 +53,7 @@ class Vocabulary(abc.ABC):
     @property
     @abc.abstractmethod
     def eos_id(self) -> Any:
-        """Id of the end of a sequence; None where there is none."""
+        """Id of the end of a sequence; None if there is none."""
 
     @property
     def pad_id(self) -> int:
@@ -62,7 +62,7 @@ class Vocabulary(abc.ABC):
     @property
     @abc.abstractmethod
     def unk_id(self) -> int | None:
-        """Id of what the vocabulary does not know; None where there is none."""
+        """Id of unknown tokens; None if there is none."""
 
     @property
     def extra_ids(self) -> int:
@@ -94,7 +94,7 @@ class Vocabulary(abc.ABC):
         """`encode` of many texts. Vocabularies over a library that takes many at once override it.
 
         Args:
-            threads: how many the library may use, where it asks; 1, as workers already share the cores.
+            threads: how many the library may use, if it supports that; 1, because workers already share the cores.
         """
         return [self.encode(text) for text in texts]
 
@@ -127,7 +127,7 @@ class Vocabulary(abc.ABC):
         return decode_through_python(self, ids)
 
     def config(self) -> dict[str, object]:
-        """What makes this vocabulary what it is, as JSON-able values: options and digests of assets, never paths."""
+        """What determines this vocabulary, as JSON-able values: options and digests of assets, never paths."""
         return {"extra_ids": self.extra_ids}
 
     def fingerprint(self) -> str:
@@ -170,7 +170,7 @@ class PassThroughVocabulary(Vocabulary):
     """Encodes and decodes nothing: `encode([1, 2]) == [1, 2]`. For features that arrive as ids or numbers.
 
     Args:
-        size: number of ids; 0 where the feature is not made of ids.
+        size: number of ids; 0 if the feature does not consist of ids.
         eos_id: decoding stops at it; None for no end.
     """
 
