@@ -54,7 +54,7 @@ class TestTheOperatorsPage:
         rows = [line for line in MADE["docs/operators.md"].splitlines() if " | `fn." in line or " | – | " in line]
         assert [row.split("`")[1] for row in rows] == list(operators)
         assert (
-            "| `readers.caffe` | – | absent: a format of a framework that has ended: convert it to TFRecords |" in rows
+            "| `readers.caffe` | – | absent: the format of a discontinued framework: convert it to TFRecords |" in rows
         )
         assert "| `crop` | `fn.crop` | no volumes |" in rows
 
