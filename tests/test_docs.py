@@ -1,7 +1,7 @@
 """The documentation runs: the blocks of every page, in order, in an empty directory; links lead somewhere.
 
 A block of Python runs, one with `title="file.py"` is written to that file, a shell block that says `run` is executed;
-other shell blocks are read, and what they name has to exist. A page whose first words are "The code goes on from" finds
+other shell blocks are read, and what they name has to exist. A page whose first words are "The code continues" finds
 the files of that page.
 """
 
@@ -215,9 +215,9 @@ exit 1
 
     def test_a_page_may_go_on_from_another(self, tmp_path: Path) -> None:
         page = tmp_path / "second.md"
-        page.write_text("# Second\n\nThe code goes on from the [first](first.md#part) page.\n")
+        page.write_text("# Second\n\nThe code continues the [first](first.md#part) page.\n")
         assert page_before(page) is None
-        page.write_text("# Second\n\nThe code goes on from the [first](first.md), where it lies.\n")
+        page.write_text("# Second\n\nThe code continues the [first](first.md), where it lies.\n")
         assert page_before(page) == tmp_path / "first.md"
 
     def test_links_are_those_of_the_prose(self) -> None:

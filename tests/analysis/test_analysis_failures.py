@@ -87,7 +87,7 @@ def test_code_that_needs_an_analyzer_which_is_not_listed_is_told_so(text_input: 
         analysed_lengths_only(), analyzers=(lengths, Count("count", of=NeedsUnlisted())), pipeline=ToText()
     )
 
-    with pytest.raises(AnalysisError, match=r"the analyzer 'unlisted' \(Count\) is asked for.*lists it in analyzers="):
+    with pytest.raises(AnalysisError, match=r"the analyzer 'unlisted' \(Count\) was requested.*lists it in analyzers="):
         build(hidden, tmp_path, options=LocalOptions(workers=1))
 
 

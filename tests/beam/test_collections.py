@@ -258,7 +258,7 @@ def test_other_records_behind_the_shuffle_are_noticed(tmp_path: Path) -> None:
 
     [(_, other)] = encode.process(b"c")
     for found in ([records[0]], [records[0], other]):
-        words = f"2 records were counted before the shuffle, and {len(found)} , or different ones, came out of it"
+        words = f"2 records were counted before the shuffle, and {len(found)}, or different ones, came out of it"
         with pytest.raises(ReconciliationError, match=words):
             list(write.process((0, found), planned))
     assert not list(tmp_path.glob("snapshots/*/*.tfrecord*"))

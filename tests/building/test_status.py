@@ -78,7 +78,7 @@ def test_of_a_build_that_runs_dies_goes_on_and_finishes(text_input: Path, tmp_pa
     slow = [row for row in page.iter("tr") if row.findtext("th") == "Slow"]
     assert slow[0].findtext("td") == f"{dead.progress.account.units['Slow'].inputs:,}"
     shown = CliRunner().invoke(app, ["status", str(cache)]).output
-    assert "━" in shown and "Slow" in shown and "nobody is building" in shown
+    assert "━" in shown and "Slow" in shown and "no build is running" in shown
 
     (text_input / "zz-slow.txt").write_text("quick\n" * 3 + "slow\n" * 20)
     process = building(cache)

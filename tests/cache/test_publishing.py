@@ -112,7 +112,7 @@ def test_splits_of_different_features_have_a_schema_each(tmp_path: Path) -> None
         (
             lambda path: (path / "snapshots" / OTHER).mkdir(parents=True),
             None,
-            f"nothing is published yet.*{OTHER} was begun",
+            f"nothing is published yet.*{OTHER} was started",
         ),
         (lambda path: None, OTHER, f"expected the snapshot '{OTHER}', but it is not published; there are no snapshots"),
         (
@@ -169,7 +169,7 @@ def test_a_split_of_protos_is_read_with_its_class(tmp_path: Path) -> None:
             with pytest.raises(CacheError, match="holds records of kind 'proto', which have no features"):
                 cache["train"].gather([0])
         else:
-            with pytest.raises(CacheError, match="the records are some.unknown.Message, and no such message class"):
+            with pytest.raises(CacheError, match="the records are some.unknown.Message, but no such message class"):
                 cache["train"][0]
             with pytest.raises(
                 CacheError, match="records are some.unknown.Message, got proto=beam_pipes.SequenceExample"

@@ -64,7 +64,7 @@ def test_an_example_that_does_not_fit_is_named_and_the_old_snapshot_stays(tmp_pa
         ({}, {}, "expected split → examples"),
         ({"train": []}, {}, "the split 'train' has no example to infer features from. Give features="),
         ({"train": [{"x": 1}]}, {"num_shards": 0}, "num_shards should be an integer of at least 1, got 0"),
-        ({"a": [{"x": 1}]}, {"features": {"b": {}}}, r"given for \['b'\], and not for the split 'a'"),
+        ({"a": [{"x": 1}]}, {"features": {"b": {}}}, r"given for \['b'\], but not for the split 'a'"),
     ],
 )
 def test_what_cannot_be_written_is_told(tmp_path: Path, splits: Any, options: dict[str, Any], words: str) -> None:

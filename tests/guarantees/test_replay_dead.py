@@ -192,7 +192,7 @@ def test_a_change_that_concerns_all_records_is_refused(one_bad_word: Path, tmp_p
         replay_dead(replay_declarations.rows(seed=1), tmp_path / "cache", accept_code_change=True, options=ONE)
 
     (tmp_path / "cache" / "snapshots" / Cache.open(tmp_path / "cache").manifest.snapshot / "fingerprint.json").unlink()
-    with pytest.raises(ReplayError, match="does not say what it was built with .*Build it again"):
+    with pytest.raises(ReplayError, match="does not record what it was built with .*Build it again"):
         replay_dead(replay_declarations.rows(seed=1), tmp_path / "cache", options=ONE)
 
 
@@ -224,7 +224,7 @@ def test_a_result_of_an_analyzer_that_changed_is_never_accepted(looked_up: Path,
         mended,
         r"files or results of analyzers that stages read have changed since it was built: stage 'WordIds' "
         r"\(.*asset:words: [0-9a-f]{8} → [0-9a-f]{8}\). Kept records would still reflect the old content, even "
-        "ws accepted: build again",
+        "with --accept-code-change: build again",
     )
 
     assert not build(mended, looked_up, options=ONE).up_to_date

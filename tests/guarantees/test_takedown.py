@@ -295,7 +295,7 @@ class TestTheOverlay:
 
         cache = Cache.open(tmp_path / "cache")
         assert report.unresolved == (cache.manifest.snapshot,)
-        with pytest.raises(RecordRemovedError, match="is not known, so it is not read"):
+        with pytest.raises(RecordRemovedError, match="is unknown, so the cache is not read"):
             next(iter(cache[cache.splits[0]]))
         undo_takedown(tmp_path / "cache", 1)
         assert len(list(cache[cache.splits[0]]))

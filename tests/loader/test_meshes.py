@@ -167,7 +167,7 @@ def test_a_loader_describes_its_mesh(of_torch):
         (
             "segments",
             "sequence_order='segments' cuts each document into 4 equal parts, but the segments of these rows are "
-            "multiples of 1 places. Pass pack(…, segment_multiple=4).",
+            "multiples of 1 positions. Pass pack(…, segment_multiple=4).",
         ),
         ("transformed", "feature 'three' has rows of 3 places, which do not divide into the 2 parts"),
         (

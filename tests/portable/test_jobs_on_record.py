@@ -199,7 +199,7 @@ def test_a_directory_without_jobs_says_so(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["jobs", str(tmp_path)]).output
 
     assert f"no job is on record in {tmp_path}: `beam-pipes status {tmp_path}` tells what is published." in told
-    with pytest.raises(CacheNotFoundError, match="there is no directory"):
+    with pytest.raises(CacheNotFoundError, match="does not exist: nothing was built there"):
         read_jobs(tmp_path / "absent")
 
 

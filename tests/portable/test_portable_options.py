@@ -70,7 +70,7 @@ def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:
         (
             PortableOptions,
             {"environment_type": "LOOPBACK", "environment_config": None},
-            "LOOPBACK makes this process do the work, but 'jobs.example.com:8099' is another machine.*Choose EXTERNAL",
+            "LOOPBACK makes this process do the work, but 'jobs.example.com:8099' .*Choose EXTERNAL",
         ),
         (
             PortableOptions,
@@ -105,7 +105,7 @@ def test_flink_has_the_same_options_with_its_own_names_and_port() -> None:
         (
             FlinkOptions,
             {"flink_job_server_jar": "server.jar"},
-            "job_endpoint 'jobs.example.com:8099' names a running job server, but flink_job_server_jar one to be",
+            "job_endpoint 'jobs.example.com:8099' names a running job server, but flink_job_server_jar one to start",
         ),
     ],
 )
@@ -117,7 +117,9 @@ def test_mistakes_are_named_where_they_are_made(
 
 
 def test_this_process_does_no_work_for_a_cluster_elsewhere() -> None:
-    with pytest.raises(DeclarationError, match="'flink-jobmanager:8081' is another machine.*Choose EXTERNAL: a pool"):
+    with pytest.raises(
+        DeclarationError, match="'flink-jobmanager:8081' is on another machine.*Choose EXTERNAL: a pool"
+    ):
         FlinkOptions(flink_master="flink-jobmanager:8081")
 
 
@@ -201,7 +203,7 @@ def test_which_endpoints_are_this_machine(endpoint: str, here: bool) -> None:
 def test_files_of_this_machine_are_refused_for_workers_elsewhere(
     options: PortableOptions, where: str, text_input: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DeclarationError, match=f"the cache is in '.*cache', which workers {where} do not see"):
+    with pytest.raises(DeclarationError, match=f"the cache is in '.*cache', which workers {where} cannot see"):
         build(REFERENCE, tmp_path / "cache", options=options)
     with pytest.raises(BeamPipesError, match=f"the input '.*' is on this machine, where workers {where} cannot see it"):
         preflight(REFERENCE, "gs://bucket/cache", options=options)

@@ -125,7 +125,7 @@ def test_verify_names_the_damage_and_fails(text_input: Path, tmp_path: Path) -> 
             id="workers_for_direct",
         ),
         pytest.param(["stats", "nowhere"], "expected a cache, a directory with manifest.json", id="no_cache"),
-        pytest.param(["status", "nowhere"], "there is no directory 'nowhere'", id="no_directory"),
+        pytest.param(["status", "nowhere"], "'nowhere' does not exist", id="no_directory"),
     ],
 )
 def test_mistakes_end_in_one_message(

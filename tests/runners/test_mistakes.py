@@ -187,12 +187,12 @@ def test_a_terminal_that_has_not_every_character_ends_no_command(cache: Path, te
         pytest.param(("no_such_job:d",), "cannot import 'no_such_job' of 'no_such_job:d': there is no", id="module"),
         pytest.param(
             ("sample_declarations:words", "--setup-file", "none.py"),
-            "setup_file: expected a file at 'none.py', and there is none.",
+            "setup_file: expected a file at 'none.py', but there is none.",
             id="setup_file",
         ),
         pytest.param(
             ("sample_declarations:words", "--extra-package", "none.tar.gz"),
-            "an extra package: expected a file at 'none.tar.gz', and there is none.",
+            "an extra package: expected a file at 'none.tar.gz', but there is none.",
             id="extra_package",
         ),
     ],

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>[^\s`]*)(?P<info>[^\n`]*)$")
 TITLE = re.compile(r'title="(?P<file>[^"]+)"')
 OUR_COMMAND = re.compile(r"beam-pipes [^|&;<>$`\\#]*(#.*)?$")
-GOES_ON = re.compile(r"^The code goes on from [^.\[]*\[[^\]]*\]\((?P<page>[^)#]+)\)", re.MULTILINE)
+CONTINUES = re.compile(r"^The code continues [^.\[]*\[[^\]]*\]\((?P<page>[^)#]+)\)", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +84,8 @@ def anchors(text: str) -> set[str]:
 
 
 def page_before(page: Path) -> Path | None:
-    """The page that this one goes on from, whose files have to be there."""
-    found = GOES_ON.search(page.read_text(encoding="utf-8"))
+    """The page that this one continues, whose files must exist."""
+    found = CONTINUES.search(page.read_text(encoding="utf-8"))
     return None if found is None else (page.parent / found["page"]).resolve()
 
 
