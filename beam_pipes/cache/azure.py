@@ -20,6 +20,7 @@ import io
 import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -346,7 +347,7 @@ def _is_transient(error: BaseException, status: int | None) -> bool:
     import urllib3.exceptions
     from azure.core import exceptions
 
-    if isinstance(error, exceptions.ClientAuthenticationError):
+    if isinstance(error, exceptions.ClientAuthenticationError) or _is_unknown_host(error):
         return False
     broken = (
         exceptions.ServiceRequestError,
@@ -359,6 +360,15 @@ def _is_transient(error: BaseException, status: int | None) -> bool:
     return isinstance(error, broken) or (type(error) is exceptions.AzureError and "MD5" in str(error))
 
 
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether the name service answers that there is no such name, and not that it cannot say now."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return error.errno == socket.EAI_NONAME
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+    return False
+
+
 def _refused(error: BaseException, status: int | None, *, path: str, doing: str) -> BaseException:
     container, code = AzureStorage.split_path(path)[0], _code_of(error)
     said: Mapping[str, Any] = {"path": path, "status": status}
@@ -367,6 +377,12 @@ def _refused(error: BaseException, status: int | None, *, path: str, doing: str)
             f"there are no credentials for az:// paths on this machine ({in_short(error)}). Run: az login; or set "
             f"{_CONNECTION}, or {_ACCOUNT} with {_KEY} or {_SAS}; or, for public containers, "
             "BEAM_PIPES_AZURE_ANONYMOUS=1.",
+            path=path,
+        )
+    if status is None and _is_unknown_host(error):
+        return StorageError(
+            f"{path}: cannot {doing}: there is no storage account of this name ({in_short(error)}). Check {_ACCOUNT}, "
+            f"{_CONNECTION} or the path.",
             path=path,
         )
     if code == "ContainerNotFound":
