@@ -123,7 +123,7 @@ class AzureStorage(EtagStorage):
     def _upload_blocks(self, path: str, file: IO[bytes], size: int) -> bool:
         """False where the service has dropped our blocks, because another process wrote to the same path meanwhile."""
         storage = _package()
-        token, whole, blocks = secrets.token_hex(8), hashlib.md5(usedforsecurity=False), []
+        token, whole, blocks = secrets.token_hex(8), hashlib.md5(usedforsecurity=False), list[Any]()
         part_bytes = max(self.options.chunk_bytes, -(-size // _MOST_BLOCKS))
         for start in range(0, size, part_bytes):
             file.seek(start)
