@@ -127,7 +127,7 @@ class _ReadOnly(ObjectStorage):
     ) -> int:
         self._refuse(path)
 
-    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
+    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
         self._refuse(path)
 
     def link_or_copy(self, source: str, target: str) -> None:

@@ -354,7 +354,7 @@ def test_several_faults_are_told_at_once(site: Site) -> None:
     (site.input / "a.txt").write_text("")
 
     with pytest.raises(PlanError) as caught:
-        preflight(site.module(), "az://bucket/cache")
+        preflight(site.module(), "ftp://host/cache")
 
     assert str(caught.value).startswith("3 faults, found before any input was read:\n  1. stage 'Split': asset ")
     assert [type(fault) for fault in caught.value.faults] == [DeclarationError, SourceError, CacheError]
