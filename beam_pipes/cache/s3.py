@@ -16,39 +16,25 @@ import base64
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 import secrets
 import time
 import zlib
-from collections.abc import Callable
-from datetime import datetime, timezone
-from typing import IO, Any, ClassVar, TypeVar
+from datetime import datetime
+from typing import IO, Any, ClassVar
 
-from beam_pipes.cache.gcs.lease import date_of
-from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage
-from beam_pipes.cache.gcs.requests import (
-    RETRIED_STATUSES,
-    Incomplete,
-    RequestOptions,
-    Service,
-    in_short,
-    refused_anywhere,
-    retrying,
-)
-from beam_pipes.cache.gcs.storage import SINGLE_REQUEST_BYTES
-from beam_pipes.cache.gcs.transfer import ObjectReader, Page
+from beam_pipes.cache.gcs.objects import EtagStorage, ObjectStatus, date_of, etag_of, generation_of, status_by_etag
+from beam_pipes.cache.gcs.requests import Incomplete, RequestOptions, Service, in_short, pieces, refused_anywhere
+from beam_pipes.cache.gcs.transfer import Page
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import (
     BucketNotFoundError,
     CacheNotFoundError,
-    ChangedMeanwhileError,
     StorageError,
     StorageForbiddenError,
 )
 from beam_pipes.extras import require
 
-_PIECE_BYTES = 1 << 20
 _MOST_PARTS = 10_000
 _LEAST_PART_BYTES = 5 << 20
 # Said with other statuses than 401 and 403 too.
@@ -56,8 +42,6 @@ _FORBIDDEN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Ex
 # With statuses that mean something else otherwise: 400, and 409 for two conditional writes at once.
 _TRANSIENT = ("RequestTimeout", "SlowDown", "BadDigest", "ConditionalRequestConflict")
 _UPLOAD = "beam-pipes-upload"
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +55,7 @@ class S3Options(RequestOptions):
     PREFIX: ClassVar[str] = "BEAM_PIPES_S3_"
 
 
-class S3Storage(ObjectStorage):
+class S3Storage(EtagStorage):
     """The `Storage` protocol over S3; paths are `s3://bucket/directory/file`.
 
     Needs a service with conditional writes (`If-None-Match` and `If-Match` of PUT).
@@ -83,34 +67,6 @@ class S3Storage(ObjectStorage):
     def __init__(self, options: S3Options | None = None) -> None:
         self.options = S3Options.from_environment() if options is None else options
         self.parallel = self.options.num_threads
-
-    # Reading.
-
-    def open_read(self, path: str) -> IO[bytes]:
-        """A reader of the present object; it fails, and mixes nothing, when another one is written meanwhile."""
-        etag, status = self._head(path)
-
-        def fetch(start: int, size: int) -> bytes:
-            return self._range(path, start, size, etag)
-
-        return ObjectReader(  # type: ignore[return-value]
-            fetch,
-            path=path,
-            size=status.size,
-            crc32c=None,
-            content_digest=status.content_digest,
-            chunk_bytes=self.options.chunk_bytes,
-        )
-
-    def read_range(self, path: str, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer at the end of the object."""
-        etag, status = self._head(path)
-        size = min(size, status.size - offset)
-        return self._range(path, offset, size, etag) if size > 0 else b""
-
-    def status(self, path: str) -> ObjectStatus:
-        """Size and identity of an object. Raises `CacheNotFoundError` where there is none."""
-        return self._head(path)[1]
 
     # Writing.
 
@@ -124,22 +80,17 @@ class S3Storage(ObjectStorage):
         """
         condition: dict[str, str] = {}
         if if_generation_match is not None:
-            condition = {"IfMatch": _etag_of(if_generation_match)} if if_generation_match else {"IfNoneMatch": "*"}
+            condition = {"IfMatch": etag_of(if_generation_match)} if if_generation_match else {"IfNoneMatch": "*"}
 
         def attempt() -> int:
             made = self._client.put_object(**_named(path), Body=data, **condition)
-            return _generation_of(made["ETag"])
+            return generation_of(made["ETag"])
 
         made = self._retrying(attempt, path, "write", deadline_secs=deadline_secs)
         reached("object/put")
         return made
 
-    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
-        """Makes an object of `size` bytes of a local file; whole, or not at all. Each part carries its CRC32."""
-        if size <= SINGLE_REQUEST_BYTES:
-            file.seek(0)
-            self.put(path, file.read(size))
-            return
+    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
         token, where = secrets.token_hex(8), _named(path)
         part_bytes = max(self.options.chunk_bytes, _LEAST_PART_BYTES, -(-size // _MOST_PARTS))
         started = self._retrying(
@@ -177,7 +128,6 @@ class S3Storage(ObjectStorage):
                 "back, another process writes to the same path.",
                 path=path,
             )
-        reached("object/uploaded")
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(CacheNotFoundError):
@@ -186,7 +136,7 @@ class S3Storage(ObjectStorage):
     def delete_generation(self, path: str, generation: int, *, deadline_secs: float | None = None) -> None:
         """As for every object store, in two requests: not all services that speak S3 delete under a condition."""
         with contextlib.suppress(CacheNotFoundError):
-            if _generation_of(self._head(path)[0]) == generation:
+            if generation_of(self._head(path)[0]) == generation:
                 self._retrying(
                     lambda: self._client.delete_object(**_named(path)), path, "delete", deadline_secs=deadline_secs
                 )
@@ -208,7 +158,7 @@ class S3Storage(ObjectStorage):
         """Content, generation, when it was written, and the time now: both by the service's clock."""
         data, answer = self._get(path)
         now = date_of(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return data, _generation_of(answer["ETag"]), answer["LastModified"], now
+        return data, generation_of(answer["ETag"]), answer["LastModified"], now
 
     # Requests.
 
@@ -216,25 +166,12 @@ class S3Storage(ObjectStorage):
     def _client(self) -> Any:
         return _client(self.options, os.getpid(), _environment())
 
-    def _retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
-        options = self.options
-        if deadline_secs is not None:
-            options = dataclasses.replace(options, deadline_secs=deadline_secs)
-        service = Service(_status_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
-        try:
-            return retrying(attempt, options=options, path=path, doing=doing, service=service)
-        except Exception as error:
-            if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"):
-                raise StorageError(
-                    f"there are no credentials for s3:// paths on this machine ({error}). Run: aws configure; or set "
-                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or, for public buckets, BEAM_PIPES_S3_ANONYMOUS=1.",
-                    path=path,
-                ) from error
-            raise
+    def _service(self, path: str, doing: str) -> Service:
+        return Service(_status_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
 
     def _head(self, path: str) -> tuple[str, ObjectStatus]:
         found = self._retrying(lambda: self._client.head_object(**_named(path)), path, "read")
-        return found["ETag"], _status(path, found["ETag"], found["ContentLength"], found["LastModified"])
+        return found["ETag"], status_by_etag(path, found["ETag"], found["ContentLength"], found["LastModified"])
 
     def _is_from(self, path: str, token: str, size: int) -> bool:
         """Whether the upload with this token has made the object that is there."""
@@ -248,16 +185,8 @@ class S3Storage(ObjectStorage):
         def attempt() -> tuple[bytes, Any]:
             answer = self._client.get_object(**_named(path), **options)
             deadline = time.monotonic() + self.options.attempt_timeout_secs
-            pieces: list[bytes] = []
             with contextlib.closing(answer["Body"]) as body:
-                # `read` waits for all of it: a server that sends a byte now and then would hold us for ever.
-                while piece := body._raw_stream.read1(_PIECE_BYTES):
-                    pieces.append(piece)
-                    if time.monotonic() > deadline:
-                        raise Incomplete(f"{answer['ContentLength']} bytes did not arrive in time")
-            data = b"".join(pieces)
-            if len(data) != answer["ContentLength"]:
-                raise Incomplete(f"expected {answer['ContentLength']} bytes, found {len(data)}")
+                data = b"".join(pieces(body._raw_stream.read1, answer["ContentLength"], deadline=deadline))
             # Objects of parts have a checksum of their parts' checksums, and a dash with their number.
             told = "" if "Range" in options or "-" in answer["ETag"] else answer.get("ChecksumCRC32", "")
             if told and "-" not in told and _crc32(data) != told:
@@ -266,17 +195,12 @@ class S3Storage(ObjectStorage):
 
         return self._retrying(attempt, path, "read")
 
-    def _range(self, path: str, start: int, size: int, etag: str) -> bytes:
-        try:
-            return self._get(path, Range=f"bytes={start}-{start + size - 1}", IfMatch=etag)[0]
-        except ChangedMeanwhileError as error:
-            raise CacheNotFoundError(
-                f"{path}: another object was written there while this one was read. Open it again.", path=path
-            ) from error
+    def _get_range(self, path: str, start: int, size: int, etag: str) -> bytes:
+        return self._get(path, Range=f"bytes={start}-{start + size - 1}", IfMatch=etag)[0]
 
     def _read_whole(self, path: str) -> tuple[bytes, int]:
         data, answer = self._get(path)
-        return data, _generation_of(answer["ETag"])
+        return data, generation_of(answer["ETag"])
 
     def _page(
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
@@ -287,7 +211,7 @@ class S3Storage(ObjectStorage):
         wanted |= {"ContinuationToken": token} if token else {}
         found = self._retrying(lambda: self._client.list_objects_v2(**wanted), path, "list")
         objects = [
-            _status(f"{self.SCHEME}{bucket}/{each['Key']}", each["ETag"], each["Size"], each["LastModified"])
+            status_by_etag(f"{self.SCHEME}{bucket}/{each['Key']}", each["ETag"], each["Size"], each["LastModified"])
             for each in found.get("Contents", ())
         ]
         directories = sorted(each["Prefix"] for each in found.get("CommonPrefixes", ()))
@@ -299,30 +223,8 @@ def _named(path: str) -> dict[str, str]:
     return {"Bucket": bucket, "Key": key}
 
 
-def _status(path: str, etag: str, size: int, modified: datetime) -> ObjectStatus:
-    # Two uploads of the same bytes in the same parts have the same ETag, so it names the content.
-    number = int.from_bytes(hashlib.sha256(etag.encode()).digest()[:7], "big")
-    return ObjectStatus(
-        path=path,
-        size=int(size),
-        generation=number,
-        crc32c=None,
-        content_digest=f"etag:{etag.strip(chr(34))}:{int(size)}",
-        modified_ns=int(modified.astimezone(timezone.utc).timestamp() * 1_000_000) * 1000,
-    )
-
-
 def _crc32(data: bytes) -> str:
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
-
-
-def _generation_of(etag: str) -> int:
-    """An ETag as the number that a lease keeps; `_etag_of` is the inverse."""
-    return int.from_bytes(etag.encode(), "big")
-
-
-def _etag_of(generation: int) -> str:
-    return generation.to_bytes(-(-generation.bit_length() // 8), "big").decode()
 
 
 def _environment() -> tuple[str | None, ...]:
@@ -361,9 +263,7 @@ def _code_of(error: BaseException) -> str:
 
 def _is_transient(error: BaseException, status: int | None) -> bool:
     if status is not None:
-        return status in RETRIED_STATUSES or _code_of(error) in _TRANSIENT
-    if isinstance(error, (Incomplete, ConnectionError, TimeoutError)):
-        return True
+        return _code_of(error) in _TRANSIENT
     import urllib3.exceptions
     from botocore import exceptions
 
@@ -377,8 +277,14 @@ def _is_transient(error: BaseException, status: int | None) -> bool:
     return isinstance(error, broken)
 
 
-def _refused(error: BaseException, status: int, *, path: str, doing: str) -> Exception:
+def _refused(error: BaseException, status: int | None, *, path: str, doing: str) -> BaseException:
     bucket, code = S3Storage.split_path(path)[0], _code_of(error)
+    if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"):
+        return StorageError(
+            f"there are no credentials for s3:// paths on this machine ({error}). Run: aws configure; or set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or, for public buckets, BEAM_PIPES_S3_ANONYMOUS=1.",
+            path=path,
+        )
     if code == "NoSuchBucket":
         return BucketNotFoundError(
             f"{path}: cannot {doing}: there is no bucket {bucket!r}. Check its name and AWS_ENDPOINT_URL, or "

@@ -4,8 +4,8 @@ paths.
 `writing_to`: files and directories that a user names as output.
 
 `storage_for("cache")` → `LocalStorage`; `storage_for("gs://bucket/cache")` → `beam_pipes.cache.gcs.storage.GcsStorage`;
-`storage_for("s3://bucket/cache")` → `beam_pipes.cache.s3.S3Storage`; for inputs alone `https://` and `hf://`:
-`beam_pipes.cache.web`
+`storage_for("s3://bucket/cache")` → `beam_pipes.cache.s3.S3Storage`; `storage_for("az://container/cache")` →
+`beam_pipes.cache.azure.AzureStorage`; for inputs alone `https://` and `hf://`: `beam_pipes.cache.web`
 """
 
 from __future__ import annotations
@@ -294,8 +294,7 @@ def sync_directory(path: str) -> None:
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:
-    """The storage that serves a path: `gs://` Google Cloud Storage, `s3://` S3, everything without a scheme is on this
-    machine.
+    """The storage that serves a path: `gs://`, `s3://`, `az://` (`azfs://` too), or this machine without a scheme.
 
     `https://` and `hf://` are read-only, for inputs.
 
@@ -315,14 +314,18 @@ def storage_for(path: str | os.PathLike[str]) -> Storage:
         from beam_pipes.cache.s3 import S3Options, S3Storage
 
         return _shared(S3Storage, S3Options.from_environment())
+    if scheme.group(1) in ("az", "azfs"):
+        from beam_pipes.cache.azure import AzureOptions, AzureStorage
+
+        return _shared(AzureStorage, AzureOptions.from_environment())
     if scheme.group(1) in ("https", "http", "hf"):
         from beam_pipes.cache.web import HttpsStorage, HubStorage, WebOptions
 
         return _shared(HubStorage if scheme.group(1) == "hf" else HttpsStorage, WebOptions.from_environment())
     raise CacheError(
-        f"{text!r}: caches and inputs are on file systems, gs:// or s3://, got the scheme {scheme.group(1)!r}. Give a "
-        "local path, gs://bucket/directory or s3://bucket/directory (an input may be on https:// or hf:// too), or "
-        "mount the bucket.",
+        f"{text!r}: caches and inputs are on file systems, gs://, s3:// or az://, got the scheme {scheme.group(1)!r}. "
+        "Give a local path, gs://bucket/directory, s3://bucket/directory or az://container/directory (an input may be "
+        "on https:// or hf:// too), or mount the bucket.",
         path=text,
     )
 

@@ -24,29 +24,18 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from types import SimpleNamespace
-from typing import IO, Any, ClassVar, NamedTuple, NoReturn, TypeVar
+from typing import IO, Any, ClassVar, NamedTuple, NoReturn
 
 from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage
-from beam_pipes.cache.gcs.requests import (
-    RETRIED_STATUSES,
-    Incomplete,
-    RequestOptions,
-    Service,
-    in_short,
-    refused_anywhere,
-    retrying,
-)
+from beam_pipes.cache.gcs.requests import RequestOptions, Service, in_short, pieces, refused_anywhere
 from beam_pipes.cache.gcs.requests import status_of as code_of
 from beam_pipes.cache.gcs.transfer import ObjectReader, Page
 from beam_pipes.errors import CacheNotFoundError, StorageError, StorageForbiddenError
 from beam_pipes.extras import require
 
-T = TypeVar("T")
-
-_PIECE_BYTES = 256 << 10
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -110,9 +99,8 @@ class _ReadOnly(ObjectStorage):
 
     # Requests.
 
-    def retry(self, attempt: Callable[[], T], path: str, doing: str = "read") -> T:
-        service = Service(code_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
-        return retrying(attempt, options=self.options, path=path, doing=doing, service=service)
+    def _service(self, path: str, doing: str) -> Service:
+        return Service(code_of, _is_transient, functools.partial(_refused, path=path, doing=doing))
 
     def request(self, url: str, ranges: str) -> Any:
         """The open answer to a GET of a range; raises `_Refusal` where it is no success."""
@@ -130,7 +118,7 @@ class _ReadOnly(ObjectStorage):
     def _refuse(self, path: str) -> NoReturn:
         raise StorageError(
             f"{path}: cannot write: {self.SCHEME} is for inputs, and nothing is written or deleted there. Build into a "
-            "local directory, gs:// or s3://.",
+            "local directory, gs://, s3:// or az://.",
             path=path,
         )
 
@@ -139,7 +127,7 @@ class _ReadOnly(ObjectStorage):
     ) -> int:
         self._refuse(path)
 
-    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
+    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
         self._refuse(path)
 
     def link_or_copy(self, source: str, target: str) -> None:
@@ -168,7 +156,7 @@ class _WebFile:
 
     def fetch(self, start: int, size: int) -> bytes:
         with self._lock:
-            data = None if self._copy else self._storage.retry(functools.partial(self._range, start, size), self._path)
+            data = None if self._copy else self._read_range(start, size)
             if data is None:
                 assert self._copy is not None
                 self._copy.seek(start)
@@ -179,18 +167,20 @@ class _WebFile:
         if self._copy is not None:
             self._copy.close()
 
+    def _read_range(self, start: int, size: int) -> bytes | None:
+        return self._storage._retrying(functools.partial(self._range, start, size), self._path, "read")
+
     def _range(self, start: int, size: int) -> bytes | None:
         """The bytes of a range; None where the answer was the whole file, which is in the copy now."""
         deadline = time.monotonic() + self._storage.options.attempt_timeout_secs
         with self._storage.request(self._found.url, f"{start}-{start + size - 1}") as answer:
             self._require_same(answer)
             if answer.status == 206:
-                pieces = list(_pieces(answer, size, deadline))
-                return b"".join(pieces)
+                return b"".join(pieces(answer.read1, size, deadline=deadline))
             copy = tempfile.TemporaryFile()  # noqa: SIM115
             # As long as bytes come: a whole file may take longer than the time of a range.
             try:
-                for piece in _pieces(answer, self._found.size, None):
+                for piece in pieces(answer.read1, self._found.size, deadline=None):
                     copy.write(piece)
             except BaseException:
                 copy.close()
@@ -227,18 +217,6 @@ class _WebReader(ObjectReader):
     def close(self) -> None:
         super().close()
         self._file.close()
-
-
-def _pieces(answer: Any, size: int, deadline: float | None) -> Any:
-    """The body, exactly `size` bytes of it; `Incomplete` where it breaks off, or takes until after the deadline."""
-    left = size
-    while left > 0 and (piece := answer.read1(_PIECE_BYTES)):
-        if deadline is not None and time.monotonic() > deadline:
-            raise Incomplete(f"{size} bytes did not arrive in time")
-        yield piece[:left]
-        left -= min(left, len(piece))
-    if left:
-        raise Incomplete(f"the answer broke off {left} bytes before its end, of {size}")
 
 
 # What a binding of HTTP begins with, and one of the Hub does not.
@@ -304,7 +282,7 @@ class HttpsStorage(_ReadOnly):
                     raise
                 return Found(path, 0, None, 0)
 
-        return self.retry(attempt, path)
+        return self._retrying(attempt, path, "read")
 
     def _page(
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
@@ -364,7 +342,7 @@ class HubStorage(_ReadOnly):
             )
             return Found(fixed, int(told.size), f"hub:{told.etag}", 0)
 
-        return self.retry(attempt, path)
+        return self._retrying(attempt, path, "read")
 
     def _page(
         self, path: str, prefix: str, delimiter: str | None, token: str | None, *, most: int | None = None
@@ -385,26 +363,24 @@ class HubStorage(_ReadOnly):
             return Page(objects, directories, None)
 
         try:
-            return self.retry(attempt, path, "list")
+            return self._retrying(attempt, path, "list")
         except CacheNotFoundError:
             return Page([], [], None)
 
 
 def _is_transient(error: BaseException, code: int | None) -> bool:
     if code is not None:
-        return code in RETRIED_STATUSES
+        return False
     reason = getattr(error, "reason", error) if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
         return False
-    if isinstance(
-        error, Incomplete | http.client.HTTPException | ConnectionError | TimeoutError | urllib.error.URLError
-    ):
+    if isinstance(error, http.client.HTTPException | urllib.error.URLError):
         return True
     # huggingface_hub speaks through httpx, whose errors all have this base.
     return any(cls.__name__ == "TransportError" for cls in type(error).__mro__)
 
 
-def _refused(error: BaseException, code: int, *, path: str, doing: str) -> Exception:
+def _refused(error: BaseException, code: int | None, *, path: str, doing: str) -> BaseException:
     if code in (404, 410):
         return CacheNotFoundError(f"expected a file at {path!r}, and there is none ({in_short(error)})", path=path)
     if code in (401, 403):

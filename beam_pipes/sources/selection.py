@@ -13,7 +13,7 @@ wildcard, or what the entries of a list have in common; `relative_to` sets it. R
 from them, so an input may be moved as a whole.
 
 Regular files only. A name with a part that begins with a dot is hidden: left out unless `hidden=True` or given as a
-single file. Symbolic links are followed, loops are not. Inputs on `gs://`, `s3://` and `hf://` are listed.
+single file. Symbolic links are followed, loops are not. Inputs on `gs://`, `s3://`, `az://` and `hf://` are listed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _base(entries: tuple[str, ...], relative_to: str | None) -> str:
     schemes = {entry.partition("://")[0] if is_remote(entry) else "" for entry in entries}
     if len(schemes) > 1:
         raise SourceError(
-            f"inputs {list(entries)!r} should all be on one service (gs:// or s3://), or all on this machine"
+            f"inputs {list(entries)!r} should all be on one service (gs://, s3:// or az://), or all on this machine"
         )
     scheme = f"{schemes.pop()}://"
     if relative_to is not None:

@@ -97,7 +97,7 @@ def test_shards_of_other_snapshots_are_copied_and_old_snapshots_collected(text_i
     assert command(capsys, "gc", to)[1].endswith(f"kept: {second.snapshot} (published).")
     code, told = command(capsys, "plan", WORDS, "--to", to, "--explain")
     assert code == 0 and "is published: up to date." in told and "0: MISS." in told
-    with pytest.raises(CacheNotFoundError, match="there is no directory 'gs://.*/nothing': nothing was built there"):
+    with pytest.raises(CacheNotFoundError, match="'gs://.*/nothing' does not exist: nothing was built there"):
         read_status(f"{bucket}/nothing")
 
 

@@ -137,7 +137,9 @@ def test_mistakes_in_inputs_are_told_in_words(inputs, bucket, tmp_path):
         Files(f"{there}/text", pattern="*.nothing").plan(target_shard_bytes=1)
     with pytest.raises(SourceError, match="input 'gs://no-such-bucket/d' cannot be read: .*there is no bucket"):
         Files("gs://no-such-bucket/d").plan(target_shard_bytes=1)
-    with pytest.raises(SourceError, match="should all be on one service .gs:// or s3://., or all on this machine"):
+    with pytest.raises(
+        SourceError, match="should all be on one service .gs://, s3:// or az://., or all on this machine"
+    ):
         Files([f"{there}/text", str(tmp_path)]).plan(target_shard_bytes=1)
     with pytest.raises(SourceError, match="have no bucket in common: declare one source for each bucket"):
         Files([f"{there}/text", "gs://other/*"]).plan(target_shard_bytes=1)

@@ -15,11 +15,14 @@ import pytest
 from beam_workers import BeamWorkers, beam_workers, wait_for
 from built_files import built_files
 from flink_cluster import JARS, FlinkCluster, flink_cluster
+from gcs_emulator import new_bucket, running
 from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
 from running_jobs import RunningCommand, beam_pipes, command_of, completions, running_command
+from sample_declarations import INPUT_VARIABLE
 
 from beam_pipes.building.progress import read_status
-from beam_pipes.cache import Cache
+from beam_pipes.cache import Cache, storage_for
+from beam_pipes.cache.storage import LocalStorage
 from beam_pipes.errors import BuildError, StageError
 from beam_pipes.runners import FlinkOptions, LocalOptions, build, read_jobs
 from benchmarks.harness import process_tree
@@ -93,6 +96,30 @@ def test_a_session_cluster_with_a_pool_of_workers_gives_the_same_bytes(
     assert cluster.states("words") == ["FINISHED"]
     [job] = cluster.jobs("words")
     assert max(vertex["parallelism"] for vertex in cluster.get(f"/jobs/{job['jid']}")["vertices"]) == 2
+
+
+@pytest.mark.gcs
+def test_a_session_cluster_reads_from_a_bucket_and_builds_to_it(
+    job_server: str, cluster: FlinkCluster, text_input: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running("fake-gcs-server") as url:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        bucket = f"gs://{new_bucket(url)}"
+        storage, near = storage_for(bucket), LocalStorage()
+        for name in near.tree(str(text_input)):
+            storage.replace(f"{bucket}/in/{name}", near.read_bytes(f"{text_input}/{name}"))
+        monkeypatch.setenv(INPUT_VARIABLE, f"{bucket}/in")
+        local = build(REFERENCE, tmp_path / "local", options=LocalOptions(workers=1))
+        with beam_workers() as workers:
+            given = [*on_cluster(job_server, cluster, workers), "--", "--job_name=buckets"]
+            told = beam_pipes("build", REFERENCE, "--to", f"{bucket}/cache", *given)
+        snapshot = Cache.open(f"{bucket}/cache", verify=True).directory
+        found = {name: storage.read_bytes(f"{snapshot}/{name}") for name in storage.tree(snapshot)}
+
+    assert f"The cache is in {bucket}/cache (snapshot {local.snapshot}" in told
+    assert cluster.states("buckets") == ["FINISHED"]
+    expected = built_files(Path(Cache.open(tmp_path / "local").directory))
+    assert {name: data for name, data in found.items() if name not in ("build.json", "report.html")} == expected
 
 
 def test_an_error_in_a_stage_comes_out_as_ours(job_server: str, text_input: Path, tmp_path: Path) -> None:

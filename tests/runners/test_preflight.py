@@ -268,7 +268,7 @@ FAULTS = {
         CacheWriteError, "the cache '/proc/self/cache' cannot be written", site=_set_to("/proc/self/cache")
     ),
     "scheme that nobody serves": Fault(
-        CacheError, "file systems, gs:// or s3://, got the scheme 'az'", site=_set_to("az://bucket/cache")
+        CacheError, "file systems, gs://, s3:// or az://, got the scheme 'ftp'", site=_set_to("ftp://host/cache")
     ),
     "cache of a newer format": Fault(UnsupportedFormatError, "expected format version 1, found 99", site=_newer_format),
     "code that changed under the same version": Fault(
@@ -354,7 +354,7 @@ def test_several_faults_are_told_at_once(site: Site) -> None:
     (site.input / "a.txt").write_text("")
 
     with pytest.raises(PlanError) as caught:
-        preflight(site.module(), "az://bucket/cache")
+        preflight(site.module(), "ftp://host/cache")
 
     assert str(caught.value).startswith("3 faults, found before any input was read:\n  1. stage 'Split': asset ")
     assert [type(fault) for fault in caught.value.faults] == [DeclarationError, SourceError, CacheError]

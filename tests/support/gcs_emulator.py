@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -55,7 +56,9 @@ def answering(arguments: list[str], probe: str, *, env: dict[str, str] | None = 
             try:
                 with urllib.request.urlopen(probe, timeout=5):
                     break
-            except OSError:
+            except OSError as error:
+                if isinstance(error, urllib.error.HTTPError) and error.code == 403:
+                    break  # an answer, if only to those who sign
                 assert process.poll() is None, f"{arguments} ended with {process.returncode}"
                 assert time.monotonic() < deadline, f"{arguments} does not answer"
                 time.sleep(0.02)

@@ -3,9 +3,8 @@
 | file | holds |
 | --- | --- |
 | `requests.py` | `GcsOptions`: deadlines, sizes, credentials; the client, bounded retries, errors in words |
-| `transfer.py` | resumable uploads, an object as a file, names below a prefix |
-| `lease.py` | the build lock: a lease that is renewed |
-| `objects.py` | `ObjectStorage`: what this service and S3 share |
+| `transfer.py` | names below a prefix, an object as a file, staged files, resumable uploads |
+| `objects.py` | `ObjectStorage`: what this service, S3 and Azure share, the build lock among it |
 | `storage.py` | `GcsStorage`, all of it behind the `Storage` protocol |
 """
 

@@ -14,7 +14,7 @@ import os
 import random
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from beam_pipes.errors import (
@@ -185,6 +185,7 @@ def _on_google_cloud() -> bool:
 
 
 FIRST_BACKOFF_SECS = 0.2
+_PIECE_BYTES = 256 << 10
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 
 T = TypeVar("T")
@@ -204,11 +205,20 @@ class Incomplete(Exception):
 
 
 class Service(NamedTuple):
-    """What retries know of a service: the status behind an error, whether to try again, and a refusal in words."""
+    """What retries know of a service: the status behind an error, whether to try again, and a refusal in words.
+
+    `is_transient` is asked about what is not transient at every service. `refused` gives an error that it has no words
+    for back.
+    """
 
     status_of: Callable[[BaseException], int | None]
     is_transient: Callable[[BaseException, int | None], bool]
-    refused: Callable[[BaseException, int], Exception]
+    refused: Callable[[BaseException, int | None], BaseException]
+
+    def may_pass(self, error: BaseException, code: int | None) -> bool:
+        """Whether the same request may well succeed the next time."""
+        broken = isinstance(error, (Incomplete, ConnectionError, TimeoutError)) if code is None else False
+        return broken or code in RETRIED_STATUSES or self.is_transient(error, code)
 
 
 def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, doing: str, service: Service) -> T:
@@ -234,10 +244,11 @@ def retrying(attempt: Callable[[], T], *, options: RequestOptions, path: str, do
             return attempt()
         except Exception as error:
             code = service.status_of(error)
-            if not service.is_transient(error, code):
-                if code is None:
+            if not service.may_pass(error, code):
+                meaning = service.refused(error, code)
+                if meaning is error:
                     raise
-                raise service.refused(error, code) from error
+                raise meaning from error
             pause = max(random.uniform(0, backoff), _retry_after_secs(error))
             left = started + options.deadline_secs - time.monotonic()
             if pause >= left:
@@ -261,11 +272,9 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException, code: int | None) -> bool:
-    """Whether the same request may well succeed the next time."""
+    """What Google's libraries raise for a request that may well succeed the next time."""
     if code is not None:
-        return code in RETRIED_STATUSES
-    if isinstance(error, (Incomplete, ConnectionError, TimeoutError)):
-        return True
+        return False
     import requests.exceptions
     import urllib3.exceptions
     from google.auth.exceptions import RefreshError, TransportError
@@ -286,6 +295,24 @@ def is_transient(error: BaseException, code: int | None) -> bool:
     return type(error).__name__ in ("DataCorruption", "JSONDecodeError")
 
 
+def pieces(read1: Callable[[int], bytes], size: int | None, *, deadline: float | None) -> Iterator[bytes]:
+    """The body of an answer, exactly `size` bytes of it; None: as much as there is.
+
+    Raises `Incomplete` where it breaks off, or takes until after the deadline (of `time.monotonic`): a server that
+    sends a byte now and then would hold a reader for ever.
+    """
+    left = size
+    while left != 0 and (piece := read1(_PIECE_BYTES)):
+        if deadline is not None and time.monotonic() > deadline:
+            raise Incomplete(f"{'all' if size is None else size} bytes did not arrive in time")
+        if left is not None:
+            piece = piece[:left]
+            left -= len(piece)
+        yield piece
+    if left:
+        raise Incomplete(f"the answer broke off {left} bytes before its end, of {size}")
+
+
 def _retry_after_secs(error: BaseException) -> float:
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     try:
@@ -296,18 +323,18 @@ def _retry_after_secs(error: BaseException) -> float:
 
 def in_short(error: BaseException) -> str:
     """An error on one line of a message."""
-    return f"{type(error).__name__}: {error}".strip()[:300]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def refused(
     error: BaseException,
-    code: int,
+    code: int | None,
     *,
     path: str,
     doing: str,
     who: Callable[[], str],
     bucket_exists: Callable[[], bool],
-) -> Exception:
+) -> BaseException:
     """What Google's answer with this status means, and what to do."""
     bucket = path.removeprefix("gs://").partition("/")[0]
     if code == 404:
@@ -331,8 +358,10 @@ def refused(
     return refused_anywhere(error, code, path=path, doing=doing)
 
 
-def refused_anywhere(error: BaseException, code: int, *, path: str, doing: str) -> Exception:
-    """A refusal that means the same at every object store."""
+def refused_anywhere(error: BaseException, code: int | None, *, path: str, doing: str) -> BaseException:
+    """A refusal that means the same at every object store; an error that is no answer, as it is."""
+    if code is None:
+        return error
     if code == 412:
         return ChangedMeanwhileError(
             f"{path}: cannot {doing}: another process has changed the object meanwhile. What it wrote is there, what "

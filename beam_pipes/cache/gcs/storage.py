@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import functools
 import struct
-from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 from urllib.parse import quote
 
 import google_crc32c
 
-from beam_pipes.cache.gcs.lease import date_of
-from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage
+from beam_pipes.cache.gcs.objects import ObjectStatus, ObjectStorage, date_of
 from beam_pipes.cache.gcs.requests import (
     GcsOptions,
     HttpError,
@@ -24,7 +21,6 @@ from beam_pipes.cache.gcs.requests import (
     Session,
     is_transient,
     refused,
-    retrying,
     session_for,
     status_of,
 )
@@ -32,13 +28,8 @@ from beam_pipes.cache.gcs.transfer import ObjectReader, Page, ResumableUpload, g
 from beam_pipes.cache.locks import reached
 from beam_pipes.errors import CacheNotFoundError, StorageError
 
-# Up to this size an object is written with one request; what is larger is worth a session of its own.
-SINGLE_REQUEST_BYTES = 4 << 20
-
 _FIELDS = "size,generation,crc32c,md5Hash,updated,name"
 _CRC = struct.Struct(">I")
-
-T = TypeVar("T")
 
 
 class GcsStorage(ObjectStorage):
@@ -78,7 +69,7 @@ class GcsStorage(ObjectStorage):
                     start=start,
                     size=size,
                     total_secs=self.options.attempt_timeout_secs,
-                )[0]
+                )
 
             return self._retrying(attempt, path, "read")
 
@@ -102,9 +93,7 @@ class GcsStorage(ObjectStorage):
         def attempt() -> bytes:
             total_secs = self.options.attempt_timeout_secs
             generation = status.generation
-            return get_range(self._session, url, generation=generation, start=offset, size=size, total_secs=total_secs)[
-                0
-            ]
+            return get_range(self._session, url, generation=generation, start=offset, size=size, total_secs=total_secs)
 
         return self._retrying(attempt, path, "read")
 
@@ -148,19 +137,13 @@ class GcsStorage(ObjectStorage):
         reached("object/put")
         return made.generation
 
-    def upload(self, path: str, file: IO[bytes], *, size: int, crc32c: int) -> None:
-        """Makes an object of `size` bytes of a local file; whole, or not at all."""
-        if size <= SINGLE_REQUEST_BYTES:
-            file.seek(0)
-            self.put(path, file.read(size))
-            return
+    def _upload(self, path: str, file: IO[bytes], size: int, crc32c: int) -> None:
         blob = self._blob(path)
         blob.crc32c = base64.b64encode(_CRC.pack(crc32c)).decode()
         upload = ResumableUpload(
             self._session, blob, file, size, options=self.options, retrying=self._retrying, path=path
         )
         upload.run(is_whole=lambda made: int(made["size"]) == size and _crc_of(made.get("crc32c")) == crc32c)
-        reached("object/uploaded")
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(CacheNotFoundError):
@@ -227,14 +210,10 @@ class GcsStorage(ObjectStorage):
         bucket, key = self.split_path(path)
         return f"{self._session.endpoint}/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
 
-    def _retrying(self, attempt: Callable[[], T], path: str, doing: str, *, deadline_secs: float | None = None) -> T:
-        options = self.options
-        if deadline_secs is not None:
-            options = dataclasses.replace(options, deadline_secs=deadline_secs)
+    def _service(self, path: str, doing: str) -> Service:
         who, bucket_exists = (lambda: self._session.who), (lambda: self._bucket_exists(path))
         meaning = functools.partial(refused, path=path, doing=doing, who=who, bucket_exists=bucket_exists)
-        service = Service(status_of, is_transient, meaning)
-        return retrying(attempt, options=options, path=path, doing=doing, service=service)
+        return Service(status_of, is_transient, meaning)
 
     def _bucket_exists(self, path: str) -> bool:
         bucket, _ = self.split_path(path)

@@ -13,6 +13,8 @@ can be seen. (cloud.google.com/storage/docs/performing-resumable-uploads)
 from __future__ import annotations
 
 import io
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -20,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 import google_crc32c
 
-from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, status_of
+from beam_pipes.cache.gcs.requests import GcsOptions, HttpError, Incomplete, Session, pieces, status_of
 from beam_pipes.errors import CorruptCacheError, StorageUnavailableError
 
 
@@ -79,16 +81,13 @@ def _list_part(get_page: GetPage, prefix: str) -> tuple[list[Any], list[str]]:
 
 # What the first read after a jump fetches at least; each further read in order fetches twice as much, up to a chunk.
 FIRST_RANGE_BYTES = 256 << 10
-_PIECE_BYTES = 256 << 10
 
 
-def get_range(
-    session: Session, url: str, *, generation: int, start: int, size: int, total_secs: float
-) -> tuple[bytes, Any]:
-    """The bytes of one range, exactly `size` of them, and the headers; one attempt.
+def get_range(session: Session, url: str, *, generation: int, start: int, size: int, total_secs: float) -> bytes:
+    """The bytes of one range, exactly `size` of them; one attempt.
 
     Raises `HttpError` for an answer that is no success, `Incomplete` for one that breaks off or takes longer than
-    `total_secs`: a server that sends a byte now and then would hold a reader for ever.
+    `total_secs`.
     """
     deadline = time.monotonic() + total_secs
     headers = {"Range": f"bytes={start}-{start + size - 1}", "Accept-Encoding": "identity"}
@@ -98,20 +97,8 @@ def get_range(
     with answer:
         if answer.status_code not in (200, 206):
             raise HttpError(answer)
-        pieces: list[bytes] = []
-        left = size
         skip = start if answer.status_code == 200 else 0  # the range was ignored
-        while left > 0 and (piece := answer.raw.read1(_PIECE_BYTES)):
-            if time.monotonic() > deadline:
-                raise Incomplete(f"{size} bytes did not arrive within {total_secs:g} s")
-            if skip:
-                dropped = min(skip, len(piece))
-                skip, piece = skip - dropped, piece[dropped:]
-            pieces.append(piece[:left])
-            left -= len(pieces[-1])
-        if left:
-            raise Incomplete(f"the answer broke off {left} bytes before its end, of {size}")
-        return b"".join(pieces), answer.headers
+        return b"".join(pieces(answer.raw.read1, skip + size, deadline=deadline))[skip:]
 
 
 class ObjectReader(io.RawIOBase):
@@ -239,6 +226,44 @@ class ObjectReader(io.RawIOBase):
         self._ahead = None
         self._window = b""
         super().close()
+
+
+class StagedObject:
+    """Written to a temporary file of this machine that has no name; an object of the service on commit."""
+
+    def __init__(self, upload: Callable[..., None]) -> None:
+        self._upload = upload
+        self._size = 0
+        self._crc32c = 0
+        self._file: IO[bytes] | None = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def write(self, data: bytes, /) -> int:
+        assert self._file is not None
+        self._file.write(data)
+        self._size += len(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
+        return len(data)
+
+    def read_back(self) -> bytes:
+        assert self._file is not None
+        self._file.seek(0)
+        data = self._file.read()
+        self._file.seek(0, os.SEEK_END)
+        return data
+
+    def commit(self) -> None:
+        assert self._file is not None
+        self._file.flush()
+        self._upload(self._file, size=self._size, crc32c=self._crc32c)
+        self.abort()
+
+    def abort(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        self.abort()
 
 
 # A session is lost with the server that keeps it: seldom, so a few of them are enough.

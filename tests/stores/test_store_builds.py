@@ -1,4 +1,4 @@
-"""Caches built on s3://, from inputs on s3://: the bytes of local ones, read back by a loader."""
+"""Caches built on s3:// and az://, from inputs there: the bytes of local ones, read back by a loader."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from beam_pipes.errors import SourceError
 from beam_pipes.export import export
 from beam_pipes.runners import BeamOptions, LocalOptions, build
 from beam_pipes.sources import MegatronTokens, Parquet, TextLines
-
-pytestmark = pytest.mark.s3
 
 WORDS = "sample_declarations:words"
 INLINE = LocalOptions(workers=1)
@@ -37,16 +35,16 @@ def test_every_runner_writes_the_bytes_of_a_local_cache(text_input, tmp_path, bu
 
 
 def test_shards_are_reused_and_a_build_under_faults_ends_in_the_same_bytes(
-    text_input, tmp_path, bucket, server, monkeypatch
+    text_input, tmp_path, bucket, store, monkeypatch
 ):
     to = f"{bucket}/words"
     build(WORDS, to, options=INLINE)
     (text_input / "sub" / "small-3.txt").write_text("another text\n")
-    with FaultProxy(server, at_random(0.1, seed=1)) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    with FaultProxy(store.url, at_random(0.1, seed=1)) as proxy:
+        store.go_to(proxy.url, monkeypatch)
         second = build(WORDS, to, options=INLINE)
         assert sum(proxy.done.values()) > 3
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    store.go_to(store.url, monkeypatch)
     fresh = build(WORDS, tmp_path / "fresh", options=INLINE)
 
     assert 0 < second.reused_shards < second.num_shards and second.manifest_id == fresh.manifest_id
@@ -68,7 +66,7 @@ def test_a_loader_reads_a_cache_through_a_bounded_directory(text_input, tmp_path
             assert np.array_equal(one[name], two[name]) and np.array_equal(one[name], three[name])
 
 
-def test_inputs_give_the_records_of_local_files(tmp_path, bucket, server, monkeypatch):
+def test_inputs_give_the_records_of_local_files(tmp_path, bucket, store, monkeypatch):
     import pyarrow
     import pyarrow.parquet
 
@@ -91,9 +89,11 @@ def test_inputs_give_the_records_of_local_files(tmp_path, bucket, server, monkey
     assert len(records(TextLines(f"{bucket}/in", pattern="*.txt"))) == 1200
     assert records(Parquet(f"{bucket}/in/t.parquet")) == records(Parquet(f"{tmp_path}/t.parquet"))
     assert records(MegatronTokens(f"{bucket}/megatron")) == records(MegatronTokens(tmp_path / "megatron"))
-    with FaultProxy(server, lambda number, method, path: None) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    with FaultProxy(store.url, lambda number, method, path: None) as proxy:
+        store.go_to(proxy.url, monkeypatch)
         assert len(MegatronTokens(f"{bucket}/megatron").plan(target_shard_bytes=20_000).shards) > 10
         assert not [path for method, path in proxy.requests if method == "GET" and path.endswith(".bin")]
-    with pytest.raises(SourceError, match=r"should all be on one service \(gs:// or s3://\), or all on this machine"):
+    with pytest.raises(
+        SourceError, match=r"should all be on one service \(gs://, s3:// or az://\), or all on this machine"
+    ):
         TextLines([f"{bucket}/in", str(tmp_path)]).plan(target_shard_bytes=4_000)
