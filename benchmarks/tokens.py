@@ -1,35 +1,47 @@
-"""From JSON lines of text to token ids: encoders by themselves, and whole jobs against a bare loop.
+"""From text to token ids on disk: encoders by themselves, and whole jobs against a bare loop and other tools.
 
-Encoders, CPU seconds of this process, the same texts in batches of 256, library threads off:
+The text is Python's own library and installed packages: every file once, files that are alike once, 200 MB. It is
+written as JSON lines and as Parquet, 8 files of each.
+
+Encoders, CPU seconds of this process, one document in ten in batches of 256, library threads off:
 
 - tokenizers: `encode` text by text, `encode_batch`, `encode_batch_fast`
-- tiktoken: `encode_ordinary` text by text, its ids proved equal to those of tokenizers
+- tiktoken: `encode_ordinary` text by text
 - vocabulary: `TokenizersVocabulary.encode` text by text, and `encode_batch`
 
-Jobs, each in a fresh process, CPU seconds of it and its workers:
+Jobs, each in a fresh process, seconds and CPU seconds of it and its workers, imports left out:
 
 - bare: `json.loads`, `tokenizers.encode_batch_fast`, ids to one file with `ndarray.tofile`, one process
-- recipe: `beam_pipes.recipes.tokens`, one worker; two_cores: two of them
+- recipe: `beam_pipes.recipes.tokens`, one worker; two_cores: two of them; parquet and parquet_two_cores: the same from
+  Parquet
 - stage: a stage as people write it, which calls `vocabulary.encode` for each record, one worker
+- datasets: `load_dataset("json")`, then `map(batched=True, num_proc=2)` of `encode_batch_fast`
+- datatrove: `JsonlReader`, `DocumentTokenizer`, two workers, documents in their order
+- megatron: what `tools/preprocess_data.py` of Megatron-LM does, as its documentation tells: a pool of two processes
+  that encode line by line, and an `IndexedDatasetBuilder`. The wheel of megatron-core has the builder, not the script
 
-Rates are megabytes of UTF-8 text a CPU second; `recipe_to_bare` 3 is three times the rate of the bare loop.
+When a job has ended, its ids are read again and compared, document by document, with those of all others: a job that
+gives other ids ends the benchmark. Rates are megabytes of UTF-8 text a CPU second, and a second; `recipe_to_bare` 3 is
+three times the bare loop's rate a CPU second.
 
 `two_cores` is a ratio of seconds by the wall clock, and says little where other work runs: Linux gives a session one
 share of a busy machine, however many processes it has. `two_cores_by_cpu` is what cores that are free would give: the
-CPU seconds of one worker, by those of the longest chain of processes that wait for each other (the build, the server
-that forks, the busiest worker). Of 60 MB the start of processes is a quarter of that chain.
+CPU seconds of one worker, by those of the longest chain of processes that wait for each other (the build by itself; the
+build or the server that forks, which import at the same time; the busiest worker).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib
 import itertools
 import json
 import os
-import resource
 import shutil
 import statistics
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -40,49 +52,61 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 
 from beam_pipes import FeatureSpec, declare, stage
 from beam_pipes.sources import JSONLines
 from beam_pipes.tasks import TokenizersVocabulary, Vocabulary
-from benchmarks.harness import paired_seconds, parser, ratio, report, run_measured
+from benchmarks.harness import paired_seconds, parser, process_tree, ratio, report
 
-JOBS = ("bare", "recipe", "two_cores", "stage")
+OURS = ("recipe", "two_cores", "stage", "parquet", "parquet_two_cores")
+OTHERS = ("datasets", "datatrove", "megatron")
+JOBS = ("bare", *OURS, *OTHERS)
 BATCH = 256
+# The first token of the vocabulary, so its id is 0; all jobs put it behind each text.
+END = "<|endoftext|>"
 _TRAINED_ON = 4_000_000
 _FILES = 8
 
 
 def documents(num_bytes: int) -> Iterator[str]:
-    """The Python sources of this installation; another pass begins each file elsewhere: no text is repeated."""
-    paths = [
-        path for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")) if "site-packages" not in str(path)
-    ]
+    """Python sources of this installation, each once, up to so many bytes; none that spells the end of a text."""
+    seen: set[bytes] = set()
     left = num_bytes
-    for number in itertools.count():
-        for path in paths:
-            paragraphs = path.read_text(encoding="utf-8", errors="replace").split("\n\n")
-            at = number % len(paragraphs)
-            text = "\n\n".join([*paragraphs[at:], *paragraphs[:at]])
-            if text:
-                yield text
+    for library in ("stdlib", "purelib"):
+        root = Path(sysconfig.get_path(library))
+        for path in sorted(root.rglob("*.py")):
+            if library == "stdlib" and "site-packages" in path.parts:
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            if not text or digest in seen or END in text:
+                continue
+            seen.add(digest)
+            yield text
             left -= len(text.encode())
             if left <= 0:
                 return
+    raise SystemExit(f"{left / 1e6:.0f} of {num_bytes / 1e6:.0f} MB of text are missing here. Give fewer --bytes")
 
 
 def write_corpus(directory: Path, num_bytes: int) -> None:
-    """JSON lines in files of equal size, and the tokenizer that was trained on some of them."""
-    files = [open(directory / f"part-{number}.jsonl", "w", encoding="utf-8") for number in range(_FILES)]
+    """JSON lines and Parquet, in files of about equal size, and the tokenizer that was trained on the first 4 MB."""
+    parts: list[list[tuple[int, str]]] = [[] for _ in range(_FILES)]
     trained_on: list[str] = []
     size = 0
     for number, text in enumerate(documents(num_bytes)):
-        json.dump({"text": text, "number": number}, files[number % _FILES])
-        files[number % _FILES].write("\n")
+        parts[number % _FILES].append((number, text))
         if size < _TRAINED_ON:
             trained_on.append(text)
             size += len(text)
-    for file in files:
-        file.close()
+    for name, part in enumerate(parts):
+        with open(directory / f"part-{name}.jsonl", "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": text, "number": number}) + "\n" for number, text in part)
+        numbers, texts = zip(*part, strict=True)
+        table = pyarrow.table({"text": texts, "number": numbers})
+        parquet.write_table(table, directory / f"part-{name}.parquet", row_group_size=BATCH, compression="zstd")
     train(trained_on, vocab_size=32_000, path=str(directory / "tokenizer.json"))
 
 
@@ -94,7 +118,7 @@ def train(texts: Sequence[str], *, vocab_size: int, path: str) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=["<|endoftext|>"],
+        special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -141,7 +165,7 @@ def encoders(directory: str) -> dict[str, Callable[[list[str]], Sequence[Sequenc
 
 def encoding(directory: str, *, repeats: int) -> dict[str, Any]:
     """Megabytes of text a CPU second of every encoder; raises where two of them give different ids."""
-    texts = list(texts_of(directory))
+    texts = list(itertools.islice(texts_of(directory), 0, None, 10))
     batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
     made = encoders(directory)
@@ -155,9 +179,6 @@ def encoding(directory: str, *, repeats: int) -> dict[str, Any]:
         **{f"{name}_mb_per_cpu_sec": round(megabytes / min(taken), 2) for name, taken in secs.items()},
         "tiktoken_to_tokenizers": round(ratio(secs, "tokenizers_encode_batch_fast", "tiktoken"), 2),
         "vocabulary_to_tiktoken": round(ratio(secs, "tiktoken", "vocabulary_encode_batch"), 2),
-        "tokens": sum(map(len, expected)),
-        "documents": len(texts),
-        "text_megabytes": round(megabytes, 1),
     }
 
 
@@ -170,28 +191,24 @@ def by_record(row: dict[str, Any], *, vocabulary: Vocabulary) -> dict[str, objec
     return {"tokens": np.array([*vocabulary.encode(row["text"]), vocabulary.eos_id], np.int32)}
 
 
-def run_bare(directory: str, to: str) -> int:
+def run_bare(directory: str, to: str) -> None:
     """What one writes by hand."""
     from tokenizers import Tokenizer
 
     library = Tokenizer.from_file(f"{directory}/tokenizer.json")
     texts = texts_of(directory)
-    written = 0
     with open(f"{to}/bare.bin", "wb") as file:
         while some := list(itertools.islice(texts, BATCH)):
             for encoded in library.encode_batch_fast(some, add_special_tokens=False):
-                ids = np.array([*encoded.ids, 0], np.uint16)
-                ids.tofile(file)
-                written += len(ids)
-    return written
+                np.array([*encoded.ids, 0], np.uint16).tofile(file)
 
 
-def run_build(directory: str, to: str, job: str) -> int:
+def run_build(directory: str, to: str, job: str) -> None:
     """The recipe, or a stage of one's own."""
     from beam_pipes import build
     from beam_pipes.recipes import tokens
 
-    corpus = f"{directory}/*.jsonl"
+    corpus = f"{directory}/*.{'parquet' if job.startswith('parquet') else 'jsonl'}"
     recipe = tokens(corpus, tokenizer=f"{directory}/tokenizer.json")
     declaration = recipe.declaration()
     if job == "stage":
@@ -199,91 +216,246 @@ def run_build(directory: str, to: str, job: str) -> int:
         ids = FeatureSpec("int32", shape=(None,), minimum=0, maximum=vocabulary.vocab_size - 1)
         stages = [stage(by_record, vocabulary=vocabulary)]
         declaration = declare("tokens", JSONLines(corpus), stages, features={"tokens": ids})
-    build(declaration, to=to, workers=2 if job == "two_cores" else 1)
-    from beam_pipes import Cache
+    build(declaration, to=to, workers=2 if job.endswith("two_cores") else 1)
 
-    return int(np.sum(Cache.open(to)["train"].lengths("tokens")))
+
+def run_datasets(directory: str, to: str) -> None:
+    """A map over a dataset of Hugging Face, whose result is in Arrow files."""
+    import datasets
+    from tokenizers import Tokenizer
+
+    datasets.disable_progress_bars()
+    library = Tokenizer.from_file(f"{directory}/tokenizer.json")
+
+    def encode(rows: dict[str, list[str]]) -> dict[str, list[Any]]:
+        encoded = library.encode_batch_fast(rows["text"], add_special_tokens=False)
+        return {"tokens": [np.array([*each.ids, 0], np.int32) for each in encoded]}
+
+    files = sorted(map(str, Path(directory).glob("*.jsonl")))
+    rows = datasets.load_dataset("json", data_files=files, split="train", cache_dir=f"{to}/json", num_proc=2)
+    columns = rows.column_names
+    rows.map(encode, batched=True, num_proc=2, remove_columns=columns, cache_file_name=f"{to}/tokens.arrow")
+
+
+def run_datatrove(directory: str, to: str) -> None:
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.pipeline.tokens import DocumentTokenizer
+
+    reading = JsonlReader(directory, glob_pattern="*.jsonl")
+    writing = DocumentTokenizer(
+        f"{to}/tokens", f"{directory}/tokenizer.json", eos_token=END, shuffle_documents=False, batch_size=BATCH
+    )
+    LocalPipelineExecutor([reading, writing], tasks=_FILES, workers=2, logging_dir=f"{to}/logs").run()
+
+
+_library: Any = None
+
+
+def _open_library(path: str) -> None:
+    global _library
+    from tokenizers import Tokenizer
+
+    _library = Tokenizer.from_file(path)
+
+
+def _encode_line(line: str) -> list[int]:
+    return [*_library.encode(json.loads(line)["text"], add_special_tokens=False).ids, 0]
+
+
+def run_megatron(directory: str, to: str) -> None:
+    import multiprocessing
+
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+    builder = IndexedDatasetBuilder(f"{to}/tokens.bin", dtype=np.uint16)
+    with multiprocessing.Pool(2, _open_library, (f"{directory}/tokenizer.json",)) as pool:
+        for path in sorted(Path(directory).glob("*.jsonl")):
+            with open(path, encoding="utf-8") as lines:
+                for ids in pool.imap(_encode_line, lines, 32):
+                    builder.add_document(ids, [len(ids)])
+        pool.close()
+        pool.join()
+    builder.finalize(f"{to}/tokens.idx")
+
+
+#: What a job imports before its clock runs: imports do not grow with the input.
+_IMPORTS = {
+    "bare": ("tokenizers",),
+    **dict.fromkeys(
+        OURS, ("tokenizers", "tiktoken", "pyarrow.parquet", "beam_pipes.recipes", "beam_pipes.runners.build")
+    ),
+    "datasets": ("tokenizers", "datasets"),
+    "datatrove": ("tokenizers", "datatrove.executor", "datatrove.pipeline.readers", "datatrove.pipeline.tokens"),
+    "megatron": ("tokenizers", "megatron.core.datasets.indexed_dataset"),
+}
+
+
+def ids_written(to: str, job: str) -> Iterator[np.ndarray]:
+    """What a job has written, read again: arrays of whole texts, each with 0 behind it."""
+    if job in OURS:
+        from beam_pipes import Cache
+
+        split = Cache.open(to)["train"]
+        for start in range(0, len(split), 4096):
+            yield split.gather_values("tokens", np.arange(start, min(start + 4096, len(split))))[0]
+    elif job == "datasets":
+        from datasets import Dataset
+
+        for file in sorted(Path(to).glob("tokens*.arrow")):
+            for batch in Dataset.from_file(str(file)).with_format("numpy").iter(4096):
+                yield np.concatenate(batch["tokens"])
+    else:
+        for file in sorted([*Path(to).glob("*.bin"), *Path(to).glob("tokens/*.ds")]):
+            yield np.fromfile(file, np.uint16)
+
+
+def digest_of(arrays: Iterator[np.ndarray]) -> tuple[int, str]:
+    """How many ids there are, and the digest of those of all texts, in whatever order they come."""
+    found, num_tokens = list[bytes](), 0
+    for array in arrays:
+        num_tokens += len(array)
+        ids = array.astype("<u2")
+        start = 0
+        for end in (np.flatnonzero(ids == 0) + 1).tolist():
+            found.append(hashlib.blake2b(ids[start:end].tobytes(), digest_size=16).digest())
+            start = end
+        if start != len(ids):
+            raise SystemExit(f"{len(ids) - start} ids are not followed by the end of a text")
+    return num_tokens, hashlib.blake2b(b"".join(sorted(found)), digest_size=16).hexdigest()
 
 
 def child(job: str, directory: str, to: str) -> None:
-    """One job in this process; prints its figures, imports left out: they do not grow with the input."""
-    for module in ("tokenizers", "tiktoken", "beam_pipes.recipes", "beam_pipes.runners.build"):
+    """One job in this process; prints its figures."""
+    for module in _IMPORTS[job]:
         importlib.import_module(module)
+    by_name = {"bare": run_bare, "datasets": run_datasets, "datatrove": run_datatrove, "megatron": run_megatron}
+    run = by_name.get(job, functools.partial(run_build, job=job))
     started, cpu_started = time.perf_counter(), _cpu_secs()
     with longest_chain() as chain:
-        written = run_bare(directory, to) if job == "bare" else run_build(directory, to, job)
-        own_secs = time.process_time()
+        run(directory, to)
     secs, cpu_secs = time.perf_counter() - started, _cpu_secs() - cpu_started
-    chain_secs = own_secs - cpu_started + max(chain.values(), default=0.0)
-    print(json.dumps({"secs": secs, "cpu_secs": cpu_secs, "chain_secs": chain_secs, "tokens": written}))
+    chain_secs = chain.secs()
+    num_tokens, digest = digest_of(ids_written(to, job))
+    figures = {"secs": secs, "cpu_secs": cpu_secs, "chain_secs": chain_secs, "tokens": num_tokens, "digest": digest}
+    print(json.dumps(figures))
+
+
+class Chain:
+    """CPU seconds of this process, of the processes that it has started, and of those that these have started."""
+
+    def __init__(self) -> None:
+        self.started = time.process_time()
+        self.own_alone: float | None = None
+        self.own = 0.0
+        self.children: dict[int, float] = {}
+        self.workers: dict[int, float] = {}
+
+    def look(self) -> None:
+        for pid in _children(os.getpid()):
+            if self.own_alone is None:
+                self.own_alone = time.process_time() - self.started
+            self.children[pid] = max(_secs_of(pid), self.children.get(pid, 0.0))
+            for worker in _children(pid):
+                self.workers[worker] = max(_secs_of(worker), self.workers.get(worker, 0.0))
+        self.own = time.process_time() - self.started
+
+    def secs(self) -> float:
+        """Of the longest chain: alone, then together with the server that forks, then the busiest worker."""
+        alone = self.own if self.own_alone is None else self.own_alone
+        together = max([self.own - alone, *self.children.values()])
+        return alone + together + max(self.workers.values(), default=0.0)
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):  # processes end while they are looked at
+        return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+    return []
+
+
+def _secs_of(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 @contextlib.contextmanager
-def longest_chain() -> Iterator[dict[int, float]]:
-    """Process below this one → CPU seconds of it and of those above it, this one left out; sampled every 50 ms."""
-    chains: dict[int, float] = {}
-    ended = threading.Event()
-
-    def watch(pid: int, above: float) -> None:
-        with contextlib.suppress(OSError):  # processes end while they are looked at
-            for children in Path(f"/proc/{pid}/task").glob("*/children"):
-                for child in map(int, children.read_text().split()):
-                    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-                    chains[child] = above + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                    watch(child, chains[child])
+def longest_chain() -> Iterator[Chain]:
+    """The chain of what is done within, sampled every 50 ms."""
+    chain, ended = Chain(), threading.Event()
 
     def sample() -> None:
         while not ended.wait(0.05):
-            watch(os.getpid(), 0.0)
+            chain.look()
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     try:
-        yield chains
+        yield chain
     finally:
         ended.set()
         sampler.join()
+        chain.look()
 
 
 def _cpu_secs() -> float:
-    """Of this process and of those that it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    """Of this process and of all below it, those that have ended included."""
+    ticks = 0
+    for pid in process_tree(os.getpid()):  # some libraries leave a server that forks running
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def jobs(directory: str, work: Path, *, repeats: int) -> dict[str, Any]:
-    """Seconds of every job, and their ratios; raises where two of them wrote different numbers of tokens."""
-    secs: dict[str, list[float]] = {job: [] for job in JOBS}
-    cpu: dict[str, list[float]] = {job: [] for job in JOBS}
-    chain: dict[str, list[float]] = {job: [] for job in JOBS}
-    written: set[int] = set()
+def measured(directory: str, work: Path, names: Sequence[str], *, repeats: int) -> dict[str, dict[str, list[Any]]]:
+    """Job → figure → its values, one a run; raises where two jobs wrote different ids."""
+    found: dict[str, dict[str, list[Any]]] = {job: {} for job in names}
+    first: dict[str, Any] = {}
     for repeat in range(repeats):
-        for job in JOBS if repeat % 2 == 0 else reversed(JOBS):
+        for job in names if repeat % 2 == 0 else reversed(names):
             to = work / f"out-{job}"
             to.mkdir()
-            measured = run_measured(["-m", "benchmarks.tokens", "--child", job, directory, str(to)])
-            figures = json.loads(measured.output.strip().splitlines()[-1])
-            secs[job].append(figures["secs"])
-            cpu[job].append(figures["cpu_secs"])
-            chain[job].append(figures["chain_secs"])
-            written.add(figures["tokens"])
-            print(f"{job}: {figures['secs']:.2f} s, {figures['cpu_secs']:.2f} s of CPU", file=sys.stderr)
+            command = [sys.executable, "-m", "benchmarks.tokens", "--child", job, directory, str(to)]
+            ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            figures = json.loads(ran.stdout.strip().splitlines()[-1])
             shutil.rmtree(to)
-    if len(written) != 1:
-        raise SystemExit(f"the jobs wrote different numbers of tokens: {sorted(written)}")
+            told = ", ".join(f"{name} {figures[name]:.2f}" for name in ("secs", "cpu_secs", "chain_secs"))
+            print(f"{job}: {told}; ids {figures['digest']}", file=sys.stderr, flush=True)
+            first = first or {"job": job, **figures}
+            if figures["digest"] != first["digest"]:
+                raise SystemExit(f"{job} wrote other ids than {first['job']}")
+            for name, value in figures.items():
+                found[job].setdefault(name, []).append(value)
+    return found
+
+
+def ratios(found: dict[str, dict[str, list[Any]]]) -> dict[str, float]:
+    """The medians of paired runs, of all jobs that ran."""
+    cpu, secs, chain = ({job: of[name] for job, of in found.items()} for name in ("cpu_secs", "secs", "chain_secs"))
+    wanted = {
+        "recipe_to_bare": (cpu, "bare", "recipe"),
+        "stage_to_bare": (cpu, "bare", "stage"),
+        "parquet_to_bare": (cpu, "bare", "parquet"),
+        **{f"two_cores_to_{other}": (cpu, other, "two_cores") for other in OTHERS},
+        **{f"two_cores_to_{other}_by_clock": (secs, other, "two_cores") for other in OTHERS},
+        "two_cores": (secs, "recipe", "two_cores"),
+        "two_cores_by_cpu": (chain, "recipe", "two_cores"),
+        "parquet_two_cores": (secs, "parquet", "parquet_two_cores"),
+        "parquet_two_cores_by_cpu": (chain, "parquet", "parquet_two_cores"),
+    }
     return {
-        "recipe_to_bare": round(ratio(cpu, "bare", "recipe"), 2),
-        "stage_to_bare": round(ratio(cpu, "bare", "stage"), 2),
-        "two_cores": round(ratio(secs, "recipe", "two_cores"), 2),
-        "two_cores_by_cpu": round(ratio(chain, "recipe", "two_cores"), 2),
-        **{f"{job}_secs": round(statistics.median(secs[job]), 2) for job in JOBS},
-        **{f"{job}_cpu_secs": round(statistics.median(cpu[job]), 2) for job in JOBS},
+        name: round(ratio(of, top, bottom), 2)
+        for name, (of, top, bottom) in wanted.items()
+        if top in found and bottom in found
     }
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser(__doc__)
-    options.add_argument("--bytes", type=int, default=60_000_000, help="bytes of text [60 MB]")
+    options.add_argument("--bytes", type=int, default=200_000_000, help="bytes of text [200 MB]")
+    options.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="JOB", help="only these [all]")
     options.add_argument("--child", nargs=3, metavar=("JOB", "CORPUS", "TO"), help="one job (used by itself)")
     given = options.parse_args(arguments)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -295,10 +467,19 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         corpus = work / "corpus"
         corpus.mkdir()
         write_corpus(corpus, given.bytes)
-        results = encoding(str(corpus), repeats=given.repeats)
-        results |= jobs(str(corpus), work, repeats=given.repeats)
-        rate = results["text_megabytes"] / results["recipe_cpu_secs"]
-        results["recipe_to_backend"] = round(rate / results["tiktoken_mb_per_cpu_sec"], 2)
+        texts = [len(text.encode()) for text in texts_of(str(corpus))]
+        results = {"documents": len(texts), "text_megabytes": round(sum(texts) / 1e6, 1)}
+        results |= encoding(str(corpus), repeats=given.repeats)
+        found = measured(str(corpus), work, given.jobs, repeats=given.repeats)
+        results |= {"tokens": found[given.jobs[0]]["tokens"][0]} | ratios(found)
+        for job, figures in found.items():
+            for name in ("secs", "cpu_secs"):
+                taken = statistics.median(figures[name])
+                results[f"{job}_{name}"] = round(taken, 2)
+                results[f"{job}_mb_per_{name.removesuffix('s')}"] = round(results["text_megabytes"] / taken, 2)
+        for job in {"recipe", "parquet"} & {*given.jobs}:
+            rate = results[f"{job}_mb_per_cpu_sec"]
+            results[f"{job}_to_backend"] = round(rate / results["tiktoken_mb_per_cpu_sec"], 2)
         report(results, given.json)
         return results
     finally:

@@ -9,16 +9,17 @@ and the command's build cannot differ, and you can continue from it: add a stage
 | --- | --- | --- |
 | `tokens` | texts: lines, JSON Lines, Parquet, CSV, tar, files | ids |
 | `chat` | messages | ids and weights of the loss |
-| `images` | folders of image files | pixels or files, and labels |
-| `audio` | sound files and transcripts | samples and text |
+| `images` | folders of image files, tar | pixels or files, and labels |
+| `audio` | sound files and transcripts, tar | samples and text |
 | `table` | CSV, TSV, JSON Lines, Parquet | columns and labels |
 """
 
-from beam_pipes.recipes.media import audio as audio
-from beam_pipes.recipes.media import audio_example as audio_example
-from beam_pipes.recipes.media import decode_images as decode_images
-from beam_pipes.recipes.media import image_example as image_example
-from beam_pipes.recipes.media import images as images
+from beam_pipes.recipes.audio import audio as audio
+from beam_pipes.recipes.audio import audio_example as audio_example
+from beam_pipes.recipes.images import class_of as class_of
+from beam_pipes.recipes.images import decode_images as decode_images
+from beam_pipes.recipes.images import image_example as image_example
+from beam_pipes.recipes.images import images as images
 from beam_pipes.recipes.tables import row_example as row_example
 from beam_pipes.recipes.tables import table as table
 from beam_pipes.recipes.texts import DEDUP as DEDUP

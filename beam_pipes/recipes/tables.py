@@ -11,13 +11,15 @@ not a quantity.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +28,16 @@ from beam_pipes.cache.dtypes import FLOATS, INTEGERS, NAMES
 from beam_pipes.errors import DeclarationError, TaskError
 from beam_pipes.extras import require
 from beam_pipes.recipes.texts import format_of, source_of
-from beam_pipes.recipes.written import Code, Common, Module, Recipe, call
+from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources import CSV, TSV, JSONLines
 from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_range
 from beam_pipes.sources.selection import FoundFile, Paths, select
 from beam_pipes.typed import stage
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from beam_pipes.transforms.analyzers.vocabulary import TokenTable
 
 #: Bytes of a file that types are inferred from.
 INFERRED_FROM = 4 << 20
@@ -73,9 +80,14 @@ def row_example(
     return examples
 
 
-def class_numbers(classes: Result) -> dict[str, int]:
+def class_numbers(classes: Result) -> Mapping[str, int]:
     """Class → number, in the order of their names: `{"bee": 0, "wasp": 1}`."""
-    return {name: number for number, name in enumerate(sorted(map(str, classes.value().tokens)))}
+    return _numbers(classes.value())
+
+
+@functools.lru_cache(maxsize=8)  # a stage asks for each record
+def _numbers(table: TokenTable) -> Mapping[str, int]:
+    return {name: number for number, name in enumerate(sorted(map(str, table.tokens)))}
 
 
 def _value(value: object, name: str, dtype: str) -> object:
@@ -98,11 +110,7 @@ def table(
     label: str | None = None,
     types: Mapping[str, str] | None = None,
     format: str | None = None,
-    name: str = "table",
-    splits: Mapping[str, float] | None = None,
-    by: str | None = None,
-    seed: int = 0,
-    on_error: str = "fail",
+    **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From rows to a cache of their columns: `5.1,2,bee` → `{"length": 5.1, "wings": 2, "label": 0}`.
 
@@ -113,19 +121,19 @@ def table(
         label: the column that is stored as `label`; text becomes numbers, in the order of the classes' names.
         types: column → dtype, to override the inferred one; "skip" omits a column.
         format: "csv", "json", "parquet" or "tsv". Default: by suffix.
-        by: a column; rows with the same value stay in one split.
-        name, splits, seed, on_error: see `Common`.
+        options: see `Common`. `by` is a column.
 
     Raises `DeclarationError` if a column does not exist, types are unknown, or there are no rows.
     """
+    common = Common.of("table", options)
+    by = common.by
     kind = format_of(data, format)
     if kind not in ("csv", "json", "parquet", "tsv"):
         raise DeclarationError(f"a table is CSV, TSV, JSON Lines or Parquet, and {kind!r} has no columns.")
     inferred = _types_of_parquet(data) if kind == "parquet" else infer_types(_sampled(data, kind))
     chosen = _chosen(inferred, types or {}, label=label, by=by)
-    common = Common(
-        name=name, splits=splits, by=LABEL if by is not None and by == label else by, seed=seed, on_error=on_error
-    )
+    if by is not None and by == label:
+        common = dataclasses.replace(common, by=LABEL)
     module = Module()
     is_text = kind in ("csv", "tsv")
     schema = {column: _schema(dtype) for column, dtype in chosen.items()} if is_text else None

@@ -10,18 +10,21 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_pipes.errors import DeclarationError, TaskError
-from beam_pipes.recipes.written import Code, Common, Module, Recipe, call
+from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
 from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
 from beam_pipes.sources.file_source import FileContent
 from beam_pipes.sources.selection import Paths, select
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, Vocabulary
 from beam_pipes.transforms.chat import field_of, kept_fields
 from beam_pipes.typed import count, drop, stage
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: Suffix of a file, compression apart → its format.
 FORMAT_OF_SUFFIX = {
@@ -158,7 +161,6 @@ def tokens(
     data: Paths,
     *,
     tokenizer: str | os.PathLike[str],
-    name: str = "tokens",
     format: str | None = None,
     text_field: str | None = None,
     keep_fields: Mapping[str, str] | Sequence[str] = (),
@@ -169,10 +171,7 @@ def tokens(
     min_tokens: int | None = None,
     max_tokens: int | None = None,
     dedup: str | None = None,
-    splits: Mapping[str, float] | None = None,
-    by: str | None = None,
-    seed: int = 0,
-    on_error: str = "fail",
+    **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From texts to a cache of token ids: `{"text": "to be"}` in `web.jsonl` → `{"tokens": int32 (3,)}` in `train`.
 
@@ -183,7 +182,6 @@ def tokens(
             read.
         tokenizer: a `tokenizer.json` of `tokenizers`, or the directory that holds it; a SentencePiece `.model` or
             `.spm`; `tiktoken:NAME`, or a file of ranks, `tiktoken:PATH`; or `bytes`.
-        name: of the declaration, and of the cache's files.
         format: a key of `FORMATS`. Default: by the suffixes of the files, see `FORMAT_OF_SUFFIX`.
         text_field: which field of rows is the text; `json.text` is the key `text` of the field `json`. Default: `text`;
             of a tar, whose members are fields by their extensions, `txt`.
@@ -193,10 +191,7 @@ def tokens(
             in `tokenizer_config.json` beside the file, else the first of the well-known ones that it has.
         min_tokens, max_tokens: texts with fewer or more are dropped, and counted.
         dedup: "exact" or "near" drops all but the first of equal or similar texts.
-        splits: name → share of the texts. Default: one, `train`.
-        by: a field; texts with the same value stay in one split. It is also stored.
-        seed: of the splits.
-        on_error: "fail", "drop" or "dead_letter": see `Declaration`.
+        options: see `Common`. `by` is a field, which is also stored.
 
     A corpus of less than 1 GiB is cut into smaller shards, so that it keeps all cores busy; once it grows beyond that,
     all of it is tokenized again.
@@ -204,9 +199,9 @@ def tokens(
     Raises `DeclarationError` if formats are mixed or unknown, the tokenizer is not one, or it has no such token.
     """
     kind = format_of(data, format)
-    common = Common(name=name, splits=splits, by=by, seed=seed, on_error=on_error)
+    common = Common.of("tokens", options)
     vocabulary = _vocabulary(os.fspath(tokenizer), {"eos": eos, "bos": bos}, {"eos": eos_token, "bos": bos_token})
-    keep = kept(keep_fields, by)
+    keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=min_tokens, max_tokens=max_tokens)
     field = (text_field or _FIELDS[kind][0]) if kind in _FIELDS else None
     module = Module()
@@ -236,7 +231,6 @@ def chat(
     tokenizer: str | os.PathLike[str],
     template: str | os.PathLike[str] | None = None,
     date: str | None = None,
-    name: str = "tokens",
     format: str | None = None,
     field: str | None = None,
     tools_field: str | None = None,
@@ -244,10 +238,7 @@ def chat(
     keep_fields: Mapping[str, str] | Sequence[str] = (),
     max_tokens: int | None = None,
     dedup: str | None = None,
-    splits: Mapping[str, float] | None = None,
-    by: str | None = None,
-    seed: int = 0,
-    on_error: str = "fail",
+    **options: Unpack[CommonOptions],
 ) -> Recipe:
     """From messages to a cache of token ids, with weights of the loss that are 1 where the assistant speaks.
 
@@ -273,8 +264,8 @@ def chat(
             f"messages are a field of rows, and {kind!r} has none. Give JSON Lines, Parquet, CSV or tar (--format "
             f"{', '.join(_FIELDS)})."
         )
-    common = Common(name=name, splits=splits, by=by, seed=seed, on_error=on_error)
-    keep = kept(keep_fields, by)
+    common = Common.of("tokens", options)
+    keep = kept(keep_fields, common.by)
     _check(keep, kind, dedup=dedup, min_tokens=None, max_tokens=max_tokens)
     field = field or _FIELDS[kind][1]
     columns = [field, *([] if tools_field is None else [tools_field]), *keep]

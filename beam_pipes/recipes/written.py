@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.errors import BeamPipesError, DeclarationError
@@ -75,12 +75,22 @@ class Recipe:
         return names
 
 
+class CommonOptions(TypedDict, total=False):
+    """The keyword arguments that every recipe takes: those of `Common`."""
+
+    name: str
+    splits: Mapping[str, float] | None
+    by: str | None
+    seed: int
+    on_error: str
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Common:
     """What every recipe takes.
 
     Args:
-        name: of the declaration, and of the cache's files.
+        name: of the declaration, and of the cache's files. Default: that of the recipe.
         splits: name → share of the examples. Default: one, `train`.
         by: records with the same value in this field stay in one split.
         seed: of the splits.
@@ -92,6 +102,12 @@ class Common:
     by: str | None = None
     seed: int = 0
     on_error: str = "fail"
+
+    @classmethod
+    def of(cls, recipe: str, options: CommonOptions) -> Common:
+        """What was given to a recipe, whose name the cache has unless another one is given."""
+        named: CommonOptions = {"name": recipe, **options}
+        return cls(**named)
 
     def __post_init__(self) -> None:
         if self.by is not None and not self.splits:

@@ -18,8 +18,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from beam_pipes.errors import SourceError
-from beam_pipes.sources.byte_stream import codec_of, open_input, read_error, slice_chunks
-from beam_pipes.sources.file_source import FileSource, Range, even_cuts
+from beam_pipes.sources.byte_stream import codec_of, decompressed, open_input, read_error, read_range, slice_chunks
+from beam_pipes.sources.file_source import FileContent, FileSource, Range, even_cuts
 from beam_pipes.sources.record_batch import BadRecord, Batcher, RecordBatch, StoredPiece
 from beam_pipes.sources.selection import FoundFile, Paths
 from beam_pipes.sources.source import Slice, SourceShard, check_batch_limits
@@ -125,6 +125,16 @@ class Tar(FileSource):
                 pass
         yield from batcher.finish()
 
+    def first(self) -> dict[str, Any] | None:
+        """The first sample, which shows what samples have; None where there is none. Reads no more than that."""
+        for file in self.selection().find():
+            stored = read_range(file.path, file.name, 0, file.size)
+            chunks = decompressed(stored, codec=codec_of(file.name), file=file.name)
+            part = Slice(file=file.name, start=0, end=file.size, digest="")
+            for offset, members in self._samples(_Chunks(chunks), part):
+                return self._value(members, file=file.name, position=offset)
+        return None
+
     def _samples(self, stream: _Chunks, part: Slice) -> Iterator[tuple[int, list[_Member]]]:
         """The offset of each sample, and its members."""
         offset, sample, size = part.start, list[_Member](), 0
@@ -192,6 +202,23 @@ class Tar(FileSource):
 
     def fingerprint_config(self) -> Mapping[str, Any]:
         return {"source": "Tar", "version": 1, "decode": self.decode, "max_record_bytes": self.max_record_bytes}
+
+
+def sample_file(sample: Mapping[str, Any], suffixes: Sequence[str]) -> FileContent | None:
+    """The first member of a sample with one of these suffixes, as a file; None where there is none.
+
+    `{"__key__": "cat/1", "cls": 0, "jpg": b"\\xff…"}` with `IMAGE_SUFFIXES` → `FileContent("cat/1.jpg", b"\\xff…")`
+    """
+    for extension, content in sample.items():
+        if f".{extension.lower()}" in suffixes:
+            return FileContent(f"{sample[KEY]}.{extension}", content)
+    return None
+
+
+def has_field(sample: Mapping[str, Any], field: str) -> bool:
+    """Whether a sample has a member, or its `.json` a key: `{"json": {"label": 3}}` has `json.label`."""
+    outer, _, inner = field.partition(".")
+    return field in sample or (isinstance(sample.get(outer), Mapping) and inner in sample[outer])
 
 
 # Key, extension, content.

@@ -19,10 +19,11 @@ import functools
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +36,55 @@ from beam_pipes.sources.file_source import NumberedSource
 from beam_pipes.sources.selection import FoundFile
 
 
-def _read_exactly(data: IO[bytes], file: str, start: int, end: int) -> bytes:
-    """Bytes `start … end` of an open input."""
-    data.seek(start)
-    found = b""
-    while len(found) < end - start and (piece := data.read(end - start - len(found))):
-        found += piece
-    if len(found) < end - start:
-        raise SourceError(f"input {file} ends at byte {start + len(found)}, expected {end}", file=file, offset=start)
-    return found
+class _OffsetFile(ABC):
+    """An open file of consecutive records: `starts` are their offsets, and the end of the last one."""
+
+    starts: npt.NDArray[np.int64]
+
+    def __init__(self, path: str, file: str) -> None:
+        self.path, self.file = path, file
+        try:
+            self._data = open_input(path)
+        except OSError as error:
+            raise read_error(file, error, offset=0) from error
+        try:
+            self._open(size=self._data.seek(0, 2))
+        except BaseException:
+            self._data.close()
+            raise
+
+    @abstractmethod
+    def _open(self, *, size: int) -> None:
+        """Finds `starts` in a file of so many bytes. Raises `SourceError` for a damaged one."""
+
+    @property
+    def num_records(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self.starts[-1] - self.starts[0])
+
+    def records(self, start: int, stop: int) -> Sequence[bytes]:
+        first = int(self.starts[start])
+        data = self._read(first, int(self.starts[stop]))
+        bounds = (self.starts[start : stop + 1] - first).tolist()
+        return [data[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+    def _read(self, start: int, end: int) -> bytes:
+        """Bytes `start … end`."""
+        self._data.seek(start)
+        found = b""
+        while len(found) < end - start and (piece := self._data.read(end - start - len(found))):
+            found += piece
+        if len(found) < end - start:
+            raise SourceError(
+                f"input {self.file} ends at byte {start + len(found)}, expected {end}", file=self.file, offset=start
+            )
+        return found
+
+    def close(self) -> None:
+        self._data.close()
 
 
 # Megatron.
@@ -54,48 +95,21 @@ MEGATRON_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: 
 _MEGATRON_HEADER = len(MEGATRON_MAGIC) + 8 + 1 + 8 + 8
 
 
-class _MegatronFile:
-    """An open `.bin` with its `.idx`: `starts` are the first bytes of documents, and the end of the last one."""
+class _MegatronFile(_OffsetFile):
+    """An open `.bin` with its `.idx`; records are documents."""
 
-    def __init__(self, path: str, file: str) -> None:
-        self.file = file
-        try:
-            self._data = open_input(path)
-        except OSError as error:
-            raise read_error(file, error, offset=0) from error
-        try:
-            self._index = _index_beside(path, file)
-            size = self._data.seek(0, 2)
-            if size != self.num_bytes:
-                raise SourceError(
-                    f"input {file} should have {self.num_bytes} bytes, as its .idx says, found {size}. Copy both files "
-                    "again.",
-                    file=file,
-                )
-        except BaseException:
-            self._data.close()
-            raise
-        self.starts, self.dtype = self._index.starts, self._index.dtype
+    def _open(self, *, size: int) -> None:
+        index = _index_beside(self.path, self.file)
+        if size != index.starts[-1]:
+            raise SourceError(
+                f"input {self.file} should have {index.starts[-1]} bytes, as its .idx says, found {size}. Copy both "
+                "files again.",
+                file=self.file,
+            )
+        self.starts, self.dtype = index.starts, index.dtype
         self.kind = self.dtype.str.encode()
         known = content_digest_of(self._data)
-        self.content_digest = None if known is None else f"{known}/{self._index.digest}"
-
-    @property
-    def num_records(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def num_bytes(self) -> int:
-        return int(self._index.starts[-1])
-
-    def records(self, start: int, stop: int) -> Sequence[bytes]:
-        first = int(self.starts[start])
-        data = _read_exactly(self._data, self.file, first, int(self.starts[stop]))
-        bounds = (self.starts[start : stop + 1] - first).tolist()
-        return [data[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
-
-    def close(self) -> None:
-        self._data.close()
+        self.content_digest = None if known is None else f"{known}/{index.digest}"
 
 
 class _Index(NamedTuple):
@@ -340,33 +354,23 @@ def _mds_list(raw: bytes, skip: int) -> list[bytes]:
     )
 
 
-class _MDSFile:
+class _MDSFile(_OffsetFile):
     """An open shard: the number of samples, their offsets and the end, the columns; then the samples."""
 
-    def __init__(self, path: str, file: str) -> None:
-        self.file = file
-        try:
-            self._data = open_input(path)
-        except OSError as error:
-            raise read_error(file, error, offset=0) from error
-        try:
-            self.content_digest = content_digest_of(self._data)
-            size = self._data.seek(0, 2)
-            (count,) = np.frombuffer(self._read(0, 4), "<u4").tolist() if size >= 4 else (0,)
-            head = 4 * (count + 2)
-            if size < head + 2:
-                raise self._damaged(f"expected {count} samples and their offsets, found {size} bytes")
-            self.starts = np.frombuffer(self._read(4, head), "<u4").astype(np.int64)
-            if self.starts[0] < head or (np.diff(self.starts) < 0).any() or self.starts[-1] != size:
-                raise self._damaged(
-                    f"the offsets of {count} samples should go from {head} up to its {size} bytes, found "
-                    f"{self.starts[0]} to {self.starts[-1]}"
-                )
-            self.kind = self._read(head, int(self.starts[0]))
-            self.columns = self._columns_of(self.kind)
-        except BaseException:
-            self._data.close()
-            raise
+    def _open(self, *, size: int) -> None:
+        self.content_digest = content_digest_of(self._data)
+        (count,) = np.frombuffer(self._read(0, 4), "<u4").tolist() if size >= 4 else (0,)
+        head = 4 * (count + 2)
+        if size < head + 2:
+            raise self._damaged(f"expected {count} samples and their offsets, found {size} bytes")
+        self.starts = np.frombuffer(self._read(4, head), "<u4").astype(np.int64)
+        if self.starts[0] < head or (np.diff(self.starts) < 0).any() or self.starts[-1] != size:
+            raise self._damaged(
+                f"the offsets of {count} samples should go from {head} up to its {size} bytes, found "
+                f"{self.starts[0]} to {self.starts[-1]}"
+            )
+        self.kind = self._read(head, int(self.starts[0]))
+        self.columns = self._columns_of(self.kind)
 
     def _columns_of(self, config: bytes) -> list[_Column]:
         try:
@@ -393,26 +397,6 @@ class _MDSFile:
             "(.mds.zstd) have to be decompressed first.",
             file=self.file,
         )
-
-    @property
-    def num_records(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def num_bytes(self) -> int:
-        return int(self.starts[-1] - self.starts[0])
-
-    def records(self, start: int, stop: int) -> Sequence[bytes]:
-        first = int(self.starts[start])
-        data = self._read(first, int(self.starts[stop]))
-        bounds = (self.starts[start : stop + 1] - first).tolist()
-        return [data[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
-
-    def _read(self, start: int, end: int) -> bytes:
-        return _read_exactly(self._data, self.file, start, end)
-
-    def close(self) -> None:
-        self._data.close()
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from beam_pipes.building.by_value import by_value
-from beam_pipes.building.declaration import Declaration, DeclarationHandle
+from beam_pipes.building.declaration import Declaration, DeclarationHandle, by_value
 from beam_pipes.engine.graph import Ref, Unit
 from beam_pipes.testing.causes import Cause, calls_of
 from beam_pipes.testing.one_unit import OneUnit

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from beam_pipes.analysis import Analyzer
 from beam_pipes.building.declaration import Declaration
 from beam_pipes.cache import Cache
 from beam_pipes.errors import DeclarationError
 from beam_pipes.recipes import DEDUP, FORMATS, Recipe, audio, chat, images, table, tokens
-from beam_pipes.recipes.media import ENCODINGS, FITS, SOUND_DTYPES
+from beam_pipes.recipes.audio import SOUND_DTYPES
+from beam_pipes.recipes.images import ENCODINGS, FITS
 from beam_pipes.recipes.tables import class_numbers
 from beam_pipes.recipes.texts import FEATURE, LOSS_WEIGHTS
 from beam_pipes.recipes.written import spelled
@@ -125,7 +127,10 @@ def tokens_command(
 @with_building
 def images_command(
     context: typer.Context,
-    data: Annotated[str, typer.Argument(help="directory of images; its folders are classes, or train, val and test")],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="directory of images (folders are classes, or train, val and test), or tar archives"),
+    ],
     declaring: Declaring,
     building: Building,
     resize: Annotated[
@@ -137,13 +142,19 @@ def images_command(
         typer.Option(help=f"how images are stored: {', '.join(ENCODINGS)} [pixels with --resize, files without]"),
     ] = None,
     quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100")] = 90,
-    label: Annotated[bool, typer.Option(help="store the number of an image's folder as label")] = True,
+    label: Annotated[bool, typer.Option(help="store the number of an image's class as label")] = True,
+    label_field: Annotated[
+        str | None,
+        typer.Option(help="tar member or json.KEY that is the label or class [cls, json.label, …, else the folder]"),
+    ] = None,
 ) -> None:
-    """Build a cache of images and labels from folders of image files. Options after -- go to Beam.
+    """Build a cache of images and labels from folders or tar archives (WebDataset). Options after -- go to Beam.
 
     --by is a regular expression: images in whose paths it finds the same stay in one split.
 
     Example: beam-pipes images pets --resize 224 --split train=0.9,eval=0.1 --to cache
+
+    Example: beam-pipes images shards/*.tar --resize 224 --label-field json.species --to cache
 
     Example: beam-pipes images scans --resize 512 --fit pad --by 'patient[0-9]+' --split train=0.8,eval=0.2 --to cache
     """
@@ -154,11 +165,12 @@ def images_command(
         encode=encode,
         quality=quality,
         label=label,
+        label_field=label_field,
         **declaring.of_recipe("images"),
     )
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
-        return [*_counts(cache, declaration), *_classes(recipe.names.get("classes"))]
+        return [*_counts(cache, declaration), *_classes(recipe, cache)]
 
     _build(recipe, declaring, building, context.obj or [], told=told)
 
@@ -167,9 +179,9 @@ def images_command(
 def audio_command(
     context: typer.Context,
     data: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            help="manifest (.jsonl, .csv, .tsv), or a directory of sound files with transcripts beside them"
+            help="manifest (.jsonl, .csv, .tsv), directory of sound files with transcripts beside them, or tar archives"
         ),
     ],
     declaring: Declaring,
@@ -177,7 +189,9 @@ def audio_command(
     sample_rate: Annotated[int, typer.Option(help="sample rate in Hz; others are resampled")] = 16_000,
     audio_root: Annotated[str | None, typer.Option(help="directory of the sound files [that of the manifest]")] = None,
     audio_field: Annotated[str | None, typer.Option(help="manifest field that names the sound file [by name]")] = None,
-    text_field: Annotated[str | None, typer.Option(help="manifest field that is the transcript [by name]")] = None,
+    text_field: Annotated[
+        str | None, typer.Option(help="manifest field, tar member or json.KEY that is the transcript [by name]")
+    ] = None,
     keep_field: Annotated[
         list[str] | None, typer.Option(help="NAME or NAME:DTYPE: also store this field [as text] (repeatable)")
     ] = None,
@@ -187,11 +201,14 @@ def audio_command(
 ) -> None:
     """Build a cache of sound and transcripts from WAV, FLAC, OGG and MP3 files. Options after -- go to Beam.
 
-    A directory's transcripts are its *.trans.txt files (LibriSpeech) or its metadata.csv (LJSpeech).
+    A directory's transcripts are its *.trans.txt files (LibriSpeech) or its metadata.csv (LJSpeech); those of a tar
+    archive (WebDataset) are the .txt or .json beside each sound file.
 
     Example: beam-pipes audio manifest.jsonl --sample-rate 16000 --split train=0.95,eval=0.05 --by speaker --to cache
 
     Example: beam-pipes audio LibriSpeech/dev-clean --max-secs 20 --to cache
+
+    Example: beam-pipes audio talks/*.tar --keep-field json.speaker --to cache
     """
     recipe = audio(
         data,
@@ -237,13 +254,8 @@ def table_command(
     recipe = table(data, label=label, types=types, format=data_format, **declaring.of_recipe("table"))
 
     def told(cache: Cache, declaration: Declaration) -> list[str]:
-        named = []
-        if "classes" in recipe.names:
-            result = recipe.names["classes"].result
-            result.bind(cache.asset_path("classes"))
-            named = [*class_numbers(result)]
         columns = ", ".join(f"{name} {dtype}" for name, dtype in recipe.names["types"].items())
-        return [f"columns: {columns}", *_counts(cache, declaration), *_classes(named)]
+        return [f"columns: {columns}", *_counts(cache, declaration), *_classes(recipe, cache)]
 
     _build(recipe, declaring, building, context.obj or [], told=told)
 
@@ -315,8 +327,12 @@ def _counts(cache: Cache, declaration: Declaration, *, sample_rate: int | None =
     return lines
 
 
-def _classes(names: Sequence[str] | None) -> list[str]:
+def _classes(recipe: Recipe, cache: Cache) -> list[str]:
     """`classes: 0 bee, 1 wasp`, the first 20 of them."""
+    names = recipe.names.get("classes", [])
+    if isinstance(names, Analyzer):
+        names.result.bind(cache.asset_path("classes"))
+        names = [*class_numbers(names.result)]
     if not names:
         return []
     more = f", … ({len(names):,} in all)" if len(names) > 20 else ""

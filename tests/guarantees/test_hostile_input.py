@@ -30,7 +30,6 @@ CALLS = {"eval", "exec"}
 # Where pickles are read, and why they are not somebody else's.
 ALLOWED = {
     "beam_pipes/errors.py": "asks whether a fact can be pickled, on its way to the process that reports it",
-    "beam_pipes/building/by_value.py": "writes what goes to workers, and reads none",
     "beam_pipes/building/declaration.py": "in a worker, the declaration that its own launcher has sent",
     "beam_pipes/building/checks.py": "asks whether a declaration can be pickled, and reads none",
     "beam_pipes/beam/lower.py": "elements between the workers of one job, which Beam's own coder pickles too",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tarfile
 import wave
 from pathlib import Path
 
@@ -28,6 +30,16 @@ def corpora(tmp_path: Path) -> Path:
             sound.writeframes(np.zeros(4000, "<i2").tobytes())
         rows.append({"audio": f"{number}.wav", "text": f"to be {number}", "speaker": f"s{number % 3}"})
     (tmp_path / "talks/all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with tarfile.open(tmp_path / "pets-0.tar", "w") as archive:
+        for file in sorted((tmp_path / "pets").rglob("*.png")):
+            archive.add(file, str(file.relative_to(tmp_path / "pets")))
+    with tarfile.open(tmp_path / "talks-0.tar", "w") as archive:
+        for number in range(6):
+            archive.add(tmp_path / f"talks/{number}.wav", f"{number}.wav")
+            said = json.dumps(rows[number]).encode()
+            info = tarfile.TarInfo(f"{number}.json")
+            info.size = len(said)
+            archive.addfile(info, io.BytesIO(said))
     lines = [f"{number / 2},{['bee', 'wasp'][number % 2]},u{number % 5}\n" for number in range(40)]
     (tmp_path / "insects.csv").write_text("length,species,user\n" + "".join(lines))
     return tmp_path
@@ -48,6 +60,8 @@ COMMANDS = {
         "p",
     ],
     "audio": ["audio", "talks/all.jsonl", "--sample-rate", "16000", "--max-secs", "9", "--keep-field", "speaker"],
+    "images_of_tars": ["images", "pets-0.tar", "--resize", "8", "--split", "train=0.5,eval=0.5"],
+    "audio_of_tars": ["audio", "talks-0.tar", "--sample-rate", "8000", "--by", "json.speaker", "--split", "train=1"],
     "table": ["table", "insects.csv", "--label", "species", "--split", "train=0.5,eval=0.5", "--by", "user"],
 }
 
@@ -66,7 +80,7 @@ def test_a_command_and_its_module_give_one_snapshot_and_the_lines_load_it(corpor
     batch = names["batch"]
     assert isinstance(batch, dict)
     said = printed.splitlines()[-1].partition("# ")[2]
-    assert set(batch) == set(re.findall(r"(?:^|, )([a-z_]+)(?= |,|$)", said)) - {"longest"}
+    assert set(batch) == set(re.findall(r"(?:^|, )([a-z_.]+)(?= |,|$)", said)) - {"longest"}
 
 
 def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
@@ -76,6 +90,8 @@ def test_what_the_commands_say_of_the_data(corpora: Path) -> None:
 
     assert "classes: 0 cat, 1 dog\n" in images and re.search(r"^train: \d+ examples$", images, re.MULTILINE)
     assert "train: 6 examples, 0.00 hours\n" in audio
+    tars = beam_pipes(corpora, *COMMANDS["images_of_tars"], "--to", "it", "--workers", "1").stdout
+    assert "classes: 0 cat, 1 dog\n" in tars
     assert "columns: length float32, species str, user str\n" in table and "classes: 0 bee, 1 wasp\n" in table
 
 

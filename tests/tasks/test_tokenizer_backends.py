@@ -211,6 +211,22 @@ def test_the_backend_is_no_part_of_what_a_vocabulary_is(tokenizer: Tokenizer) ->
     assert carried.encode(TEXTS[0]) == slow.encode(TEXTS[0])
 
 
+def test_what_was_proved_travels_and_is_believed_by_the_same_libraries_alone(tokenizer: Tokenizer) -> None:
+    vocabulary = TokenizersVocabulary(tokenizer, eos_token=EOS)
+    state = vocabulary.__getstate__()
+    versions, reason = state["_found"]
+
+    assert reason == "" and set(versions) == {"tokenizers", "tiktoken"}
+    assert pickle.loads(pickle.dumps(vocabulary)).encode_batch(TEXTS[:5]) == right_ids(tokenizer, TEXTS[:5])
+    for found, told in [((versions, "told so"), "told so"), (({**versions, "tiktoken": "0.1"}, "told so"), "")]:
+        arrived = TokenizersVocabulary.__new__(TokenizersVocabulary)
+        arrived.__setstate__({**state, "_found": found})
+        assert arrived.backend_reason == told
+        assert arrived.encode(TEXTS[0]) == vocabulary.encode(TEXTS[0])
+    left = pickle.loads(pickle.dumps(TokenizersVocabulary(tokenizer, backend="tokenizers")))
+    assert left.backend_reason == 'backend="tokenizers" is asked for'
+
+
 def test_without_tiktoken_all_is_as_with_it(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = TokenizersVocabulary(tokenizer).encode_batch(TEXTS[:5])
     monkeypatch.setitem(sys.modules, "tiktoken", None)

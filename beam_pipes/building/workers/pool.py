@@ -116,7 +116,6 @@ class WorkerPool:
     """
 
     def __init__(self, handle: DeclarationHandle, header: BuildHeader, *, workers: int) -> None:
-        handle.require_portable()
         self._handle = handle
         self._header = header
         self._limits = record_limits(handle.get())
@@ -128,6 +127,7 @@ class WorkerPool:
         self._server = fork_server(__name__)
         self._idle: list[WorkerProcess] = []
         try:
+            handle.require_portable()  # while the server imports: pickling a tokenizer may take as long
             for _ in range(workers):
                 self._idle.append(WorkerProcess(self._server))
         except BaseException:

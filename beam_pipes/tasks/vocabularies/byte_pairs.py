@@ -88,8 +88,12 @@ class BytePairs(NamedTuple):
     nfc: bool
 
 
-def byte_pairs(tokenizer_json: str) -> BytePairs:
-    """The byte pairs of a `tokenizer.json` for which tiktoken gives the same ids. Raises `UnlikeTiktoken` otherwise."""
+def byte_pairs(tokenizer_json: str, *, proved: bool = False) -> BytePairs:
+    """The byte pairs of a `tokenizer.json` for which tiktoken gives the same ids. Raises `UnlikeTiktoken` otherwise.
+
+    `proved`: another process has already checked that every token encodes to itself, which is most of the work; the
+    check is not repeated.
+    """
     described = json.loads(tokenizer_json)
     model = described["model"]
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
@@ -102,7 +106,7 @@ def byte_pairs(tokenizer_json: str) -> BytePairs:
         raise UnlikeTiktoken(f"its normalizer is {normalizer.get('type')}, not NFC or none")
     added = tuple(token["content"] for token in described.get("added_tokens") or ())
     return BytePairs(
-        ranks=_ranks(model["vocab"], model["merges"], set(added)),
+        ranks=_ranks(model["vocab"], model["merges"], set(added), proved=proved),
         pattern=_pattern(described.get("pre_tokenizer")),
         added=added,
         nfc=normalizer is not None,
@@ -129,7 +133,7 @@ def _pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
     raise UnlikeTiktoken(f"its pre-tokenizer is {told}, which is more than one expression")
 
 
-def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str]) -> dict[bytes, int]:
+def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str], *, proved: bool) -> dict[bytes, int]:
     made: dict[str, int] = {}
     last = -1
     for merge in merges:
@@ -146,7 +150,8 @@ def _ranks(vocab: Mapping[str, int], merges: Sequence[Any], added: set[str]) -> 
         if token not in made and token not in letters and token not in added:
             raise UnlikeTiktoken(f"no merge gives its token {token!r}")
     made.update({letter: vocab[letter] for letter in letters})
-    _require_own_ids(made, merges)
+    if not proved:
+        _require_own_ids(made, merges)
     return {bytes(map(letters.__getitem__, token)): rank for token, rank in made.items()}
 
 

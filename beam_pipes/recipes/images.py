@@ -1,0 +1,418 @@
+"""`images`: files of pixels to arrays.
+
+    pets/cat/1.jpg, pets/dog/2.png  ──▶  {"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}, …
+
+Images are in directories, whose folders are classes, or in tar archives in the layout of WebDataset, whose samples have
+a label beside the image: `1.jpg` with `1.cls`. `image_example` and `class_of` are the stages that its modules use;
+`decode_images` decodes batches of images that are stored as files. What `audio` reads likewise stands here too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from beam_pipes.analysis import Result
+from beam_pipes.cache.storage import is_remote
+from beam_pipes.errors import DeclarationError, TaskError
+from beam_pipes.extras import require
+from beam_pipes.recipes.tables import class_numbers
+from beam_pipes.recipes.texts import source_of
+from beam_pipes.recipes.written import Code, Common, CommonOptions, Module, Recipe, call
+from beam_pipes.sources.byte_stream import CODEC_OF_SUFFIX
+from beam_pipes.sources.file_source import FileContent
+from beam_pipes.sources.selection import FoundFile, Paths, select
+from beam_pipes.sources.tar import KEY, Tar, has_field, sample_file
+from beam_pipes.transforms.chat import field_of
+from beam_pipes.typed import drop, stage
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+#: How images of any shape become images of one: cut to it, filled up with black, or stretched.
+FITS = ("crop", "pad", "stretch")
+#: How images are stored: as arrays, or as files (as they are, or written anew).
+ENCODINGS = ("pixels", "jpeg", "png", "files")
+#: Where samples of tar archives have a label, the first that is there; `json.label` is in a `.json`.
+LABEL_FIELDS = ("cls", "json.label", "json.class", "json.cls")
+# Folders of these names, and no others, are splits.
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "eval", "test"})
+
+
+# Directories and archives.
+
+
+def files_of(root: str, suffixes: Sequence[str], what: str) -> tuple[list[FoundFile], list[str]]:
+    """The files with these suffixes in a directory, and the patterns that find them."""
+    if not is_remote(root) and not os.path.isdir(root):
+        raise DeclarationError(f"{root!r} should be a directory of {what}, but is not a directory. {_one(what)}")
+    by_suffix: dict[str, list[FoundFile]] = {}
+    for file in select(root).find():
+        suffix = PurePosixPath(file.name).suffix
+        if suffix.lower() in suffixes:
+            by_suffix.setdefault(suffix, []).append(file)
+    if not by_suffix:
+        raise DeclarationError(f"there are no {what} in {root!r}; known are {', '.join(suffixes)}.")
+    files = sorted((file for found in by_suffix.values() for file in found), key=lambda file: file.name)
+    return files, [f"**/*{suffix}" for suffix in sorted(by_suffix)]
+
+
+def are_archives(data: Paths, suffixes: Sequence[str], what: str) -> bool:
+    """Whether data are tar archives, by their suffixes; so is a directory with archives and none of these files.
+
+    Raises `DeclarationError` for several paths that are not all archives.
+    """
+    paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
+    if len(paths) > 1:
+        if others := [file.name for file in select(data).find() if not _is_archive(file.name)]:
+            raise DeclarationError(
+                f"several paths should all be tar archives, but {others[0]!r} is not one. {_one(what)}"
+            )
+        return True
+    if _is_archive(paths[0]):
+        return True
+    names = [file.name for file in select(paths[0]).find()] if os.path.isdir(paths[0]) or is_remote(paths[0]) else []
+    found = {PurePosixPath(name).suffix.lower() for name in names}
+    return any(map(_is_archive, names)) and not found & {*suffixes}
+
+
+def _is_archive(name: str) -> bool:
+    suffixes = [suffix for suffix in PurePosixPath(name).suffixes if suffix.lower() not in CODEC_OF_SUFFIX]
+    return bool(suffixes) and suffixes[-1].lower() == ".tar"
+
+
+def _one(what: str) -> str:
+    return f"Name one directory of {what}, or only tar archives."
+
+
+def first_sample(data: Paths, suffixes: Sequence[str], what: str) -> Mapping[str, Any]:
+    """The first sample of archives. Raises `DeclarationError` if it has no file with these suffixes."""
+    sample = Tar(data).first()
+    if sample is None or sample_file(sample, suffixes) is None:
+        has = "there are no samples" if sample is None else f"the first sample has {', '.join(sample)}"
+        raise DeclarationError(
+            f"samples of tar archives should have {what}, but {has}; known suffixes are {', '.join(suffixes)}. The "
+            "files of a sample are neighbours in the archive and share their name up to its first dot."
+        )
+    return sample
+
+
+def field_of_samples(sample: Mapping[str, Any], given: str | None, known: Sequence[str], option: str) -> str | None:
+    """The field that samples have: the given one, or the first known one; None where there is none of these."""
+    if given is not None and not has_field(sample, given):
+        raise DeclarationError(
+            f"the first sample has no field {given!r}; it has {', '.join(sample)}. Name a different one as {option}=… "
+            f"(--{option.removesuffix('s').replace('_', '-')}); a key of its .json is json.KEY."
+        )
+    return given or next((field for field in known if has_field(sample, field)), None)
+
+
+# Images.
+
+
+@stage
+def image_example(
+    file: object,
+    *,
+    classes: Sequence[str] | Result | None = None,
+    label_field: str | None = None,
+    size: tuple[int, int] | None = None,
+    fit: str = "crop",
+    encode: str = "pixels",
+    quality: int = 90,
+    group: str | None = None,
+) -> dict[str, object] | None:
+    """An image file to an example: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
+
+    Args:
+        file: a `FileContent`, or a sample of a tar archive; samples without an image are dropped as `no_image`.
+        classes: names of the classes; a label is a position in them. What an analyzer has learned is sorted by name.
+            None for labels that are numbers, and for none.
+        label_field: which field of a sample is its label or class. Default: the class is the folder.
+        size: height and width; None keeps those of the file.
+        fit: one of `FITS`.
+        encode: one of `ENCODINGS`; `image` is then bytes, but for "pixels".
+        quality: of JPEG.
+        group: a regular expression; its match in the path, or its first group, is stored as `group`. Files without a
+            match are dropped as `no_group`.
+
+    Images are RGB, turned as their Exif orientation says. Raises `ValueError` for a damaged file, `TaskError` for a
+    sample without a label.
+    """
+    image_file = sample_file(file, IMAGE_SUFFIXES) if isinstance(file, Mapping) else file
+    if image_file is None:
+        return drop("no_image")
+    assert isinstance(image_file, FileContent)
+    example: dict[str, object] = {"path": image_file.path}
+    if group is not None:
+        found = re.search(group, image_file.path)
+        if found is None:
+            return drop("no_group")
+        example["group"] = found[1] if found.re.groups else found[0]
+    if classes is not None or label_field is not None:
+        value = _class(file, label_field)
+        if classes is not None:
+            numbers = class_numbers(classes) if isinstance(classes, Result) else _numbers(tuple(classes))
+            example["label"] = numbers[str(value)]
+        elif isinstance(value, int):
+            example["label"] = value
+        else:
+            raise TaskError(
+                f"expected the field {label_field!r} to hold a number, as in the first sample, found {value!r:.40} in "
+                f"{image_file.path!r}. Repair the sample, or drop it with --on-error drop.",
+                field=label_field,
+            )
+    if encode == "files" and size is None:
+        example["image"] = image_file.content
+        return example
+    image = decoded_image(image_file.content)
+    if size is not None:
+        image = fitted(image, size, fit=fit)
+    example["image"] = image if encode == "pixels" else encoded_image(image, encode, quality=quality)
+    return example
+
+
+@stage
+def class_of(sample: Mapping[str, Any], *, label_field: str | None = None) -> str | None:
+    """The class of a sample: what a field holds, or the folder: `{"__key__": "cat/1", "jpg": b"…"}` → `"cat"`.
+
+    None for a sample without an image. Raises `TaskError` for an image without a class.
+    """
+    return None if sample_file(sample, IMAGE_SUFFIXES) is None else str(_class(sample, label_field))
+
+
+def _class(record: object, field: str | None) -> object:
+    if field is not None:
+        return field_of(record, field, what="its label", option="--label-field")
+    path = record.path if isinstance(record, FileContent) else str(field_of(record, KEY))
+    folder, slash, _ = path.partition("/")
+    if not slash:
+        raise TaskError(
+            f"{path!r} is not in a folder, so it has no class. Move it into one, or name the field of the label."
+        )
+    return folder
+
+
+@functools.lru_cache(maxsize=8)
+def _numbers(classes: tuple[str, ...]) -> Mapping[str, int]:
+    return {name: number for number, name in enumerate(classes)}
+
+
+def decoded_image(content: bytes) -> Pixels:
+    """The pixels of an image file: uint8 (height, width, 3), RGB. Raises `ValueError` for a damaged one."""
+    from beam_pipes.transforms.operators.decoders import Image
+
+    pixels: Pixels = Image({}).decoded(memoryview(content))
+    return pixels
+
+
+def fitted(image: Pixels, size: tuple[int, int], *, fit: str) -> Pixels:
+    """An image of another size: `fitted(image, (224, 224), fit="crop")` of (300, 400, 3) → (224, 224, 3).
+
+    "crop" scales it until it covers the size and cuts out the middle; "pad" scales it until it fits, and centres it on
+    black; "stretch" changes its aspect ratio.
+    """
+    from beam_pipes.graph.types import DALIInterpType
+    from beam_pipes.transforms.operators.image.resampling import resized, target_of
+
+    linear = DALIInterpType.INTERP_LINEAR
+    mode = {"crop": "not_smaller", "pad": "not_larger", "stretch": "stretch"}[fit]
+    target = target_of(image.shape[:2], size=size, mode=mode)
+    image = resized(image, target, min_filter=linear, mag_filter=linear, antialias=True, dtype=image.dtype)
+    for axis, wanted in enumerate(size):
+        extra = image.shape[axis] - wanted
+        if extra > 0:
+            image = np.take(image, np.arange(extra // 2, extra // 2 + wanted), axis)
+        elif extra < 0:
+            margins = [(-extra // 2, -extra - -extra // 2) if axis == each else (0, 0) for each in range(3)]
+            image = np.pad(image, margins)
+    return np.ascontiguousarray(image)
+
+
+def encoded_image(image: Pixels, encode: str, *, quality: int = 90) -> bytes:
+    """Pixels as a file, "jpeg" or "png"."""
+    if encode == "jpeg":
+        jpeg: bytes = require("simplejpeg", purpose="JPEG").encode_jpeg(np.ascontiguousarray(image), quality=quality)
+        return jpeg
+    file = io.BytesIO()
+    require("PIL.Image", purpose="PNG").fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+def decode_images(batch: dict[str, Any], *, size: tuple[int, int]) -> dict[str, Any]:
+    """Replaces image files in a batch by their pixels; for `Loader(…, transform=…)`.
+
+    `{"image": [b"\\xff\\xd8…", …]}` with `size=(224, 224)` → `{"image": uint8 (rows, 224, 224, 3)}`. Images of another
+    size are cut to it.
+    """
+    pixels = np.zeros((len(batch["image"]), *size, 3), np.uint8)
+    for row, content in enumerate(batch["image"]):
+        image = decoded_image(bytes(content))
+        pixels[row] = image if image.shape[:2] == tuple(size) else fitted(image, size, fit="crop")
+    return {**batch, "image": pixels}
+
+
+def images(
+    data: Paths,
+    *,
+    resize: int | tuple[int, int] | None = None,
+    fit: str = "crop",
+    encode: str | None = None,
+    quality: int = 90,
+    label: bool = True,
+    label_field: str | None = None,
+    **options: Unpack[CommonOptions],
+) -> Recipe:
+    """From images to a cache: `cat/1.jpg` → `{"image": uint8 (224, 224, 3), "label": 0, "path": "cat/1.jpg"}`.
+
+        images("pets", resize=224, splits={"train": 0.9, "eval": 0.1}).declaration()
+        images("pets-*.tar", resize=224).declaration()
+
+    Args:
+        data: a directory; its folders are the classes. If they are called `train`, `val`, `test` and the like, they are
+            the splits, and the folders in them the classes. Or tar archives in the layout of WebDataset.
+        resize: the size of a square, or height and width.
+        fit: one of `FITS`.
+        encode: one of `ENCODINGS`. Default: "pixels" where images are resized, which load fastest, else "files".
+        quality: of JPEG.
+        label: whether there are labels.
+        label_field: which field of a tar archive's samples is the label. Default: the first of `LABEL_FIELDS` that the
+            first sample has, else the folder in the archive. A number is the label itself; text is a class, and classes
+            are learned from all samples, which takes one more pass over the archives.
+        options: see `Common`. `by` is a regular expression; files with the same match (or first group, if it has one)
+            in their paths stay in one split, and `group` is that match.
+
+    Raises `DeclarationError` if there are no images, some are not in a folder, or options contradict each other.
+    """
+    encode = encode or ("files" if resize is None else "pixels")
+    size = (resize, resize) if isinstance(resize, int) else resize
+    common = Common.of("images", options)
+    by = common.by
+    _check_images(size, fit=fit, encode=encode, quality=quality, by=by)
+    if by is not None:
+        common = dataclasses.replace(common, by="group")
+    module = Module()
+    classes, analyzers, highest = None, None, None
+    if are_archives(data, IMAGE_SUFFIXES, "images"):
+        sample = first_sample(data, IMAGE_SUFFIXES, "an image")
+        module.assign("source", source_of(data, "tar"), "beam_pipes.sources")
+        if label:
+            label_field = field_of_samples(sample, label_field, LABEL_FIELDS, "label_field")
+            if label_field is None and "/" not in sample[KEY]:
+                raise DeclarationError(
+                    f"the first sample, {sample[KEY]!r}, has no label: it has {', '.join(sample)}, and is not in a "
+                    "folder. Name the label's field as label_field=… (--label-field), or omit labels with label=False "
+                    "(--no-label)."
+                )
+            if label_field is None or isinstance(field_of(sample, label_field), str):
+                module.use("beam_pipes.recipes", "class_of")
+                of = call("stage", Code("class_of"), label_field=label_field)
+                module.assign("classes", call("Vocabulary", "classes", of=of), "beam_pipes.transforms.analyzers")
+                classes, analyzers = Code("classes.result"), [Code("classes")]
+    elif label_field is not None:
+        raise DeclarationError(
+            "label_field (--label-field) is for samples of tar archives; in a directory, folders are the classes. "
+            "Omit it."
+        )
+    elif names := _assign_folders(module, data, common, label=label):
+        module.assign("classes", names)
+        classes, highest = Code("classes"), Code("len(classes) - 1")
+    module.use("beam_pipes.recipes", "image_example")
+    making = call(
+        "stage",
+        Code("image_example"),
+        classes=classes,
+        label_field=label_field if label else None,
+        size=size,
+        fit=None if size is None or fit == "crop" else fit,
+        encode=None if encode == "pixels" else encode,
+        quality=quality if encode == "jpeg" else None,
+        group=by,
+    )
+    pixels = call("FeatureSpec", "uint8", shape=(*(size or (None, None)), 3))
+    features = {"image": pixels if encode == "pixels" else call("FeatureSpec", "bytes")}
+    if label:
+        features["label"] = call("FeatureSpec", "int64", minimum=0, maximum=highest)
+    features |= {each: call("FeatureSpec", "str") for each in ("path", *(["group"] if by else []))}
+    module.declare(common, [making], features=features, analyzers=analyzers)
+    text = module.text("Images and their classes, as `beam-pipes images` declares them.")
+    return Recipe(text, _loading_images(encode, size, list(features)))
+
+
+def _assign_folders(module: Module, data: Paths, common: Common, *, label: bool) -> list[str]:
+    """Assigns the source of a directory of images; the classes, none without labels."""
+    root = os.fspath(data if isinstance(data, str | os.PathLike) else data[0])
+    files, patterns = files_of(root, IMAGE_SUFFIXES, "images")
+    tops = sorted({file.name.partition("/")[0] for file in files if "/" in file.name})
+    by_folder = bool(tops) and set(tops) <= _SPLITS and all("/" in file.name for file in files)
+    if by_folder and common.splits:
+        raise DeclarationError(
+            f"the folders {', '.join(tops)} of {root!r} are already splits, but splits were given too. Omit them, or "
+            "name one of the folders as the data."
+        )
+    folders = [f"{root.rstrip('/')}/{top}" for top in tops] if by_folder else [root]
+    inner = [file.name.partition("/")[2] if by_folder else file.name for file in files]
+    readers = [call("Files", folder, pattern=patterns) for folder in folders]
+    module.use("beam_pipes.sources", "Files")
+    module.assign("source", dict(zip(tops, readers, strict=True)) if by_folder else readers[0])
+    if not label:
+        return []
+    if outside := [path for path in inner if "/" not in path]:
+        raise DeclarationError(
+            f"the image {outside[0]!r} is not in a folder, so it has no class. Move it into one, or omit labels with "
+            "label=False (--no-label)."
+        )
+    return sorted({path.partition("/")[0] for path in inner})
+
+
+def _check_images(size: tuple[int, int] | None, *, fit: str, encode: str, quality: int, by: str | None) -> None:
+    for option, value, known in (("fit", fit, FITS), ("encode", encode, ENCODINGS)):
+        if value not in known:
+            raise DeclarationError(f"{option} should be one of {', '.join(known)}, got {value!r}.")
+    if size is not None and (len(size) != 2 or min(size) < 1):
+        raise DeclarationError(f"resize should be a number of pixels, or height and width, got {size!r}.")
+    if size is None and encode == "pixels":
+        raise DeclarationError(
+            "pixels of images that differ in size do not fit into one array. Give them one with resize=… (--resize "
+            "224), or store them as files: encode='files' (--encode files)."
+        )
+    if size is not None and encode == "files":
+        raise DeclarationError(
+            "files that are stored as they are cannot be resized. Choose encode='jpeg', 'png' or 'pixels' (--encode)."
+        )
+    if not 1 <= quality <= 100:
+        raise DeclarationError(f"quality is that of JPEG, 1 to 100, got {quality}.")
+    try:
+        re.compile(by or "")
+    except re.error as error:
+        raise DeclarationError(f"by={by!r} should be a regular expression: {error}.") from error
+
+
+def _loading_images(encode: str, size: tuple[int, int] | None, features: list[str]) -> str:
+    rest = "".join(f", {name}" for name in features[1:])
+    if size is None:
+        return (
+            "from beam_pipes.loader import Loader\n"
+            f"for batch in Loader(SPLIT, batch_size=ROWS): ...  # image (ROWS,) bytes of files{rest}"
+        )
+    shown = f"# image uint8 (ROWS, {size[0]}, {size[1]}, 3){rest}"
+    if encode == "pixels":
+        return f"from beam_pipes.loader import Loader\nfor batch in Loader(SPLIT, batch_size=ROWS): ...  {shown}"
+    return (
+        "import functools\n"
+        "from beam_pipes.loader import Loader\n"
+        "from beam_pipes.recipes import decode_images\n"
+        f"decode = functools.partial(decode_images, size={size})\n"
+        f"for batch in Loader(SPLIT, batch_size=ROWS, transform=decode, workers=2): ...  {shown}"
+    )
