@@ -107,7 +107,7 @@ def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, 
 
 
 def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions) -> None:
-    """Writes the job of the build where `options.template` says; whoever launches it builds, and publishes, the plan."""
+    """Writes the job of the build where `options.template` says; whoever launches it builds and publishes the plan."""
     with beam_pipeline(options.named(plan.header.name, plan.snapshot)) as (pipeline, _):
         from beam_pipes.beam import build_graph
 

@@ -178,7 +178,7 @@ class BeamOptions:
 def job_name_of(name: str, snapshot: str | None) -> str:
     """What a job is called that nobody has named: at most 45 lower-case letters, digits and `-`, a letter first.
 
-        job_name_of("My books, 2nd", "3f9a5b21c04d77e6")  →  "my-books-2nd-3f9a5b21"
+    job_name_of("My books, 2nd", "3f9a5b21c04d77e6")  →  "my-books-2nd-3f9a5b21"
     """
     words = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
     words = words if words[:1].isalpha() else f"cache-{words}"

@@ -1,7 +1,7 @@
 """What a Flex Template runs: plans the build of its parameters, and writes the job that Dataflow then starts.
 
-Dataflow's launcher runs this file in the image of the template. It passes the parameters as options, with those of Beam
-(`--project`, `--region`, `--temp_location`, `--job_name`) and `--template_location`: the file that it expects the job in.
+Dataflow's launcher runs this file in the image of the template. It passes the parameters as options, some of Beam's
+(`--project`, `--region`, `--temp_location`, `--job_name`), and `--template_location`: where it expects the job.
 """
 
 from __future__ import annotations

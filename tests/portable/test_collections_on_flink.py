@@ -60,9 +60,7 @@ def joined(to: Path) -> Callable[[Any], Any]:
         homes = pipeline | "Homes" >> beam.Create(HOMES)
         found = {"clicks": pairs, "homes": homes} | beam.CoGroupByKey()
         rows = found | beam.MapTuple(declared.clicks_of_user)
-        return rows | WriteToCache(
-            to, features=FEATURES, key="user", splits={"train": 0.8, "test": 0.2}, num_shards=3
-        )
+        return rows | WriteToCache(to, features=FEATURES, key="user", splits={"train": 0.8, "test": 0.2}, num_shards=3)
 
     return define
 

@@ -258,7 +258,9 @@ def test_a_plan_tells_vcpu_hours_and_what_they_rest_on(bucket: Any, package: Pat
     shown = " ".join(beam_pipes(*given, "--", *beam_args).split())
     forecast = json.loads(beam_pipes(*given, "--json", "--", *beam_args))["forecast"]
 
-    assumption = "if a vCPU is as fast as a core of this machine and no worker waits or idles; starting workers comes on top"
+    assumption = (
+        "if a vCPU is as fast as a core of this machine and no worker waits or idles; starting workers comes on top"
+    )
     assert re.search(rf"on dataflow: [\d.e-]+ vCPU hours ± \d+%, {assumption}", shown)
     assert forecast["vcpu_hours"] == {**forecast["cpu_hours"], "assumption": assumption}
     assert 0 < forecast["cpu_hours"]["value"] * 3600 < 60
@@ -270,9 +272,7 @@ def test_a_template_builds_when_somebody_launches_it(
     bucket.blob("input/0.txt").upload_from_string("some words\n")
     cache, place = f"gs://{bucket.name}/cache", f"gs://{bucket.name}/templates/words"
     with DataflowStandIn(lambda request: True).serving() as stand_in:
-        options = options_for(
-            stand_in, bucket, package, extra_packages=(beam_pipes_sdist,), template_location=place
-        )
+        options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,), template_location=place)
         given = ["build", "cloud_words:declaration", "--to", cache, "--runner", "dataflow"]
 
         shown = beam_pipes(*given, "--", *options.pipeline_args())
@@ -321,7 +321,9 @@ def test_a_flex_template_plans_when_it_is_launched(bucket: Any, package: Path) -
     done = launch()
 
     assert done.returncode == 0, done.stderr
-    assert re.search(r"launches/job_object: builds snapshot [0-9a-f]{16} of gs://\S+/cache, 1 source shards", done.stdout)
+    assert re.search(
+        r"launches/job_object: builds snapshot [0-9a-f]{16} of gs://\S+/cache, 1 source shards", done.stdout
+    )
     job = json.loads(bucket.blob("launches/job_object").download_as_bytes())
     assert job["name"] == "nightly"
     assert job["labels"]["beam-pipes-declaration"] == "cloud"

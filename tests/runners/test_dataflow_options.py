@@ -136,7 +136,9 @@ def test_a_template_does_not_hold_an_analysis(text_input: Path) -> None:
     options = DataflowOptions(**GOOD, template_location="gs://bucket/template")
     handle = DeclarationHandle(sample_declarations.words(), "sample_declarations:words")
 
-    with pytest.raises(DeclarationError, match=r"a template holds one job, and the analyzers of 'words' need one before"):
+    with pytest.raises(
+        DeclarationError, match=r"a template holds one job, and the analyzers of 'words' need one before"
+    ):
         run_analysis_on_beam(handle, "gs://bucket/cache", [], options=options)
 
 

@@ -67,7 +67,17 @@ class FlinkCluster:
 
     def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         opened = [*_OPENED, f"-Djava.io.tmpdir={self._directory}"]
-        command = ["java", "-Xmx256m", "-XX:MaxDirectMemorySize=400m", *opened, "-cp", str(JARS / "*"), main, "--configDir", str(self._directory)]
+        command = [
+            "java",
+            "-Xmx256m",
+            "-XX:MaxDirectMemorySize=400m",
+            *opened,
+            "-cp",
+            str(JARS / "*"),
+            main,
+            "--configDir",
+            str(self._directory),
+        ]
         with open(self._directory / f"{len(self._started)}.log", "wb") as log:
             process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
         self._started.append(process)
