@@ -125,8 +125,8 @@ class DataflowOptions(BeamOptions):
                 )
         if self.template_location is not None and (self.detach or self.attempts > 1):
             raise DeclarationError(
-                "dataflow: template_location writes a job and launches none: there is nothing for detach or attempts to "
-                "do. Leave them out."
+                "dataflow: template_location writes a job and launches none: there is nothing for detach or attempts "
+                "to do. Leave them out."
             )
         for name in self._NUMBERS:
             number = getattr(self, name)
