@@ -2,6 +2,7 @@
 # The worker image: Beam's boot program from its official SDK image of the pinned version, and this package with what it
 # needs, on a Python without compilers.
 #   docker build --target root -t REGION-docker.pkg.dev/PROJECT/REPO/beam-pipes:0.1.0 .    (Dataflow)
+#   docker build --target flex-template -t … .                                             (a Flex Template)
 #   docker build -t REGISTRY/beam-pipes:0.1.0 .                                            (everything else; not root)
 # Builds that learn with tensorflow-transform need 1.8 GB more: --target root-tft, --target worker-tft.
 ARG BEAM_VERSION=2.77.0
@@ -35,6 +36,13 @@ COPY --from=beam /opt/apache/beam /opt/apache/beam
 RUN install -d -m 1777 /opt/apache/beam-venv /home/worker
 ENV HOME=/home/worker
 ENTRYPOINT ["/opt/apache/beam/boot"]
+
+# A Flex Template of Dataflow: Google's launcher, which runs flex_template.py, in the image of the workers.
+FROM root AS flex-template
+COPY --from=gcr.io/dataflow-templates-base/python311-template-launcher-base:20230622_RC00 \
+    /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
+COPY deploy/dataflow/flex_template.py /template/
+ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/flex_template.py
 
 FROM root AS root-tft
 COPY --from=packages-tft /install /usr/local

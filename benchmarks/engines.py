@@ -1,6 +1,6 @@
 """The same declaration over the same text on every engine that runs on one machine: the same bytes, how many seconds.
 
-    python -m benchmarks.engines --flink-jars .venv/flink --json engines.json
+    python -m benchmarks.engines --flink-jars .venv/flink --spark-jars .venv/spark --json engines.json
     python -m benchmarks.engines --bytes 5000000 --engines one_core prism
 
 one_core, all_cores   the local runner
@@ -8,6 +8,7 @@ beam                  Beam's in-process runner
 prism                 Beam's portable runner; this process does the work
 flink                 a Flink of one machine within Beam's job server; this process does the work. Needs `--flink-jars`,
                       the directory that `deploy/flink/pom.xml` makes
+spark                 a Spark of one machine within Beam's job server, likewise: `--spark-jars`, `deploy/spark/pom.xml`
 
 Each run is a fresh process with everything that a user waits for, the start of servers included. `bytes_per_sec` is
 input over seconds, and `<engine>_to_one_core` seconds over those of one core.
@@ -15,6 +16,7 @@ input over seconds, and `<engine>_to_one_core` seconds over those of one core.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,13 +25,45 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from beam_pipes.runners import PortableOptions
+from beam_pipes.runners.flink import SERVES
 from benchmarks.build import write_corpus
 from benchmarks.harness import parser, ratio, report, run_measured
 from benchmarks.text_stages import CORPUS_VARIABLE
 
-ENGINES = ("one_core", "all_cores", "beam", "prism", "flink")
+ENGINES = ("one_core", "all_cores", "beam", "prism", "flink", "spark")
+
+# Packages of Java's own that Spark looks into.
+_OPENED = """java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent
+    java.util.concurrent.atomic sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar""".split()
+
+
+@contextlib.contextmanager
+def spark(jars: str, directory: str) -> Iterator[PortableOptions]:
+    """A Spark of one core within Beam's job server for it."""
+    from beam_pipes.runners.servers import running_server
+
+    settings = ["-Dspark.driver.host=127.0.0.1", "-Dspark.driver.bindAddress=127.0.0.1", "-Dspark.ui.enabled=false"]
+    main = "org.apache.beam.runners.spark.SparkJobServerDriver"
+    ports = ["--job-port=0", "--artifact-port=0", "--expansion-port=0", f"--artifacts-dir={directory}/artifacts"]
+    opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
+    command = [
+        "java",
+        *opened,
+        f"-Djava.io.tmpdir={directory}",
+        *settings,
+        "-cp",
+        f"{jars}/*",
+        main,
+        "--spark-master-url=local[1]",
+        *ports,
+    ]
+    with running_server("spark", command, serves=SERVES, hint="--spark-jars names its jars.") as endpoint:
+        yield PortableOptions(job_endpoint=endpoint)
 
 
 def child(engine: str, to: str, jars: str) -> None:
@@ -43,10 +77,15 @@ def child(engine: str, to: str, jars: str) -> None:
         "beam": BeamOptions,
         "prism": PrismOptions,
         "flink": lambda: FlinkOptions(flink_job_server_jar=jars, parallelism=1),
-    }[engine]
+    }
     started = time.perf_counter()
-    build("benchmarks.text_stages:declaration", to, options=made())
-    secs = time.perf_counter() - started
+    with contextlib.ExitStack() as stack:
+        if engine == "spark":
+            options: Any = stack.enter_context(spark(jars, stack.enter_context(tempfile.TemporaryDirectory())))
+        else:
+            options = made[engine]()
+        build("benchmarks.text_stages:declaration", to, options=options)
+        secs = time.perf_counter() - started
     digest = hashlib.sha256()
     for path in sorted(Path(Cache.open(to).directory).glob("*.tfrecord-*")):
         digest.update(path.read_bytes())
@@ -58,16 +97,19 @@ def main() -> None:
     arguments.add_argument("--bytes", type=int, default=50_000_000, help="bytes of text [50,000,000]")
     arguments.add_argument("--engines", nargs="+", choices=ENGINES, help="only these; one_core is always measured")
     arguments.add_argument("--flink-jars", metavar="DIR", help="Beam's job server for Flink")
+    arguments.add_argument("--spark-jars", metavar="DIR", help="Beam's job server for Spark")
     arguments.add_argument("--child", nargs=3, metavar=("ENGINE", "TO", "JARS"), help="one run (used by itself)")
     arguments.set_defaults(repeats=1)
     options = arguments.parse_args()
     if options.child:
         child(*options.child)
         return
-    chosen = options.engines or [name for name in ENGINES if name != "flink" or options.flink_jars]
+    jars = {"flink": options.flink_jars, "spark": options.spark_jars}
+    chosen = options.engines or [name for name in ENGINES if jars.get(name, "none")]
     engines = [name for name in ENGINES if name == "one_core" or name in chosen]
-    if "flink" in engines and not options.flink_jars:
-        arguments.error("flink needs --flink-jars DIR")
+    for name in engines:
+        if not jars.get(name, "none"):
+            arguments.error(f"{name} needs --{name}-jars DIR")
     work = Path(tempfile.mkdtemp(prefix="beam-pipes-benchmark-"))
     try:
         corpus = work / "corpus"
@@ -80,7 +122,7 @@ def main() -> None:
             for engine in engines:
                 to = work / f"out-{engine}"
                 measured = run_measured(
-                    ["-m", "benchmarks.engines", "--child", engine, str(to), str(options.flink_jars)],
+                    ["-m", "benchmarks.engines", "--child", engine, str(to), str(jars.get(engine))],
                     env={CORPUS_VARIABLE: str(corpus)},
                 )
                 figures = json.loads(measured.output.strip().splitlines()[-1])

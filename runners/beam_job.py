@@ -31,7 +31,7 @@ from beam_pipes.building.reading import SOURCE
 from beam_pipes.building.shard_task import DIRECTORY as TASKS
 from beam_pipes.building.workers.process import python_path
 from beam_pipes.cache.locks import in_words, this_process
-from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, JobLostError, visible
+from beam_pipes.errors import AnalysisError, BeamPipesError, BuildError, DeclarationError, JobLostError, visible
 from beam_pipes.extras import require
 from beam_pipes.runners.jobs import (
     AGAIN,
@@ -91,7 +91,7 @@ def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, 
     draft = _of_build(handle, plan, options, keep=keep)
     if (living := living_job(draft)) is not None:
         return living
-    with beam_pipeline(options) as (pipeline, beam_args):
+    with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
         from beam_pipes.beam import build_graph
 
         build_graph(pipeline, handle, plan.header, plan.tasks_left())
@@ -104,6 +104,15 @@ def launch(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions, 
             record.remove()
             raise error_of(record, state)
     return record
+
+
+def write_template(handle: DeclarationHandle, plan: BuildPlan, *, options: BeamOptions) -> None:
+    """Writes the job of the build where `options.template` says; whoever launches it builds and publishes the plan."""
+    with beam_pipeline(options.named(plan.header.name, plan.snapshot)) as (pipeline, _):
+        from beam_pipes.beam import build_graph
+
+        build_graph(pipeline, handle, plan.header, plan.tasks_left())
+        pipeline.run()
 
 
 # How long a job may take to begin before its launcher leaves it alone.
@@ -125,6 +134,7 @@ def _of_build(handle: DeclarationHandle, plan: BuildPlan, options: BeamOptions, 
         started_at=time.time(),
         declaration=handle.reference,
         keep=keep,
+        name=plan.header.name,
     )
 
 
@@ -196,7 +206,7 @@ def _run(
     record: LaunchRecord | None = None
     end: JobState | None = None
     try:
-        with beam_pipeline(options) as (pipeline, beam_args):
+        with beam_pipeline(options.named(draft.name, draft.snapshot)) as (pipeline, beam_args):
             add(pipeline)
             with _on_a_thread(look):  # a runner in this process returns when everything is done
                 result = pipeline.run()
@@ -388,6 +398,11 @@ def run_analysis_on_beam(
 
     If a live job runs the same analyzers, waits for it. Ctrl-C cancels the job.
     """
+    if options.template is not None:
+        raise DeclarationError(
+            f"{options.NAME}: a template holds one job, and the analyzers of {handle.get().name!r} need one before it. "
+            "Build once without template_location, or with another runner; results that are there are not made again."
+        )
     directory = f"{root}/{ANALYSES}"
     launches: list[str] = []
 
@@ -406,6 +421,7 @@ def run_analysis_on_beam(
         num_shards=len(tasks),
         started_at=time.time(),
         declaration=handle.reference,
+        name=handle.get().name,
     )
     try:
         _attempted(options, draft, add)

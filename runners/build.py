@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class BuildResult:
     """The outcome of a build. `up_to_date`: the snapshot already existed and nothing was run; `analysis` is None for a
     declaration without analyzers. `job`: the job was detached, still runs, and has published nothing yet (`manifest_id`
-    and `account` are empty)."""
+    and `account` are empty). `template`: the job was written there, and nothing was run."""
 
     path: str
     snapshot: str
@@ -65,6 +65,7 @@ class BuildResult:
     analysis: Analysed | None = None
     removed: tuple[str, ...] = ()
     job: LaunchRecord | None = None
+    template: str | None = None
 
 
 def build(
@@ -126,7 +127,9 @@ def build(
             saved_plan.require_fresh(plan)
         if isinstance(options, BeamOptions):
             options.check(plan, handle)
-        if plan.published_manifest_id is not None and not plan.tasks_left():
+        template = options.template if isinstance(options, BeamOptions) else None
+        # A template is asked for whatever is there: who launches it wants a job.
+        if plan.published_manifest_id is not None and not plan.tasks_left() and template is None:
             if not assets_are_there(plan.header) or analysis is not None and analysis.merged:
                 link_assets(plan.header)  # what was damaged is made anew
             if analysis is not None:
@@ -146,6 +149,11 @@ def build(
             options.require_server()
         tasks = prepare(plan)
         more = {} if analysis is None else {"analysis": {"secs": round(analysis.secs, 3), "analyzers": analysis.rows}}
+        if isinstance(options, BeamOptions) and template is not None:
+            from beam_pipes.runners.beam_job import write_template
+
+            write_template(handle, plan, options=options)
+            return _result(plan, "", started, up_to_date=False, analysis=analysis, template=template)
         if isinstance(options, BeamOptions) and options.detach:
             from beam_pipes.runners.beam_job import launch
 
@@ -198,6 +206,7 @@ def _result(
     analysis: Analysed | None = None,
     removed: tuple[str, ...] = (),
     job: LaunchRecord | None = None,
+    template: str | None = None,
 ) -> BuildResult:
     return BuildResult(
         path=plan.path,
@@ -206,11 +215,12 @@ def _result(
         up_to_date=up_to_date,
         num_shards=plan.header.num_shards,
         reused_shards=plan.header.num_shards if reused is None else reused,
-        account=plan.read_account() if job is None else Account(),
+        account=plan.read_account() if manifest_id else Account(),
         secs=time.monotonic() - started,
         analysis=analysis,
         removed=removed,
         job=job,
+        template=template,
     )
 
 

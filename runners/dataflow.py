@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,7 +16,15 @@ from typing import Any, ClassVar, Literal
 from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import DeclarationError
 from beam_pipes.extras import require
-from beam_pipes.runners.options import BeamOptions, JobState, Planned, RemoteJob, local_cache, local_input
+from beam_pipes.runners.options import (
+    BeamOptions,
+    JobState,
+    Planned,
+    RemoteJob,
+    job_name_of,
+    local_cache,
+    local_input,
+)
 
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
@@ -38,14 +47,20 @@ class DataflowOptions(BeamOptions):
         sdk_container_image: the image of the workers, with everything that the declaration imports (see `Dockerfile`).
         setup_file: instead of an image, a `setup.py`, whose package workers install before they start.
         extra_packages: source distributions (`.tar.gz`) or wheels that workers install as well.
-        job_name: lower case, digits and `-`; None: one that Beam makes from user and time.
+        job_name: lower case, digits and `-`; None: the declaration's name, the first letters of the snapshot, and some
+            that no other job has.
         machine_type: of the workers (`n2-standard-4`); None: Dataflow chooses.
         num_workers: to start with; `max_num_workers`: at most. None: Dataflow chooses.
         disk_size_gb: of a worker; None: Dataflow chooses. A worker holds one shard for each of its cores.
         service_account_email: who the workers act as; None: the project's default.
         network, subnetwork, use_public_ips: as Beam takes them.
+        template_location: a `gs://` file. The job is written there as a template, and nothing is launched: a classic
+            template of one snapshot, or what the launcher of a Flex Template asks for.
         attempts, detach: as for `BeamOptions`.
-        beam_args: further options for Beam (`--name=value`).
+        beam_args: further options for Beam (`--name=value`), as they are.
+
+    Jobs bear the labels `beam-pipes-declaration` and `beam-pipes-snapshot`, unless yours (`--labels=name=value`) say
+    otherwise.
 
     Raises:
         DeclarationError: an option is malformed, or two contradict each other.
@@ -67,9 +82,13 @@ class DataflowOptions(BeamOptions):
     network: str | None = None
     subnetwork: str | None = None
     use_public_ips: bool | None = None
+    template_location: str | None = None
     runner: str = dataclasses.field(default="DataflowRunner", init=False)
 
     NAME: ClassVar[str] = "dataflow"
+    BILLS: ClassVar[str | None] = (
+        "if a vCPU is as fast as a core of this machine and no worker waits or idles; starting workers comes on top"
+    )
 
     _PLAIN: ClassVar[tuple[str, ...]] = (
         "project",
@@ -86,6 +105,7 @@ class DataflowOptions(BeamOptions):
         "service_account_email",
         "network",
         "subnetwork",
+        "template_location",
     )
 
     _NUMBERS: ClassVar[tuple[str, ...]] = ("num_workers", "max_num_workers", "disk_size_gb")
@@ -96,12 +116,18 @@ class DataflowOptions(BeamOptions):
         _matches("region", self.region, _REGION, "europe-west1")
         if self.job_name is not None:
             _matches("job_name", self.job_name, _JOB_NAME, "tokenize-books")
-        for name in ("temp_location", "staging_location"):
+        for name in ("temp_location", "staging_location", "template_location"):
             location = getattr(self, name)
             if location is not None and not re.fullmatch(r"gs://[^/]+/.+", location):
+                what = "file" if name == "template_location" else "directory"
                 raise DeclarationError(
-                    f"dataflow: {name} should be a directory in a bucket, such as gs://bucket/temp, got {location!r}."
+                    f"dataflow: {name} should be a {what} in a bucket, such as gs://bucket/temp, got {location!r}."
                 )
+        if self.template_location is not None and (self.detach or self.attempts > 1):
+            raise DeclarationError(
+                "dataflow: template_location writes a job and launches none: there is nothing for detach or attempts "
+                "to do. Leave them out."
+            )
         for name in self._NUMBERS:
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or number < 1):
@@ -124,6 +150,19 @@ class DataflowOptions(BeamOptions):
             raise DeclarationError(
                 f"dataflow: Beam wants the setup_file to be called setup.py, got {self.setup_file!r}."
             )
+
+    @property
+    def template(self) -> str | None:
+        """Where the job is written as a template instead of being submitted."""
+        return self.template_location
+
+    def named(self, name: str, snapshot: str | None) -> DataflowOptions:
+        """With a job name of the declaration where none is given, and with labels, before which yours go."""
+        base = job_name_of(name, snapshot)
+        labels = {"declaration": base.rpartition("-")[0], "snapshot": snapshot or "analysis"}
+        ours = (f"--labels=beam-pipes-{key}={value}" for key, value in labels.items())
+        job_name = self.job_name or f"{base}-{secrets.token_hex(4)}"
+        return dataclasses.replace(self, job_name=job_name, beam_args=(*ours, *self.beam_args))
 
     def needs_this_process(self) -> str | None:
         """Never: Dataflow runs it."""

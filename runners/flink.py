@@ -23,7 +23,8 @@ from beam_pipes.runners.portable import PortableJob, PortableOptions, value_of
 from beam_pipes.runners.servers import running_server
 
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
-_SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")
+# What Beam's job servers of Java say when they serve.
+SERVES = re.compile(r"JobService started on (?P<endpoint>\S+:\d+)")
 
 # Flink's serializers look into Java's own classes, which Java has closed since version 16.
 _OPENED = tuple(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "net", "nio", "util"))
@@ -127,7 +128,7 @@ class FlinkOptions(PortableOptions):
         with tempfile.TemporaryDirectory(prefix="beam-pipes-flink-", ignore_cleanup_errors=True) as directory:
             hint = "Is it Beam's job server for Flink? --flink-job-server-jar names another one."
             command = self._command(Path(directory))
-            with running_server(self.NAME, command, serves=_SERVES, hint=hint) as endpoint:
+            with running_server(self.NAME, command, serves=SERVES, hint=hint) as endpoint:
                 given = self.pipeline_args()
                 yield (f"--job_endpoint={endpoint}", *(arg for arg in given if not arg.startswith("--job_endpoint=")))
 

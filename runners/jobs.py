@@ -71,9 +71,8 @@ class LaunchRecord:
     """A job that was launched for the snapshot, or the analyses, in `directory`, and whose end was not recorded.
 
     `beam_args` are the options that it was submitted with, `launcher` the process that did so. `fingerprints` identify
-    its
-    work: the manifest's digests of declaration and input. `needs_launcher`: the launcher does its work, or runs its
-        server. `keep` is used at its end: see `build`.
+    its work: the manifest's digests of declaration and input. `needs_launcher`: the launcher does its work, or runs its
+    server. `keep` is used at its end: see `build`. `name` is the declaration's.
     """
 
     directory: str
@@ -88,6 +87,7 @@ class LaunchRecord:
     stages: tuple[str, ...] = ()
     declaration: str | None = None
     keep: int | None = None
+    name: str = ""
 
     @property
     def path(self) -> str:

@@ -124,6 +124,8 @@ class BeamOptions:
 
     # The runner's name on the command line.
     NAME: ClassVar[str] = "direct"
+    # Where CPU time is billed: what has to hold for the CPU hours of a forecast to be the vCPU hours of the bill.
+    BILLS: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.attempts, int) or self.attempts < 1:
@@ -152,6 +154,15 @@ class BeamOptions:
     def check(self, plan: Planned, handle: DeclarationHandle) -> None:
         """Raises `DeclarationError` if this runner cannot run the plan."""
 
+    @property
+    def template(self) -> str | None:
+        """Where the job is written as a template instead of being submitted; None: it is submitted."""
+        return None
+
+    def named(self, name: str, snapshot: str | None) -> BeamOptions:
+        """These options for a job of the declaration `name`, by which runners that show names show it."""
+        return self
+
     def require_server(self) -> None:
         """Raises `BuildError` if the server for the job is missing."""
 
@@ -162,6 +173,16 @@ class BeamOptions:
 
     def to_json(self) -> dict[str, Any]:
         return {"runner": self.runner, "beam_args": without_secrets(self.pipeline_args())}
+
+
+def job_name_of(name: str, snapshot: str | None) -> str:
+    """What a job is called that nobody has named: at most 45 lower-case letters, digits and `-`, a letter first.
+
+    job_name_of("My books, 2nd", "3f9a5b21c04d77e6")  →  "my-books-2nd-3f9a5b21"
+    """
+    words = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+    words = words if words[:1].isalpha() else f"cache-{words}"
+    return f"{words[:36].rstrip('-')}-{'analysis' if snapshot is None else snapshot[:8]}"
 
 
 _SECRET = re.compile(r"secret|token|password|access_key|connection_string|credential", re.IGNORECASE)

@@ -29,6 +29,7 @@ from beam_pipes.runners.options import (
     Planned,
     RemoteJob,
     is_this_machine,
+    job_name_of,
     local_cache,
     local_input,
     require_endpoint,
@@ -62,8 +63,9 @@ class PortableOptions(BeamOptions):
         environment_config: `EXTERNAL`: HOST:PORT of the pool, as the server reaches it. `DOCKER`: the image, which must
             hold this package and the declaration. `PROCESS`: JSON with the `command`, and `env` if wanted.
         artifact_endpoint: HOST:PORT where packages are staged; None: where the job server says.
-        job_name: shown by the server, with a unique suffix. Servers restart their numbering when they are restarted;
-            the name distinguishes jobs with the same number.
+        job_name: shown by the server, with a unique suffix; None: the declaration's name and the first letters of the
+            snapshot. Servers restart their numbering when they are restarted; the name distinguishes jobs with the same
+            number.
         parallelism: worker processes on each machine; None: one. Servers that do not support it ignore it.
         shared_files: the workers see the same files under the same paths (a volume that all mount), so that cache and
             input may be local paths even if the workers are elsewhere.
@@ -238,6 +240,10 @@ class PortableOptions(BeamOptions):
         name = f"{self.job_name or 'beam-pipes'}-{uuid.uuid4().hex[:12]}"
         with dataclasses.replace(self, job_name=name)._served() as beam_args:
             yield beam_args
+
+    def named(self, name: str, snapshot: str | None) -> PortableOptions:
+        """With a job name of the declaration, where none is given."""
+        return dataclasses.replace(self, job_name=self.job_name or job_name_of(name, snapshot))
 
     @contextlib.contextmanager
     def _served(self) -> Iterator[tuple[str, ...]]:

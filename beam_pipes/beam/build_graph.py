@@ -19,7 +19,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_pipes.beam.lower import Mirror
-from beam_pipes.beam.shards import PARTS, MergeParts, ReadShards, RunUnit, WriteShards
+from beam_pipes.beam.shards import PARTS, MergeParts, ReadShards, RunUnit, ShardBatch, WriteShards
 from beam_pipes.building.commit import commit
 from beam_pipes.building.completion import find_completion
 from beam_pipes.building.declaration import DeclarationHandle
@@ -89,9 +89,10 @@ def shard_batches(
     You may insert transforms between the halves, even ones that shuffle: batches are put in order again.
     `run_unit` runs each unit; tests pass one that fails.
     """
-    batches = _spread(root, tasks, header) | "Read source" >> beam.ParDo(ReadShards(handle, header))
+    read = beam.ParDo(ReadShards(handle, header)).with_output_types(ShardBatch)
+    batches = _spread(root, tasks, header) | "Read source" >> read
     for position, unit in enumerate(handle.get().graph.units):
-        batches = batches | unit.name >> beam.ParDo(run_unit(handle, position))
+        batches = batches | unit.name >> beam.ParDo(run_unit(handle, position)).with_output_types(ShardBatch)
     return batches
 
 

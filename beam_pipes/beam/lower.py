@@ -190,16 +190,16 @@ def hint_of(type_: type) -> Any:
     return convert_to_beam_type(type_)
 
 
-class _BatchCoder(beam.coders.Coder):  # type: ignore[misc]
-    """Batches as pickles. Beam samples the sizes of elements, and would pickle each batch once more to know its own."""
+class BatchCoder(beam.coders.Coder):  # type: ignore[misc]
+    """Batches as pickles. Beam samples the sizes of elements, and would pickle a batch once more to know its size."""
 
-    def encode(self, value: _ElementBatch) -> bytes:
+    def encode(self, value: Any) -> bytes:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
     def decode(self, encoded: bytes) -> Any:
         return pickle.loads(encoded)
 
-    def estimate_size(self, value: _ElementBatch) -> int:
+    def estimate_size(self, value: Any) -> int:
         return int(value.records.num_bytes)
 
     def is_deterministic(self) -> bool:
@@ -216,7 +216,7 @@ class _ElementBatch(Batch):
     records: _Named
 
 
-beam.coders.registry.register_coder(_ElementBatch, _BatchCoder)
+beam.coders.registry.register_coder(_ElementBatch, BatchCoder)
 
 
 class _Named:
@@ -240,16 +240,16 @@ def _content_id(element: Any) -> str:
     return repr(canonical(element))
 
 
-def _num_bytes(value: Any) -> int:
+def size_of(value: Any) -> int:
     """About how many bytes of memory a value holds."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if (nbytes := getattr(value, "nbytes", None)) is not None:
         return int(nbytes)
     if isinstance(value, dict):
-        return sum(map(_num_bytes, value.values()))
+        return sum(map(size_of, value.values()))
     if isinstance(value, (list, tuple)):
-        return sum(map(_num_bytes, value))
+        return sum(map(size_of, value))
     return int(value.ByteSize()) if isinstance(value, Message) else 64
 
 
@@ -277,7 +277,7 @@ class _Begin(beam.DoFn):  # type: ignore[misc]
             raise TypeMismatchException(f"{self._stage}: as an element, {problem}.", stage=self._stage)
         self._values.append(element)
         self._stamps.append((timestamp.micros, window))
-        self._num_bytes += _num_bytes(element)
+        self._num_bytes += size_of(element)
         full = len(self._values) >= self._batch_records or self._num_bytes >= self._batch_bytes
         return self.finish_bundle() if full else ()
 

@@ -25,7 +25,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipes.beam.lower import Mirror
+from beam_pipes.beam.lower import BatchCoder, Mirror, size_of
 from beam_pipes.building.analysis.job import AnalysisJob, AnalysisTaskReader, write_analysis_tasks
 from beam_pipes.building.analysis.plan import AnalysisTask
 from beam_pipes.building.completion import find_completion
@@ -93,6 +93,21 @@ class ShardBatch:
     batch: SourceBatch | None
     complete: bool = False
 
+
+class ShardBatchCoder(BatchCoder):
+    """Shard batches as pickles, and their size by the values of their records as they were read."""
+
+    def estimate_size(self, value: ShardBatch) -> int:
+        return _END_BYTES + (0 if value.batch is None else size_of(value.batch.records.values))
+
+    def to_type_hint(self) -> type:
+        return ShardBatch
+
+
+# About what a task and the rest of a batch take.
+_END_BYTES = 512
+
+beam.coders.registry.register_coder(ShardBatch, ShardBatchCoder)
 
 PARTS = "parts"
 
@@ -235,7 +250,6 @@ def analysis_graph(
     shuffled.
     """
     write_analysis_tasks(directory, launch, tasks)
-    names = sorted({name for task in tasks for name in task.places})
     created = root | "Source shards" >> beam.Create(range(len(tasks)), reshuffle=False)
     spread = created | "Spread source shards" >> beam.Reshuffle()
-    return spread | f"Analyse {', '.join(names)}" >> beam.ParDo(AnalyseShards(handle, directory, launch))
+    return spread | "Analyse source shards" >> beam.ParDo(AnalyseShards(handle, directory, launch))

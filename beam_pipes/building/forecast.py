@@ -19,7 +19,7 @@ from typing import Any
 
 from beam_pipes.building.declaration_fingerprint import DeclarationFingerprint, explain_change
 from beam_pipes.building.plan import BuildPlan
-from beam_pipes.building.sample import READ, SECS, Limits, Told, splits_of, take_sample
+from beam_pipes.building.sample import CPU, READ, SECS, Limits, Told, splits_of, take_sample
 from beam_pipes.cache.checked_json import strict_json
 from beam_pipes.cache.storage import is_remote
 from beam_pipes.errors import CacheWriteError, PlanError, StalePlanError
@@ -52,7 +52,7 @@ class Forecast:
 
     `records` by split, `output_bytes` by split (shards and their indices), `shards` by split (exact). `worker_secs` is
     the time on the clock that one worker on this machine takes for the shards that are left; `worker_hours` the same in
-    hours.
+    hours. `cpu_secs` is the processor's time among it, for those who pay for that.
     `sampled_records` of `sampled_shards` went through the stages.
     """
 
@@ -62,12 +62,17 @@ class Forecast:
     total_output_bytes: Estimate
     shards: Mapping[str, int]
     worker_secs: Estimate
+    cpu_secs: Estimate
     sampled_shards: int
     sampled_records: int
 
     @property
     def worker_hours(self) -> Estimate:
         return Estimate(value=self.worker_secs.value / 3600, error=self.worker_secs.error / 3600)
+
+    @property
+    def cpu_hours(self) -> Estimate:
+        return Estimate(value=self.cpu_secs.value / 3600, error=self.cpu_secs.error / 3600)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +82,7 @@ class Forecast:
             "total_output_bytes": self.total_output_bytes.to_json(),
             "shards": dict(self.shards),
             "worker_hours": self.worker_hours.to_json(),
+            "cpu_hours": self.cpu_hours.to_json(),
             "sampled_shards": self.sampled_shards,
             "sampled_records": self.sampled_records,
         }
@@ -136,6 +142,7 @@ def forecast_build(
         total_output_bytes=estimate("bytes"),
         shards={split: sum(split in splits_of(plan, task) for task in plan.tasks) for split in splits},
         worker_secs=estimate(SECS, bytes_left / whole if whole else 0.0),
+        cpu_secs=estimate(CPU, bytes_left / whole if whole else 0.0),
         sampled_shards=sample.num_shards,
         sampled_records=sample.num_records,
     )

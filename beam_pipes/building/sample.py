@@ -52,7 +52,8 @@ _PROBED = 4
 # Processes take about this long to start: a sample that is taken sooner needs none.
 _SOON_SECS = 1.0
 
-READ, SECS = "records read", "seconds"
+# Time on the clock and of the processor; a stage that waits for a service takes little of the latter.
+READ, SECS, CPU = "records read", "seconds", "CPU seconds"
 
 # (shards done, shards of the sample, records that went through the stages)
 Told = Callable[[int, int, int], None]
@@ -247,7 +248,7 @@ class ShardSampler:
         kept: list[tuple[int, RecordBatch]] = []
         batches = num_records = num_bytes = 0
         wanted = _AT_LEAST
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         for batch in shard_records(self._declaration, task.shard):
             size = _raw_bytes(batch)
             batches, num_records, num_bytes = batches + 1, num_records + batch.num_records, num_bytes + size
@@ -258,7 +259,7 @@ class ShardSampler:
                 kept.append((size, batch))
             elif (at := rng.randrange(batches)) < len(kept):
                 kept[at] = (size, batch)
-        read_secs = time.perf_counter() - began
+        read_secs, read_cpu_secs = time.perf_counter() - began, time.process_time() - worked
         pieces = kept
         whole = batches
         most = self._affordable(kept, began + secs)
@@ -270,6 +271,7 @@ class ShardSampler:
         total[self._names.index(READ)] = num_records
         variance[self._names.index(READ)] = 0.0
         total[self._names.index(SECS)] += read_secs
+        total[self._names.index(CPU)] += read_cpu_secs
         return SampledShard(task.shard.num_bytes, total, variance, len(rows), run)
 
     def _affordable(self, kept: Sequence[tuple[int, RecordBatch]], until: float) -> float:
@@ -314,10 +316,11 @@ class ShardSampler:
         return batch
 
     def _measure(self, output: ShardOutput, records: RecordBatch, sequence: int) -> Vector:
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         part = output.encode(self._run(records), sequence)
         output.write(part)
         found: dict[str, float] = {READ: records.num_records, SECS: time.perf_counter() - began, "bytes": 0.0}
+        found[CPU] = time.process_time() - worked
         for split, written in part.records.items():
             per_record = FRAME_BYTES + self._index_row_bytes[split]
             found[f"records {split}"] = len(written)
@@ -347,7 +350,7 @@ def _copied(records: RecordBatch) -> RecordBatch:
 
 def quantities(splits: Sequence[str]) -> list[str]:
     """What is estimated."""
-    return [READ, SECS, "bytes", *(f"{what} {split}" for split in splits for what in ("records", "bytes"))]
+    return [READ, SECS, CPU, "bytes", *(f"{what} {split}" for split in splits for what in ("records", "bytes"))]
 
 
 def splits_of(plan: BuildPlan, task: ShardTask) -> Sequence[str]:

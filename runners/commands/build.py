@@ -121,6 +121,13 @@ def build_and_show(
     if result.job is not None:
         _show_detached(result, result.job)
         return result
+    if result.template is not None:
+        _say(
+            f"The job that builds snapshot {result.snapshot}, of {result.num_shards} source shards, is written as a "
+            f"template: {result.template}. Nothing was launched."
+        )
+        _say(f"Launch it, once:       gcloud dataflow jobs run NAME --gcs-location={shlex.quote(result.template)}")
+        return result
     account = result.account
     for row in () if result.analysis is None else result.analysis.rows:
         _say(

@@ -134,7 +134,7 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
         SavedPlan.of(plan, forecast).save(how.save)
     if how.as_json:
         more = {} if explanation is None else {"explanation": explanation.to_json()}
-        more |= {} if forecast is None else {"forecast": forecast.to_json()}
+        more |= {} if forecast is None else {"forecast": _priced(forecast, how.options)}
         console.print_json(strict_json({**plan.to_json(), "num_shards_done": done, **more}))
         return
     fields = plan.to_json()
@@ -149,8 +149,27 @@ def _show(declaration: Declaration, to: str, how: _How) -> None:
         console.print(f"split {split}: {described}")
     for line in explanation.lines() if explanation is not None else ():
         console.print(line, markup=False)
-    for line in forecast.lines() if forecast is not None else ():
+    for line in _told(forecast, how.options):
         console.print(line, markup=False)
+
+
+def _told(forecast: Forecast | None, options: LocalOptions | BeamOptions) -> list[str]:
+    """The forecast for people; where a runner bills vCPU hours, these too, and what they rest on."""
+    if forecast is None:
+        return []
+    lines = forecast.lines()
+    if isinstance(options, BeamOptions) and options.BILLS is not None:
+        hours = forecast.cpu_hours
+        share = f" ± {hours.error / hours.value:.0%}" if hours.value else ""
+        lines.append(f"  on {options.NAME}: {hours.value:.3g} vCPU hours{share}, {options.BILLS}")
+    return lines
+
+
+def _priced(forecast: Forecast, options: LocalOptions | BeamOptions) -> dict[str, Any]:
+    found = forecast.to_json()
+    if isinstance(options, BeamOptions) and options.BILLS is not None:
+        found["vcpu_hours"] = {**forecast.cpu_hours.to_json(), "assumption": options.BILLS}
+    return found
 
 
 def _feature(fields: dict[str, object]) -> str:
@@ -201,7 +220,7 @@ def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -
     if how.as_json:
         if not plan.done:
             told: dict[str, Any] = {"name": declaration.name, "path": planned.root, "analysis": to_json(verdicts)}
-            told |= {} if expected is None else {"forecast": expected.to_json()}
+            told |= {} if expected is None else {"forecast": _priced(expected, how.options)}
             console.print_json(strict_json({**told, "num_files": plan.source.num_files, "snapshot": None}))
         return plan.done
     if how.explain or not plan.done:
@@ -217,7 +236,7 @@ def _show_analysis(declaration: Declaration, planned: PlannedInput, how: _How) -
                 else f"No stage holds a missing result: the pipeline has {len(pipeline.tasks_left())} of them to build."
             )
         )
-    for line in expected.lines() if expected is not None else ():
+    for line in _told(expected, how.options):
         console.print(line, markup=False)
     return plan.done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import apache_beam as beam
@@ -11,8 +12,10 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from built_files import built_files
 
 from beam_pipes.beam.build_graph import build_graph, shard_batches, write_snapshot
+from beam_pipes.beam.shards import ShardBatch
 from beam_pipes.building.declaration import DeclarationHandle, load_declaration
 from beam_pipes.building.plan import make_plan, prepare
+from beam_pipes.building.reading import read_batches
 from beam_pipes.cache import Cache
 from beam_pipes.errors import StageError
 from beam_pipes.runners.beam_job import IN_PROCESS_RUNNER
@@ -137,3 +140,24 @@ def test_dead_letters_are_the_same_on_beam(text_input: Path, tmp_path: Path) -> 
     assert len(list(Cache.open(tmp_path / "beam").dead_letters())) == 2
     assert built_files(tmp_path / "beam") == built_files(tmp_path / "local")
     assert Cache.open(tmp_path / "beam").manifest.id == Cache.open(tmp_path / "local").manifest.id
+
+
+def test_batches_of_a_build_tell_their_size_without_being_pickled(text_input: Path, tmp_path: Path) -> None:
+    declaration = load_declaration(REFERENCE)
+    plan = make_plan(declaration, tmp_path / "cache")
+    task = prepare(plan)[0]
+    batch = next(read_batches(declaration, task.shard))
+    coder = beam.coders.registry.get_coder(ShardBatch)
+    lines = sum(len(line) for line in batch.records.values)
+    size_of_end = coder.estimate_size(ShardBatch(task=task, sequence=0, batch=None))
+
+    assert coder.estimate_size(ShardBatch(task=task, sequence=0, batch=batch)) == size_of_end + lines
+    decoded = coder.decode(coder.encode(ShardBatch(task=task, sequence=3, batch=batch)))
+    assert (decoded.sequence, decoded.batch.records.values) == (3, batch.records.values)
+    batch.records.values.append(threading.Lock())
+    with pytest.raises(TypeError, match="cannot pickle"):
+        coder.encode(ShardBatch(task=task, sequence=0, batch=batch))
+    assert coder.estimate_size(ShardBatch(task=task, sequence=0, batch=batch)) > size_of_end + lines
+    pipeline = beam.Pipeline(runner=IN_PROCESS_RUNNER, options=PipelineOptions([]))
+    batches = shard_batches(pipeline, DeclarationHandle(declaration), plan.tasks, plan.header)
+    assert batches.element_type is ShardBatch

@@ -175,7 +175,8 @@ def test_the_same_plan_and_seed_take_the_same_sample(tmp_path: Path) -> None:
 
     first, second = (forecast_build(plan, sample_bytes=50_000, sample_records=500).to_json() for _ in range(2))
 
-    del first["worker_hours"], second["worker_hours"]
+    for clocked in ("worker_hours", "cpu_hours"):
+        del first[clocked], second[clocked]
     assert first == second
     assert not (tmp_path / "cache").exists()
 
@@ -214,6 +215,7 @@ def test_what_it_says_to_people(tmp_path: Path) -> None:
         total_output_bytes=Estimate(value=2.5e9, error=0.25e9),
         shards={"train": 64},
         worker_secs=Estimate(value=7200, error=720),
+        cpu_secs=Estimate(value=3600, error=360),
         sampled_shards=8,
         sampled_records=16384,
     )
@@ -224,6 +226,7 @@ def test_what_it_says_to_people(tmp_path: Path) -> None:
         "  remaining: 2.00 hours ± 10% of CPU on one core like this one",
     ]
     assert math.isclose(forecast.to_json()["worker_hours"]["value"], 2)
+    assert math.isclose(forecast.to_json()["cpu_hours"]["value"], 1)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,12 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from beam_workers import BeamWorkers, beam_workers, wait_for
 from built_files import built_files
-from flink_cluster import JARS, FlinkCluster, flink_cluster
+from flink_cluster import JARS, FlinkCluster
 from gcs_emulator import new_bucket, running
 from portable_declarations import PACE_VARIABLE, RECORDS_PER_FILE, write_files
 from running_jobs import RunningCommand, beam_pipes, command_of, completions, running_command
@@ -36,21 +35,6 @@ pytestmark = [
 
 REFERENCE = "sample_declarations:words"
 PACED = "portable_declarations:paced"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
-    """A job manager and two task managers of two slots."""
-    with flink_cluster(tmp_path_factory.mktemp("flink")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def job_server(cluster: FlinkCluster) -> Iterator[str]:
-    """HOST:PORT of Beam's job server for the cluster."""
-    options = FlinkOptions(flink_job_server_jar=str(JARS), flink_master=cluster.rest)
-    with options.running() as beam_args:
-        yield beam_args[0].removeprefix("--job_endpoint=")
 
 
 def job_servers() -> set[int]:

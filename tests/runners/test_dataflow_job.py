@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import gcs_emulator
 import pytest
 from built_files import built_files
-from dataflow_stand_in import JOB_ID, DataflowStandIn
+from dataflow_stand_in import JOB_ID, DataflowStandIn, canonical
 from running_jobs import beam_pipes, running_command
 
 from beam_pipes.cache import Cache
@@ -190,36 +190,154 @@ def test_the_staged_job_builds_the_same_bytes_from_what_was_staged_alone(
         Path(name).name: expected[name] for name in shards
     }
     assert stand_in.request is not None
-    golden = json.loads((ROOT / "tests" / "golden" / "dataflow_job.json").read_text())
-    assert described(stand_in.request, tmp_path / "staged" / "pipeline.pb", bucket.name) == golden
+    steps = steps_of(tmp_path / "staged" / "pipeline.pb")
+    like_golden(stand_in.request, "dataflow_job.json", bucket.name, steps=steps)
 
 
-def described(request: dict[str, Any], pipeline: Path, bucket: str) -> dict[str, Any]:
-    """What of a request does not change from run to run: the environment of the workers, and the job's stages."""
+def like_golden(request: dict[str, Any], name: str, bucket: str, *, steps: Sequence[str] = ()) -> None:
+    """Compares a request with a file of `tests/golden`; `steps` are those of its pipeline."""
+    golden = json.loads((ROOT / "tests" / "golden" / name).read_text())
+    found = {"request": canonical(request, bucket=bucket), "steps": list(steps)}
+    # Packages are staged below Beam's own directory of the user.
+    found["request"]["environment"]["sdkPipelineOptions"]["options"].pop("setup_file", None)
+    found["request"]["environment"]["sdkPipelineOptions"]["options"].pop("extra_packages", None)
+    assert found == golden
+
+
+def steps_of(pipeline: Path) -> list[str]:
+    """The names of a staged pipeline's steps, but not of what is within them."""
     from apache_beam.portability.api import beam_runner_api_pb2
 
-    environment = request["environment"]
-    [pool] = environment["workerPools"]
-    del pool["taskrunnerSettings"]
-    for image in pool["sdkHarnessContainerImages"]:
-        del image["capabilities"]
-    kept = ("region", "save_main_session", "pickle_library", "streaming", "service_account_email")
-    options = environment["sdkPipelineOptions"]["options"]
     staged = beam_runner_api_pb2.Pipeline.FromString(pipeline.read_bytes())
-    transforms = staged.components.transforms.values()
-    rows = {
-        "name": request["name"],
-        "type": request["type"],
-        "temp": environment["tempStoragePrefix"],
-        "service_account": environment["serviceAccountEmail"],
-        "experiments": environment["experiments"],
-        "options": {name: options.get(name) for name in kept},
-        "worker_pool": pool,
-        "stages": sorted(one.unique_name for one in transforms if not re.search("/|^ref_", one.unique_name)),
+    names = [each.unique_name for each in staged.components.transforms.values()]
+    return sorted(name for name in names if not re.search("/|^ref_", name))
+
+
+def test_a_job_on_a_private_network_is_sent_as_its_options_say(bucket: Any, package: Path) -> None:
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    cache = f"gs://{bucket.name}/cache"
+    given = [
+        "--project=my-project",
+        "--region=europe-west1",
+        f"--temp_location=gs://{bucket.name}/temp",
+        "--sdk_container_image=europe-docker.pkg.dev/my-project/images/books:1",
+        "--no_use_public_ips",
+        "--network=private",
+        "--subnetwork=https://www.googleapis.com/compute/v1/projects/host/regions/europe-west1/subnetworks/private",
+        "--worker_zone=europe-west1-b",
+        "--dataflow_kms_key=projects/p/locations/europe-west1/keyRings/r/cryptoKeys/k",
+        "--service_account_email=worker@my-project.iam.gserviceaccount.com",
+        "--dataflow_service_options=enable_prime",
+        "--dataflow_service_options=block_project_ssh_keys",
+        "--machine_type=n2-standard-4",
+        "--labels=team=text",
+        "--no_auth",
+    ]
+    with DataflowStandIn(lambda request: False).serving() as stand_in:
+        options = DataflowOptions.from_args([*given, f"--dataflow_endpoint={stand_in.url}"])
+        with pytest.raises(BuildError, match="Nothing was published"):
+            build("cloud_words:declaration", cache, options=options)
+
+        names = [str(stand_in.request["name"])] if stand_in.request else []
+        with pytest.raises(BuildError, match="Nothing was published"):
+            build("cloud_words:declaration", cache, options=options)
+
+    assert stand_in.request is not None
+    names.append(str(stand_in.request["name"]))
+    assert names[0] != names[1]
+    assert names[0].rpartition("-")[0] == names[1].rpartition("-")[0]
+    like_golden(stand_in.request, "dataflow_private_job.json", bucket.name)
+
+
+def test_a_plan_tells_vcpu_hours_and_what_they_rest_on(bucket: Any, package: Path) -> None:
+    bucket.blob("input/0.txt").upload_from_string("some words\n" * 1000)
+    given = ["plan", "cloud_words:declaration", "--to", f"gs://{bucket.name}/cache", "--runner", "dataflow"]
+    beam_args = ["--project=my-project", "--region=europe-west1", "--temp_location=gs://bucket/temp"]
+    beam_args.append("--sdk_container_image=europe-docker.pkg.dev/my-project/images/books:1")
+
+    shown = " ".join(beam_pipes(*given, "--", *beam_args).split())
+    forecast = json.loads(beam_pipes(*given, "--json", "--", *beam_args))["forecast"]
+
+    assumption = (
+        "if a vCPU is as fast as a core of this machine and no worker waits or idles; starting workers comes on top"
+    )
+    assert re.search(rf"on dataflow: [\d.e-]+ vCPU hours ± \d+%, {assumption}", shown)
+    assert forecast["vcpu_hours"] == {**forecast["cpu_hours"], "assumption": assumption}
+    assert 0 < forecast["cpu_hours"]["value"] * 3600 < 60
+
+
+def test_a_template_builds_when_somebody_launches_it(
+    bucket: Any, package: Path, worker: WorkerEnvironment, beam_pipes_sdist: str, tmp_path: Path
+) -> None:
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    cache, place = f"gs://{bucket.name}/cache", f"gs://{bucket.name}/templates/words"
+    with DataflowStandIn(lambda request: True).serving() as stand_in:
+        options = options_for(stand_in, bucket, package, extra_packages=(beam_pipes_sdist,), template_location=place)
+        given = ["build", "cloud_words:declaration", "--to", cache, "--runner", "dataflow"]
+
+        shown = beam_pipes(*given, "--", *options.pipeline_args())
+
+    assert stand_in.num_jobs == 0
+    assert f", of 1 source shards, is written as a template: {place}. Nothing was launched." in shown
+    assert f"gcloud dataflow jobs run NAME --gcs-location={place}" in shown
+    assert not bucket.blob("cache/manifest.json").exists()
+    like_golden(json.loads(bucket.blob("templates/words").download_as_bytes()), "dataflow_template.json", bucket.name)
+    told: list[str] = []
+    assert run_staged(bucket, worker, tmp_path / "staged", told), told
+    assert len(Cache.open(cache)["train"]) == 2
+    assert not run_staged(bucket, worker, tmp_path / "again", told)
+    assert "expected the tasks of the build in" in told[-1], "a template builds once"
+
+    again = build("cloud_words:declaration", cache, options=options)
+
+    assert again.template == place, "who launches a template wants a job, though there is nothing to do for it"
+    assert not again.up_to_date
+
+
+def test_a_flex_template_plans_when_it_is_launched(bucket: Any, package: Path) -> None:
+    """As Google's launcher runs it: with the parameters and Beam's options, and the place that it wants the job in."""
+    bucket.blob("input/0.txt").upload_from_string("some words\n")
+    metadata = json.loads((ROOT / "deploy/dataflow/metadata.json").read_text())
+    given = {
+        "declaration": "cloud_words:declaration",
+        "to": f"gs://{bucket.name}/cache",
+        "sdk_container_image": "europe-docker.pkg.dev/my-project/images/books-template:1",
     }
-    text = re.sub(r"words\.\d+\.\d+", "words.TIME", json.dumps(rows).replace(bucket, "BUCKET"))
-    found: dict[str, Any] = json.loads(text.replace(f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3.x"))
-    return found
+    options = {
+        "runner": "DataflowRunner",
+        "project": "my-project",
+        "region": "europe-west1",
+        "temp_location": f"gs://{bucket.name}/temp",
+        "job_name": "nightly",
+        "template_location": f"gs://{bucket.name}/launches/job_object",
+    }
+
+    def launch(**changed: str) -> subprocess.CompletedProcess[str]:
+        named = [f"--{name}={value}" for name, value in {**given, **options, **changed}.items()]
+        command = [sys.executable, str(ROOT / "deploy/dataflow/flex_template.py"), *named, "--no_auth"]
+        path = os.pathsep.join([str(package), *sys.path])
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+
+    done = launch()
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"launches/job_object: builds snapshot [0-9a-f]{16} of gs://\S+/cache, 1 source shards", done.stdout
+    )
+    job = json.loads(bucket.blob("launches/job_object").download_as_bytes())
+    assert job["name"] == "nightly"
+    assert job["labels"]["beam-pipes-declaration"] == "cloud"
+    [pool] = job["environment"]["workerPools"]
+    assert pool["workerHarnessContainerImage"] == given["sdk_container_image"]
+    assert [each["name"] for each in metadata["parameters"]] == list(given)
+    for each in metadata["parameters"]:
+        assert all(re.fullmatch(pattern, given[each["name"]]) for pattern in each["regexes"])
+        assert not all(re.fullmatch(pattern, "gs:/x y") for pattern in each["regexes"])
+    spec = json.loads((ROOT / "deploy/dataflow/spec.json").read_text())
+    assert spec == {"image": spec["image"], "sdkInfo": {"language": "PYTHON"}, "metadata": metadata}
+    refused = launch(to="/tmp/cache")
+    assert refused.returncode == 1
+    assert "beam-pipes: dataflow: the cache is in '/tmp/cache', which workers in the cloud cannot see" in refused.stderr
 
 
 def test_a_job_that_fails_far_away_publishes_nothing_and_says_so(

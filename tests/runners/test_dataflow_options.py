@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sample_declarations
 
+from beam_pipes.building.declaration import DeclarationHandle
 from beam_pipes.errors import DeclarationError
-from beam_pipes.runners import BeamOptions, DataflowOptions, build
+from beam_pipes.runners import BeamOptions, DataflowOptions, PortableOptions, build
+from beam_pipes.runners.beam_job import run_analysis_on_beam
 from beam_pipes.runners.options import without_secrets
 
 GOOD: dict[str, Any] = {
@@ -63,6 +67,9 @@ def test_options_reach_beam_under_its_names(tmp_path: Path) -> None:
         ({"region": "europe"}, "dataflow: region should look like 'europe-west1', got 'europe'"),
         ({"temp_location": "/tmp/x"}, r"temp_location should be a directory in a bucket, such as gs://bucket/temp"),
         ({"staging_location": "gs://bucket"}, r"staging_location should be a directory in a bucket.*got 'gs://bucket'"),
+        ({"template_location": "/tmp/t"}, "template_location should be a file in a bucket, such as gs://bucket/temp"),
+        ({"template_location": "gs://b/t", "detach": True}, "there is nothing for detach or attempts to do"),
+        ({"template_location": "gs://b/t", "attempts": 3}, "there is nothing for detach or attempts to do"),
         ({"job_name": "Books"}, "job_name should look like 'tokenize-books', got 'Books'"),
         ({"num_workers": 0}, "num_workers should be a number, at least 1, got 0"),
         ({"num_workers": 9, "max_num_workers": 3}, "num_workers=9 is more than max_num_workers=3"),
@@ -90,6 +97,49 @@ def test_the_command_line_takes_beams_names_and_checks_them() -> None:
         DataflowOptions.from_args(["--region=europe-west1"])
     with pytest.raises(DeclarationError, match="num_workers should be a number, at least 1, got 'many'"):
         DataflowOptions.from_args([*args, "--sdk_container_image=i", "--num_workers=many"])
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("My books, 2nd", "my-books-2nd"),
+        ("2nd books", "cache-2nd-books"),
+        ("tokens_" * 20, "tokens-tokens-tokens-tokens-tokens-t"),
+        ("книги", "cache"),
+    ],
+)
+def test_jobs_are_named_and_labelled_by_their_declaration(name: str, base: str) -> None:
+    options = DataflowOptions(**GOOD, beam_args=("--labels=beam-pipes-declaration=mine",))
+
+    first, second = (options.named(name, "3f9a5b21c04d77e6") for _ in range(2))
+
+    assert re.fullmatch(f"{base}-3f9a5b21-[0-9a-f]{{8}}", first.job_name or "")
+    assert first.job_name != second.job_name
+    assert DataflowOptions(**GOOD, job_name=first.job_name), "a name that Dataflow takes"
+    assert re.fullmatch(f"{base}-analysis-[0-9a-f]{{8}}", options.named(name, None).job_name or "")
+    assert DataflowOptions(**GOOD, job_name="books").named(name, "3f9a5b21").job_name == "books"
+    assert first.beam_args == (
+        f"--labels=beam-pipes-declaration={base}",
+        "--labels=beam-pipes-snapshot=3f9a5b21c04d77e6",
+        "--labels=beam-pipes-declaration=mine",
+    ), "the last one of a name counts"
+
+
+def test_a_job_server_shows_the_declaration_too() -> None:
+    options = PortableOptions(job_endpoint="localhost:8073")
+
+    assert options.named("My books", "3f9a5b21c04d77e6").job_name == "my-books-3f9a5b21"
+    assert BeamOptions().named("My books", "3f9a5b21c04d77e6") == BeamOptions()
+
+
+def test_a_template_does_not_hold_an_analysis(text_input: Path) -> None:
+    options = DataflowOptions(**GOOD, template_location="gs://bucket/template")
+    handle = DeclarationHandle(sample_declarations.words(), "sample_declarations:words")
+
+    with pytest.raises(
+        DeclarationError, match=r"a template holds one job, and the analyzers of 'words' need one before"
+    ):
+        run_analysis_on_beam(handle, "gs://bucket/cache", [], options=options)
 
 
 def test_a_local_directory_is_no_place_for_workers_in_the_cloud(text_input: Path, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_the_image_has_no_build_tools_and_is_nobody_s() -> None:
     stages = _stages()
     kinds = {name: [step["instruction"] for step in steps] for name, steps in stages.items()}
 
-    assert list(stages) == ["beam", "packages", "packages-tft", "root", "root-tft", "worker-tft", "worker"]
+    expected = ["beam", "packages", "packages-tft", "root", "flex-template", "root-tft", "worker-tft", "worker"]
+    assert list(stages) == expected
     for name in ("worker", "worker-tft"):
         assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", stages[name][-1]["value"]), "Kubernetes wants a number"
     assert "tft" not in str([step["value"] for step in stages["packages"]]), "1.8 GB for builds that need it"
@@ -96,6 +97,22 @@ def test_the_image_has_no_build_tools_and_is_nobody_s() -> None:
     assert [step["value"] for step in stages["root"] if step["instruction"] == "ENTRYPOINT"] == [
         '["/opt/apache/beam/boot"]'
     ]
+
+
+def test_the_flex_template_is_the_worker_with_a_launcher_and_the_file_that_it_runs() -> None:
+    first, *steps = [(step["instruction"], " ".join(step["value"].split())) for step in _stages()["flex-template"]]
+    launcher = "/opt/google/dataflow/python_template_launcher"
+
+    assert first == ("FROM", "root AS flex-template")
+    assert [kind for kind, _ in steps] == ["COPY", "COPY", "ENV"]
+    assert re.fullmatch(
+        rf"--from=gcr.io/dataflow-templates-base/python311-template-launcher-base:\w+ {launcher} {launcher}",
+        steps[0][1],
+    )
+    assert _args()["PYTHON_VERSION"] == "3.11", "the launcher's image is of this version"
+    assert steps[1][1] == "deploy/dataflow/flex_template.py /template/"
+    assert steps[2][1] == "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/flex_template.py"
+    assert (ROOT / "deploy/dataflow/flex_template.py").is_file()
 
 
 def test_the_large_layer_depends_on_requirements_alone() -> None:
@@ -136,6 +153,7 @@ def test_every_run_step_works_in_a_clean_directory(tmp_path: Path) -> None:
             if step["instruction"] == "COPY" and "--from" not in step["value"]:
                 for entry in step["value"].split()[:-1]:
                     copy = shutil.copytree if (ROOT / entry).is_dir() else shutil.copy
+                    (source / entry).parent.mkdir(parents=True, exist_ok=True)
                     copy(ROOT / entry, source / entry)
             if step["instruction"] != "RUN":
                 continue

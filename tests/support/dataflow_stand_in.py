@@ -14,6 +14,38 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+# Of what changes from run to run: the part in a request → what stands for it in a golden file.
+_VOLATILE = {
+    r"http://localhost:\d+": "ENDPOINT",
+    r"(?<=-)[0-9a-f]{8}-[0-9a-f]{8}\b": "SNAPSHOT-TOKEN",
+    r"(?<=beam-pipes-snapshot=)[0-9a-f]{16}": "SNAPSHOT",
+    r"\b\d{10}\.\d{6}\b": "TIME",
+    r"(?<=[Pp]ython)(?P<space>[ _]?)3\.\d+": r"\g<space>3.x",
+}
+
+
+def canonical(request: dict[str, Any], *, bucket: str) -> Any:
+    """What a golden file holds of the request for a job, or of a template: all of it but what Beam sets by itself.
+
+    Of the options those that were given; the capabilities of Beam's worker and the id of the request are left out.
+    """
+    found = json.loads(json.dumps(request))
+    environment = found["environment"]
+    pipeline = environment["sdkPipelineOptions"]
+    given = {each["key"] for each in pipeline.pop("display_data")} - {"beam_plugins"}
+    pipeline["options"] = {name: value for name, value in pipeline["options"].items() if name in given}
+    found.pop("clientRequestId")
+    for pool in environment["workerPools"]:
+        for image in pool["sdkHarnessContainerImages"]:
+            del image["capabilities"]
+    if "labels" in found:
+        found["labels"]["beam-pipes-snapshot"] = "SNAPSHOT"
+    text = json.dumps(found, sort_keys=True).replace(bucket, "BUCKET")
+    for pattern, name in _VOLATILE.items():
+        text = re.sub(pattern, name, text)
+    return json.loads(text)
+
+
 JOB_ID = "2026-01-01_00_00_00-1"
 _JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs")
 

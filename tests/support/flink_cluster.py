@@ -38,8 +38,8 @@ taskmanager.memory.task.heap.size: 128m
 taskmanager.memory.task.off-heap.size: 32m
 taskmanager.memory.framework.heap.size: 64m
 taskmanager.memory.framework.off-heap.size: 64m
-taskmanager.memory.network.min: 128m
-taskmanager.memory.network.max: 128m
+taskmanager.memory.network.min: 256m
+taskmanager.memory.network.max: 256m
 taskmanager.memory.managed.size: 64m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 64m
@@ -67,7 +67,17 @@ class FlinkCluster:
 
     def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         opened = [*_OPENED, f"-Djava.io.tmpdir={self._directory}"]
-        command = ["java", "-Xmx256m", *opened, "-cp", str(JARS / "*"), main, "--configDir", str(self._directory)]
+        command = [
+            "java",
+            "-Xmx256m",
+            "-XX:MaxDirectMemorySize=400m",
+            *opened,
+            "-cp",
+            str(JARS / "*"),
+            main,
+            "--configDir",
+            str(self._directory),
+        ]
         with open(self._directory / f"{len(self._started)}.log", "wb") as log:
             process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
         self._started.append(process)

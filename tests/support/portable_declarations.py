@@ -1,4 +1,7 @@
-"""A declaration whose stage can be made slow from outside, for jobs that something happens to in the middle."""
+"""A declaration whose stage can be made slow from outside, for jobs that something happens to in the middle.
+
+Stages and functions of pipelines of Beam's own, where the workers of a pool import them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from beam_pipes.beam import FailedElement
 from beam_pipes.building import Declaration
 from beam_pipes.cache import FeatureSpec
 from beam_pipes.sources import TextLines
@@ -78,3 +82,34 @@ def paced_with_limits() -> Declaration:
 def large() -> Declaration:
     """The same, in source shards of a megabyte."""
     return dataclasses.replace(paced(), target_shard_bytes=1 << 20)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class WordsOfLine(Pipeline):
+    """A line → its words; several lines at once, where none fails."""
+
+    input_type = str
+    output_type = dict
+
+    def transform(self, line: str) -> list[dict[str, Any]]:
+        if "boom" in line:
+            raise ValueError(f"no words in {line!r}")
+        return [{"text": word, "length": len(word)} for word in line.split()]
+
+    def transform_batch(self, lines: list[str]) -> list[list[dict[str, Any]]]:
+        return [self.transform(line) for line in lines]
+
+
+def letter_as_row(letter: FailedElement) -> dict[str, str]:
+    """A dead letter of `lower`, for a cache."""
+    return {"line": letter.element, "stage": letter.stage, "error": letter.error_type}
+
+
+def clicks_of_user(user: str, found: dict[str, Any]) -> dict[str, Any]:
+    """What `CoGroupByKey` gives for a user, as a row."""
+    return {"user": user, "clicks": sorted(found["clicks"]), "country": found["homes"][0]}
+
+
+def without_arrays(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a cache as one that `WriteToCache` takes."""
+    return {"user": row["user"], "clicks": row["clicks"].tolist(), "country": row["country"]}
