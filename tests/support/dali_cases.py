@@ -389,6 +389,44 @@ IMAGES = {
         [PIXELS],
         "HWC",
     ),
+    "multi_paste": Case(
+        lambda m, x, y: (
+            m.fn.multi_paste(x, y, output_size=(14, 16)),
+            m.fn.multi_paste(x, in_ids=[1, 0], output_size=(14, 16), dtype=m.types.FLOAT),
+            m.fn.multi_paste(y, y),
+        ),
+        [PIXELS, [_draw(13, 7, 9, 3), PIXELS[1]]],
+        "HWC",
+    ),
+    "multi_paste.regions": Case(
+        lambda m, x, ids, *rows: (
+            m.fn.multi_paste(
+                x, in_ids=ids, output_size=(14, 16), **dict(zip(("in_anchors", "shapes", "out_anchors"), rows))
+            ),
+            m.fn.multi_paste(
+                x,
+                in_ids=ids,
+                output_size=(14, 16),
+                **dict(zip(("in_anchors_rel", "shapes_rel", "out_anchors_rel"), rows[3:])),
+            ),
+        ),
+        [
+            PIXELS,
+            [np.array([1, 0, 1], np.int32), np.array([1], np.int32)],
+            *(
+                [np.array(one, dtype) for one in column]
+                for dtype, *column in (
+                    (np.int32, [[0, 0], [2, 3], [1, 4]], [[3, 2]]),
+                    (np.int32, [[5, 4], [7, 6], [0, 3]], [[4, 7]]),
+                    (np.int32, [[0, 0], [1, 2], [8, 9]], [[9, 9]]),
+                    (np.float32, [[0.3, 0.5], [0.4, 0.1], [0, 0]], [[0.38, 0.15]]),
+                    (np.float32, [[0.5, 0.3], [0.3, 0.83], [1, 0.2]], [[0.52, 0.77]]),
+                    (np.float32, [[0.53, 0.17], [0.6, 0.2], [0, 0]], [[0.29, 0.44]]),
+                )
+            ),
+        ],
+        "HWC",
+    ),
     "noise.none": Case(
         lambda m, x: (
             m.fn.noise.gaussian(x, mean=3.0, stddev=0.0),
@@ -522,6 +560,23 @@ def write_files(root: Path) -> None:
         ],
     }
     (root / "boxes.json").write_text(json.dumps(told))
+    runs = [{"size": [10, 12], "counts": [5, 10, 20, 30, 55]}, {"size": [10, 12], "counts": "P146000000000l0"}]
+    polygons = [[[2, 2, 8, 2, 8, 7, 2, 7], [0.5, 0.5, 3.7, 1.2, 2.2, 3.9]], [[5, 4, 11, 4, 11, 9, 5, 9]]]
+    drawn = [(1, 7, polygons[0]), (1, 3, polygons[1]), (1, 9, [[3, 3, 6, 3, 6, 6]]), (2, 3, runs[0]), (2, 7, runs[1])]
+    masks = {
+        "images": [{"id": at, "width": 12, "height": 10, "file_name": f"{name}.jpg"} for at, name in ((1, "a"), (2, "b"))],
+        "categories": told["categories"] + [{"id": 9, "name": "z"}],
+        "annotations": [
+            {"id": at, "image_id": image, "category_id": category, "bbox": [0, 0, 9, 9], "segmentation": segmentation}
+            for at, (image, category, segmentation) in enumerate(drawn)
+        ],
+    }
+    (root / "masks.json").write_text(json.dumps(masks))
+    for stream, count in (("walk", 4), ("run", 7)):
+        (root / "streams" / stream).mkdir(parents=True)
+        for at in range(count):
+            pixels = _draw(20 + at, 5, 6, 3).tobytes()
+            (root / "streams" / stream / f"{at}.ppm").write_bytes(b"P6\n6 5\n255\n" + pixels)
     lines = []
     for name, channels, rate in (("x", 1, 8000), ("y", 2, 16000)):
         with wave.open(str(root / f"{name}.wav"), "wb") as file:
@@ -571,6 +626,28 @@ READERS = {
         ),
         size=2,
         atol=1e-7,
+    ),
+    "readers.coco.masks": Case(
+        lambda m: (
+            *m.fn.readers.coco(
+                file_root=m.files, annotations_file=f"{m.files}/masks.json", pixelwise_masks=True, image_ids=True
+            ),
+            *m.fn.readers.coco(
+                file_root=m.files,
+                annotations_file=f"{m.files}/masks.json",
+                pixelwise_masks=True,
+                avoid_class_remapping=True,
+            ),
+        ),
+        size=2,
+    ),
+    "readers.sequence": Case(
+        lambda m: (
+            m.fn.readers.sequence(file_root=f"{m.files}/streams", sequence_length=2),
+            m.fn.readers.sequence(file_root=f"{m.files}/streams", sequence_length=3, stride=2, step=2),
+            m.fn.readers.sequence(file_root=f"{m.files}/streams", sequence_length=1, step=2, image_type=m.types.GRAY),
+        ),
+        size=3,
     ),
     "readers.nemo_asr": Case(
         lambda m: (

@@ -1,17 +1,20 @@
-"""What happens to pixels where they are: `gaussian_blur`, `jpeg_compression_distortion`, `erase`, `grid_mask`, `paste`
-and `noise.*`.
+"""What happens to pixels where they are: `gaussian_blur`, `jpeg_compression_distortion`, `erase`, `grid_mask`, `paste`,
+`multi_paste` and `noise.*`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from beam_pipes.errors import OperatorError
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
-from beam_pipes.graph.samples import Sample
+from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.transforms.operators.arrays import Mapped, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc
 
@@ -169,6 +172,102 @@ class Paste(Operator):
             for place, one, own in zip((given["paste_y"], given["paste_x"]), size, image.shape[:2], strict=True)
         )
         made[top : top + image.shape[0], left : left + image.shape[1]] = image
+        return made
+
+
+class MultiPaste(Operator):
+    """Pastes regions of several images (HWC) on a black canvas, later ones over earlier ones.
+
+    `multi_paste(images, in_ids=[2, 0], output_size=(480, 640))`: images 2 and 0 of the batch, on each canvas;
+    `multi_paste(left, right, output_size=(480, 640))`: a sample of each input. Anchors and shapes are rows of (height,
+    width), one for each region, in pixels, or with `_rel` as parts of the image or the canvas. Regions have to lie
+    within their image and within the canvas.
+    """
+
+    inputs = ("images",)
+    variadic = True
+    in_ids = Argument("ints", default=None, doc="the samples of the batch that are pasted; each input's own by default")
+    output_size = Argument("ints", default=None, doc="height and width of the canvas; those of the images by default")
+    in_anchors = Argument("matrix", default=None, doc="where regions begin in their images; at 0 by default")
+    in_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the image, rounded down")
+    shapes = Argument("matrix", default=None, doc="how large regions are; up to the end of the image by default")
+    shapes_rel = Argument("matrix", default=None, doc="the same as parts of the image, rounded up")
+    out_anchors = Argument("matrix", default=None, doc="where regions go on the canvas; to 0 by default")
+    out_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the canvas, rounded down")
+    dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the images by default")
+
+    def check(self) -> None:
+        for name in ("in_anchors", "shapes", "out_anchors"):
+            if all(self.constants.get(one, 0) is not None for one in (name, f"{name}_rel")):
+                raise self.argument_error(f"give one of {name} and {name}_rel.")
+
+    @property
+    def mixes_samples(self) -> bool:
+        return self.constants.get("in_ids", 0) is not None
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        if self.mixes_samples and len(inputs) > 1:
+            raise self.refuse(f"in_ids takes samples of one input, got {len(inputs)} inputs")
+        if len({one.dtype for one in inputs}) > 1 or any(one.ndim not in (None, 3) for one in inputs):
+            raise self.refuse(f"expected images (HWC) of one dtype, got {', '.join(map(str, inputs))}")
+        size = self.constants.get("output_size")
+        shape = (None, None, None) if inputs[0].shape is None else inputs[0].shape
+        shape = (*((None, None) if size is None else size.tolist()), shape[2])
+        return inputs[0].replace(dtype=self.dtype or inputs[0].dtype, shape=shape)
+
+    @property
+    def run_batch(self) -> Any:
+        return self._run_batch if self.mixes_samples else None
+
+    def _run_batch(self, samples: Samples, images: TensorList, *, in_ids: Any, **given: Any) -> TensorList:
+        made = []
+        for at, ids in enumerate(in_ids):
+            own = {name: None if values is None else values[at] for name, values in given.items()}
+            places = np.ravel(ids)
+            try:
+                if any((places < 0) | (places >= len(images))):
+                    raise ValueError(f"in_ids should be places in a batch of {len(images)}, got {places.tolist()}")
+                made.append(self._pasted([images[int(place)] for place in places], images[at], **own))
+            except ValueError as error:
+                raise OperatorError(f"{self.name}: sample {at} of the batch: {error}.", operator=self.name) from error
+        return TensorList(made)
+
+    def run(self, sample: Sample, *images: Any, in_ids: None, **given: Any) -> Any:
+        return self._pasted(images, images[0], **given)
+
+    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Any, **given: Any) -> Array:
+        if output_size is None and any(one.shape != own.shape for one in images):
+            found = ", ".join(str(one.shape) for one in (own, *images))
+            raise ValueError(f"images should have one shape where output_size is not given, got {found}")
+        canvas = np.array(own.shape[:2] if output_size is None else output_size, np.int64)
+        made = np.zeros((*canvas, own.shape[2]), self.dtype or own.dtype)
+
+        def rows(name: str, extents: Sequence[Array], towards: Callable[[Array], Array], default: Array) -> Array:
+            relative = given[f"{name}_rel"]
+            found = given[name] if relative is None else relative
+            if found is None:
+                return default
+            if found.size != 2 * len(images):
+                raise ValueError(f"{name} should be a row of two numbers for each of {len(images)} regions")
+            found = np.reshape(found, (-1, 2))
+            return found if relative is None else towards(found.astype(np.float32) * np.float32(extents))
+
+        sizes = np.array([one.shape[:2] for one in images], np.int64).reshape(-1, 2)
+        none = np.zeros_like(sizes)
+        begin = rows("in_anchors", sizes, np.floor, none).astype(np.int64)
+        extent = rows("shapes", sizes, np.ceil, sizes - begin).astype(np.int64)
+        target = rows("out_anchors", canvas, np.floor, none).astype(np.int64)
+        for what, first, whole in (("image", begin, sizes), ("canvas", target, np.broadcast_to(canvas, sizes.shape))):
+            outside = ((first < 0) | (extent < 0) | (first + extent > whole)).any(axis=1)
+            if outside.any():
+                at = int(outside.argmax())
+                raise ValueError(
+                    f"region {at}, {extent[at].tolist()} from {first[at].tolist()} on, should lie within its {what} of "
+                    f"{whole[at].tolist()}"
+                )
+        for image, (top, left), (height, width), (y, x) in zip(images, begin, extent, target, strict=True):
+            region = image[top : top + height, left : left + width]
+            made[y : y + height, x : x + width] = saturated(np, region, made.dtype)
         return made
 
 
