@@ -36,6 +36,8 @@ S3 = ["boto3>=1.36"]
 HUB = ["huggingface-hub>=1.0"]
 AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
+COCO = ["pycocotools>=2.0.8"]
+VIDEO = ["av>=14", "opencv-python-headless>=4.10"]
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
 GRAPH = [
     "array-api-compat>=1.11",
@@ -105,6 +107,8 @@ EXTRAS = {
     "audio": AUDIO,
     "chinese": CHINESE,
     "images": IMAGES,
+    "coco": COCO,
+    "video": VIDEO,
     "graph": GRAPH,
     "telemetry": TELEMETRY,
     "examples": EXAMPLES,

@@ -276,7 +276,7 @@ class JaxGenericIterator(DALIGenericIterator):
 
         JaxGenericIterator([pipe], ["images"])                      →  {"images": (32, 224, 224, 3)}
         JaxGenericIterator([first, second], ["images"])             →  {"images": (2, 32, 224, 224, 3)}, as for `pmap`
-        JaxGenericIterator([first, second], …, sharding=sharding)   →  {"images": (64, 224, 224, 3)}, a part on each device
+        JaxGenericIterator([first, second], …, sharding=sharding)   →  {"images": (64, 224, 224, 3)}, on both devices
 
     Args:
         pipelines, output_map, options: those of `DALIGenericIterator`.
@@ -321,8 +321,8 @@ class JaxGenericIterator(DALIGenericIterator):
         if len(shapes) > 1 or None in shapes:
             found = ", ".join("a list" if one is None else str(one) for one in shapes)
             raise GraphError(
-                f"output {name!r} should be an array of one shape in all pipelines, got {found}. Give samples one shape "
-                "in the graph, and end epochs by LastBatchPolicy.FILL or DROP."
+                f"output {name!r} should be an array of one shape in all pipelines, got {found}. Give samples one "
+                "shape in the graph, and end epochs by LastBatchPolicy.FILL or DROP."
             )
         first, *rest = parts[0].shape
         if self._sharding is None:
@@ -330,7 +330,8 @@ class JaxGenericIterator(DALIGenericIterator):
             if len(set(devices)) < len(devices):
                 return jnp.stack([jax.device_put(one, devices[0]) for one in parts])
             mesh = jax.sharding.Mesh(np.array(devices), ("pipelines",))
-            sharding: jax.sharding.Sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("pipelines"))
+            spec: jax.sharding.PartitionSpec = jax.sharding.PartitionSpec("pipelines")  # type: ignore[no-untyped-call]
+            sharding: jax.sharding.Sharding = jax.sharding.NamedSharding(mesh, spec)
             shape, parts = (len(parts), first, *rest), [one[None] for one in parts]
         else:
             sharding, shape = self._sharding, (len(self._sharding.device_set) * first, *rest)
@@ -371,7 +372,7 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
         with self._mutex:
             if self._peeked is None:
                 made = super().__next__()
-                spec = {name: jax.ShapeDtypeStruct(one.shape, one.dtype) for name, one in made.items()}
+                spec = {name: _spec_of(one) for name, one in made.items()}
                 self._spec = self._spec or spec
                 if spec != self._spec:
                     raise GraphError(
@@ -408,7 +409,13 @@ class JaxGenericPeekableIterator(JaxGenericIterator):
     def is_nonpadding(self) -> Any:
         """Which rows of the newest batch are records, and not the last one repeated: bool, (rows,)."""
         made = np.concatenate([np.asarray(one) for one in self.valid])
-        return made if self._sharding is None else jax.make_array_from_process_local_data(self._sharding, made)
+        sharding = self._sharding
+        return made if sharding is None else jax.make_array_from_process_local_data(sharding, made)  # type: ignore[no-untyped-call]
+
+
+def _spec_of(array: jax.Array) -> jax.ShapeDtypeStruct:
+    made: jax.ShapeDtypeStruct = jax.ShapeDtypeStruct(array.shape, array.dtype)  # type: ignore[no-untyped-call]
+    return made
 
 
 def data_iterator(
@@ -469,14 +476,18 @@ def _factory(
             count = len(devices) if devices is not None else jax.device_count()
             size, rest = divmod(keywords.pop("batch_size"), count)
             if rest:
-                raise OperatorArgumentError(f"batch_size should be a multiple of {count} devices, got {size * count + rest}.")
+                raise OperatorArgumentError(
+                    f"batch_size should be a multiple of {count} devices, got {size * count + rest}."
+                )
             ids = [device.id for device in chosen] if devices is None else range(count)
             own = [{"batch_size": size, "shard_id": shard, "num_shards": count} for shard in ids]
             every = jax.devices()
             own = [{**one, "device_id": every.index(device)} for one, device in zip(own, chosen, strict=True)]
-        texts = checkpoints or [None] * len(own)
+        texts: Sequence[str | None] = checkpoints or [None] * len(own)
         if len(texts) != len(own):
-            raise OperatorArgumentError(f"checkpoints should be one for each of {len(own)} pipelines, got {len(texts)}.")
+            raise OperatorArgumentError(
+                f"checkpoints should be one for each of {len(own)} pipelines, got {len(texts)}."
+            )
         pipes = [define(*given, checkpoint=text, **{**keywords, **one}) for text, one in zip(texts, own, strict=True)]
         return kind(pipes, output_map, **{**options, "sharding": sharding, "pmap_compatible": pmap})
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -24,6 +25,7 @@ REFERENCES = Path(__file__).parents[1] / "references"
 ANSWERS = REFERENCES / "dali_answers.npz"
 OPERATORS = REFERENCES / "dali_operators.json"
 NAMES = REFERENCES / "dali_files"
+CLIP = REFERENCES / "clip.webm"  # 20 frames of VP9, 16×12, a key frame every 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -401,13 +403,16 @@ IMAGES = {
     "multi_paste.regions": Case(
         lambda m, x, ids, *rows: (
             m.fn.multi_paste(
-                x, in_ids=ids, output_size=(14, 16), **dict(zip(("in_anchors", "shapes", "out_anchors"), rows))
+                x,
+                in_ids=ids,
+                output_size=(14, 16),
+                **dict(zip(("in_anchors", "shapes", "out_anchors"), rows[:3], strict=True)),
             ),
             m.fn.multi_paste(
                 x,
                 in_ids=ids,
                 output_size=(14, 16),
-                **dict(zip(("in_anchors_rel", "shapes_rel", "out_anchors_rel"), rows[3:])),
+                **dict(zip(("in_anchors_rel", "shapes_rel", "out_anchors_rel"), rows[3:], strict=True)),
             ),
         ),
         [
@@ -564,7 +569,9 @@ def write_files(root: Path) -> None:
     polygons = [[[2, 2, 8, 2, 8, 7, 2, 7], [0.5, 0.5, 3.7, 1.2, 2.2, 3.9]], [[5, 4, 11, 4, 11, 9, 5, 9]]]
     drawn = [(1, 7, polygons[0]), (1, 3, polygons[1]), (1, 9, [[3, 3, 6, 3, 6, 6]]), (2, 3, runs[0]), (2, 7, runs[1])]
     masks = {
-        "images": [{"id": at, "width": 12, "height": 10, "file_name": f"{name}.jpg"} for at, name in ((1, "a"), (2, "b"))],
+        "images": [
+            {"id": at, "width": 12, "height": 10, "file_name": f"{name}.jpg"} for at, name in ((1, "a"), (2, "b"))
+        ],
         "categories": told["categories"] + [{"id": 9, "name": "z"}],
         "annotations": [
             {"id": at, "image_id": image, "category_id": category, "bbox": [0, 0, 9, 9], "segmentation": segmentation}
@@ -572,6 +579,9 @@ def write_files(root: Path) -> None:
         ],
     }
     (root / "masks.json").write_text(json.dumps(masks))
+    (root / "clips" / "b").mkdir(parents=True)
+    for clip in ("clips/clip.webm", "clips/b/again.webm"):
+        shutil.copy(CLIP, root / clip)
     for stream, count in (("walk", 4), ("run", 7)):
         (root / "streams" / stream).mkdir(parents=True)
         for at in range(count):
@@ -649,6 +659,24 @@ READERS = {
         ),
         size=3,
     ),
+    **{
+        f"readers.video.{name}": Case(
+            lambda m, options=options: getattr(m.fn, "experimental", m.fn).readers.video(
+                **({"filenames": [f"{m.files}/clips/clip.webm"]} if "file_root" not in options else {}),
+                **{key: f"{m.files}/clips" if key == "file_root" else value for key, value in options.items()},
+            ),
+            size=size,
+            atol=1,
+        )
+        for name, size, options in (
+            ("plain", 1, {"sequence_length": 6, "stride": 2, "step": 9, "labels": [7], "enable_frame_num": "scalar"}),
+            ("constant", 4, {"sequence_length": 6, "pad_mode": "constant", "fill_value": [1, 2, 3]}),
+            ("edge", 4, {"sequence_length": 2, "stride": 3, "pad_mode": "edge", "enable_frame_num": "sequence"}),
+            ("reflect", 2, {"sequence_length": 11, "pad_mode": "reflect", "enable_frame_num": "sequence"}),
+            ("symmetric", 2, {"sequence_length": 11, "pad_mode": "symmetric", "enable_timestamps": True}),
+            ("root", 1, {"sequence_length": 4, "step": 16, "file_root": ""}),
+        )
+    },
     "readers.nemo_asr": Case(
         lambda m: (
             *m.fn.readers.nemo_asr(manifest_filepaths=f"{m.files}/speech.json"),

@@ -1,4 +1,4 @@
-"""The operators of graphs, by chapters, the one table of their names, and what the modules of `fn` and `ops` offer of it.
+"""The operators of graphs, by chapters, the one table of their names, and what `fn` and `ops` offer of it.
 
 `fn.readers.file` and `ops.readers.File` are made from the class that stands under `readers.file` here, when they are
 used.
@@ -47,7 +47,7 @@ _CHAPTERS: dict[str, str] = {
     "random": "random.choice random.coin_flip random.normal random.uniform",
     "readers.annotated": "readers.coco readers.nemo_asr readers.webdataset",
     "readers.files": "readers.file readers.numpy",
-    "readers.frames": "readers.sequence",
+    "readers.frames": "readers.sequence readers.video",
     "readers.tfrecord": "readers.tfrecord",
     "reductions": (
         "normalize reductions.max reductions.mean reductions.mean_square reductions.min reductions.rms "

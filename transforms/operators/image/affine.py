@@ -15,10 +15,9 @@ import numpy as np
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
-
-Array = np.ndarray[Any, Any]
 
 INTERPOLATIONS = (DALIInterpType.INTERP_NN, DALIInterpType.INTERP_LINEAR)
 _CV2_DTYPES = ("uint8", "int16", "uint16", "float32", "float64")
@@ -96,14 +95,14 @@ def warped(
 
 
 def sampled(
-    xp: Any,
-    images: Any,
-    matrices: Any,
+    xp: Namespace,
+    images: Value,
+    matrices: Value,
     size: tuple[int, int],
     interpolation: DALIInterpType,
     fill_value: float | None,
     dtype: np.dtype[Any],
-) -> Any:
+) -> Value:
     """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, and what runs on devices.
 
     Pixels beyond the image are `fill_value`, or those at its edge where it is None.
@@ -135,7 +134,7 @@ def sampled(
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         return xp.where(xp.expand_dims(inside, axis=-1), found, xp.full_like(found, fill_value))
 
-    def whole(values: Any) -> Any:
+    def whole(values: Array) -> Any:
         # Far beyond the image all places are alike; held before they are integers.
         return cast_to(xp, xp.clip(xp.floor(values), -2.0, float(max(height, width) + 1)), np.dtype("int64"))
 
@@ -190,7 +189,7 @@ def with_size(
     return made.replace(shape=tuple(shape))
 
 
-def on_hwc(image: Any, layout: str, function: Callable[[Any], Any]) -> Any:
+def on_hwc(image: Array, layout: str, function: Callable[[Any], Any]) -> Any:
     """Applies a function of one HWC image to an image, or to each frame, of any layout."""
     names = layout_of(layout, image.ndim)
     if names == "HWC":

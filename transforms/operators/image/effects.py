@@ -39,7 +39,7 @@ class GaussianBlur(_OfImages):
     window_size = Argument("ints", default=0, doc="an odd number of pixels, or (height, width); 0: as sigma says")
     dtype = Constant("dtype", default=None, doc="float32; the dtype of the input by default")
 
-    def run(self, sample: Sample, image: Any, *, sigma: Any, window_size: Any) -> Any:
+    def run(self, sample: Sample, image: Array, *, sigma: Any, window_size: Any) -> Any:
         cv2 = require("cv2", purpose="fn.gaussian_blur")
         pairs = np.broadcast_arrays(np.asarray(sigma, np.float64), np.asarray(window_size), np.zeros(2))
         rows, columns = (_bell(float(one), int(size)) for one, size, _ in zip(*pairs, strict=True))
@@ -67,7 +67,7 @@ class JpegCompressionDistortion(_OfImages):
 
     quality = Argument("int", default=50, doc="of JPEG, 1 to 100")
 
-    def run(self, sample: Sample, image: Any, *, quality: int) -> Any:
+    def run(self, sample: Sample, image: Array, *, quality: int) -> Any:
         cv2 = require("cv2", purpose="fn.jpeg_compression_distortion")
         if not 1 <= quality <= 100:
             raise ValueError(f"quality should be in [1, 100], got {quality}")
@@ -103,7 +103,7 @@ class Erase(Mapped):
             )
         return inputs[0]
 
-    def run(self, sample: Sample, data: Any, *, anchor: Any, shape: Any, fill_value: Any) -> Any:
+    def run(self, sample: Sample, data: Array, *, anchor: Any, shape: Any, fill_value: Any) -> Any:
         names = self._layout or "HWC"[: data.ndim]
         axes = [names.index(one) for one in self.axis_names or names.replace("C", "")]
         if self.axis_names is None and self.axes is not None:
@@ -134,7 +134,7 @@ class GridMask(_OfImages):
     shift_x = Argument("float", default=0.0, doc="pixels by which it is moved to the right")
     shift_y = Argument("float", default=0.0, doc="pixels by which it is moved down")
 
-    def run(self, sample: Sample, image: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
         tile, (height, width) = np.float32(given["tile"]), image.shape[:2]
         if tile < 1:
             raise ValueError(f"tile should be at least 1, got {tile:g}")
@@ -161,7 +161,7 @@ class Paste(Operator):
         shape = inputs[0].shape
         return inputs[0] if shape is None else inputs[0].replace(shape=(None, None, *shape[2:]))
 
-    def run(self, sample: Sample, image: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
         if given["ratio"] < 1:
             raise ValueError(f"ratio should be at least 1, got {given['ratio']}")
         size = [int(max(np.float32(given["ratio"]) * one, given["min_canvas_size"])) for one in image.shape[:2]]
@@ -232,7 +232,7 @@ class MultiPaste(Operator):
                 raise OperatorError(f"{self.name}: sample {at} of the batch: {error}.", operator=self.name) from error
         return TensorList(made)
 
-    def run(self, sample: Sample, *images: Any, in_ids: None, **given: Any) -> Any:
+    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Any:
         return self._pasted(images, images[0], **given)
 
     def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Any, **given: Any) -> Array:
@@ -242,7 +242,7 @@ class MultiPaste(Operator):
         canvas = np.array(own.shape[:2] if output_size is None else output_size, np.int64)
         made = np.zeros((*canvas, own.shape[2]), self.dtype or own.dtype)
 
-        def rows(name: str, extents: Sequence[Array], towards: Callable[[Array], Array], default: Array) -> Array:
+        def rows(name: str, extents: Array, towards: Callable[[Array], Array], default: Array) -> Array:
             relative = given[f"{name}_rel"]
             found = given[name] if relative is None else relative
             if found is None:
@@ -250,7 +250,7 @@ class MultiPaste(Operator):
             if found.size != 2 * len(images):
                 raise ValueError(f"{name} should be a row of two numbers for each of {len(images)} regions")
             found = np.reshape(found, (-1, 2))
-            return found if relative is None else towards(found.astype(np.float32) * np.float32(extents))
+            return found if relative is None else towards(found.astype(np.float32) * extents.astype(np.float32))
 
         sizes = np.array([one.shape[:2] for one in images], np.int64).reshape(-1, 2)
         none = np.zeros_like(sizes)
@@ -278,7 +278,7 @@ class Gaussian(Mapped):
     mean = Argument("float", default=0.0, doc="the mean of the noise")
     stddev = Argument("float", default=1.0, doc="its standard deviation")
 
-    def run(self, sample: Sample, data: Any, *, mean: float, stddev: float) -> Any:
+    def run(self, sample: Sample, data: Array, *, mean: float, stddev: float) -> Any:
         return saturated(np, data + sample.generator.normal(mean, stddev, data.shape), data.dtype)
 
 
@@ -288,7 +288,7 @@ class Shot(Mapped):
     random = True
     factor = Argument("float", default=20.0, doc="by how much an event adds; 0 changes nothing")
 
-    def run(self, sample: Sample, data: Any, *, factor: float) -> Any:
+    def run(self, sample: Sample, data: Array, *, factor: float) -> Any:
         if not factor:
             return data
         return saturated(np, sample.generator.poisson(np.maximum(data / factor, 0)) * factor, data.dtype)
@@ -308,7 +308,7 @@ class SaltAndPepper(Mapped):
         self._layout = inputs[0].layout
         return inputs[0]
 
-    def run(self, sample: Sample, data: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
         names = self._layout or " " * (data.ndim - 1) + "C"
         shape = [
             1 if name == "C" and not self.per_channel else size for name, size in zip(names, data.shape, strict=True)

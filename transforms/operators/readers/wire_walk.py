@@ -8,13 +8,10 @@ another form are told apart, and left to a parser.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
-from beam_pipes.cache.regions import overlapping_rows
-
-Array = np.ndarray[Any, Any]
+from beam_pipes.graph.tensors import Array
 
 _KINDS = {1: "bytes_list", 2: "float_list", 3: "int64_list"}
 _MOST_LENGTH_BYTES = 5
