@@ -432,6 +432,27 @@ IMAGES = {
         ],
         "HWC",
     ),
+    "rotate.nearest": Case(
+        lambda m, x: [
+            m.fn.rotate(
+                x, angle=float(angle), keep_size=keep_size, fill_value=7, interp_type=m.types.INTERP_NN, device="cpu"
+            )
+            for angle in (90, 45, 30, 180, 270, -45, -90, 135)
+            for keep_size in (False, True)
+        ],
+        [[*PIXELS, _draw(25, 8, 8, 3)]],
+        "HWC",
+        share=0.04,  # two pixels of 64, at 45 degrees
+        most=255,
+    ),
+    "warp_affine.nearest": Case(
+        lambda m, x: [
+            m.fn.warp_affine(x, matrix=matrix, fill_value=7, interp_type=m.types.INTERP_NN)
+            for matrix in ((1, 0, 0.5, 0, 1, 0.5), (0.5, 0, 0, 0, 0.5, 0), (1.1, 0.3, -4, 0.2, 0.9, 2.5))
+        ],
+        [PIXELS],
+        "HWC",
+    ),
     "noise.none": Case(
         lambda m, x: (
             m.fn.noise.gaussian(x, mean=3.0, stddev=0.0),

@@ -441,7 +441,7 @@ class PreemphasisFilter(Mapped):
         values = wave.astype(np.float32)
         before = np.roll(values, 1)
         second = values[1:2] if len(values) > 1 else values[:1]
-        before[:1] = {"clamp": values[:1], "reflect": second, "zero": 0}[self.border]
+        before[:1] = {"clamp": values[:1], "reflect": second, "zero": np.zeros_like(values[:1])}[self.border]
         return saturated(np, values - np.float32(preemph_coeff) * before, self.dtype)
 
 

@@ -331,7 +331,9 @@ class RandomBBoxCrop(Operator):
     def result(self, nodes: Sequence[Any]) -> object:
         return list(nodes) if self._with_labels else [*nodes[:3], *nodes[4:]]
 
-    def run(self, sample: Sample, boxes: Array, labels: Array | None = None, *, crop_shape: Any, input_shape: Any) -> Any:
+    def run(
+        self, sample: Sample, boxes: Array, labels: Array | None = None, *, crop_shape: Any, input_shape: Any
+    ) -> Any:
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self._layout == "xyWH":
             corners = np.cumsum(corners, axis=1)

@@ -156,7 +156,9 @@ class ImageSlice(Image, Slice):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return Slice.infer(self, super().infer(*inputs), *inputs[1:])
 
-    def run(self, sample: Any, data: Array, *windows: Array, **given: Any) -> Any:
+    def run(  # type: ignore[override]
+        self, sample: Any, data: Array, *windows: Array, **given: Any
+    ) -> Any:
         return Slice.run(self, sample, super().run(sample, data), *windows, **given)
 
 

@@ -136,7 +136,9 @@ class Slice(Operator):
         cut = window(xp, data, bounds, policy=self.out_of_bounds_policy, fill=tuple(self.fill_values))
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
-    def run(self, sample: Any, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Any) -> Any:
+    def run(
+        self, sample: Any, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Any
+    ) -> Any:
         return self._cut(np, data, 0, anchor, shape_input, given)
 
     def run_arrays(self, xp: Namespace, data: Value, *windows: Value, **given: Any) -> Value:
