@@ -190,6 +190,8 @@ def test_a_decorated_function_makes_a_pipeline_a_device(files_root: str) -> None
         assert next(data_iterator(output_map=NAMES, **options)(define)(files_root, batch_size=4))["data"].shape == shape
     with pytest.raises(OperatorArgumentError, match="give one of sharding and devices"):
         data_iterator(define, output_map=NAMES, sharding=sharding, devices=jax.devices())
+    with pytest.raises(OperatorArgumentError, match="batch_size should be a multiple of 2 devices, got 5"):
+        data_iterator(define, output_map=NAMES, devices=jax.devices()[:1] * 2)(files_root, batch_size=5)
     with pytest.raises(OperatorArgumentError, match="checkpoints should be one for each of 1 pipelines, got 2"):
         data_iterator(define, output_map=NAMES, sharding=sharding)(files_root, batch_size=4, checkpoints=["", ""])
 

@@ -61,7 +61,8 @@ def rotation_map(degrees: float, source: tuple[int, int], target: tuple[int, int
 
 def _radians(degrees: float) -> np.float32:
     """In float32, as DALI has angles: the error turns canvases at 45 degrees, and moves places at right angles."""
-    return np.float32(np.float32(degrees) * np.float32(np.pi / 180))
+    made: np.float32 = np.float32(degrees) * np.float32(np.pi / 180)
+    return made
 
 
 #: Places that DALI counts one from the other, before it begins anew.
