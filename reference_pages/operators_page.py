@@ -28,10 +28,10 @@ VOLUMES = frozenset("crop_d crop_pos_z depthwise resize_z axis".split())
 _WARP = "an affine map is `warp_affine`; others are `python_function`"
 _BOXES = "boxes as NumPy arrays, in `python_function`"
 _PIXELS = "OpenCV has it: `python_function`"
-_VIDEO = "`readers.video` reads files; bytes of a video are given to PyAV in `python_function`"
-_OLD = "a format of a framework that has ended: convert it to TFRecords"
+_VIDEO = "`readers.video` reads files; decode bytes by PyAV in a `python_function`"
+_OLD = "the format of a discontinued framework: convert it to TFRecords"
 _MASKS = "masks as NumPy arrays, in `python_function`"
-_LAYOUT = "layouts are given where samples come from"
+_LAYOUT = "layouts are declared by the source of samples"
 
 #: Operators that we do not have → why, and what to use.
 ABSENT = {
@@ -43,7 +43,7 @@ ABSENT = {
     **dict.fromkeys([f"segmentation.{one}" for one in ("random_mask_pixel", "random_object_bbox")], _MASKS),
     "segmentation.select_masks": _MASKS,
     "dl_tensor_python_function": "`python_function` takes NumPy arrays",
-    "dump_image": "`python_function` writes what it likes",
+    "dump_image": "write from a `python_function`",
     "experimental.readers.fits": "an export to `.npy` is read by `readers.numpy`",
     "per_frame": _LAYOUT,
     "random.beta": "`python_function` with a generator keyed by the sample",
