@@ -37,6 +37,8 @@ AZURE = ["azure-identity>=1.19", "azure-storage-blob>=12.23"]
 HUB = ["huggingface-hub>=1.0"]
 AUDIO = ["soundfile>=0.12"]
 CHINESE = ["pypinyin>=0.50"]
+COCO = ["pycocotools>=2.0.8"]
+VIDEO = ["av>=14", "opencv-python-headless>=4.10"]
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=11", "simplejpeg>=1.8"]
 GRAPH = [
     "array-api-compat>=1.11",
@@ -108,6 +110,8 @@ EXTRAS = {
     "audio": AUDIO,
     "chinese": CHINESE,
     "images": IMAGES,
+    "coco": COCO,
+    "video": VIDEO,
     "graph": GRAPH,
     "telemetry": TELEMETRY,
     "examples": EXAMPLES,

@@ -28,24 +28,23 @@ VOLUMES = frozenset("crop_d crop_pos_z depthwise resize_z axis".split())
 _WARP = "an affine map is `warp_affine`; others are `python_function`"
 _BOXES = "boxes as NumPy arrays, in `python_function`"
 _PIXELS = "OpenCV has it: `python_function`"
-_VIDEO = "there is no video"
-_OLD = "a format of a framework that has ended: convert it to TFRecords"
+_VIDEO = "`readers.video` reads files; decode bytes by PyAV in a `python_function`"
+_OLD = "the format of a discontinued framework: convert it to TFRecords"
 _MASKS = "masks as NumPy arrays, in `python_function`"
-_LAYOUT = "layouts are given where samples come from"
+_LAYOUT = "layouts are declared by the source of samples"
 
 #: Operators that we do not have → why, and what to use.
 ABSENT = {
     **dict.fromkeys(["bbox_rotate", "box_encoder"], _BOXES),
     **dict.fromkeys(["clahe", "debayer", "equalize", "filter", "laplacian"], _PIXELS),
     **dict.fromkeys(["experimental.warp_perspective", "sphere", "water"], _WARP),
-    **dict.fromkeys(["decoders.video", "experimental.inputs.video", "experimental.readers.video"], _VIDEO),
+    **dict.fromkeys(["decoders.video", "experimental.inputs.video"], _VIDEO),
     **dict.fromkeys(["readers.caffe", "readers.caffe2", "readers.mxnet"], _OLD),
     **dict.fromkeys([f"segmentation.{one}" for one in ("random_mask_pixel", "random_object_bbox")], _MASKS),
     "segmentation.select_masks": _MASKS,
     "dl_tensor_python_function": "`python_function` takes NumPy arrays",
-    "dump_image": "`python_function` writes what it likes",
+    "dump_image": "write from a `python_function`",
     "experimental.readers.fits": "an export to `.npy` is read by `readers.numpy`",
-    "multi_paste": "`python_function(batch_processing=True)` sees the whole batch",
     "per_frame": _LAYOUT,
     "random.beta": "`python_function` with a generator keyed by the sample",
     "random_crop_generator": "`decoders.image_random_crop` and `random_resized_crop` draw and cut",
@@ -53,6 +52,10 @@ ABSENT = {
     "sequence_rearrange": "`element_extract` and `stack`",
     "tensor_resize": "`resize` for images; there are no volumes",
 }
+
+
+#: Operators that have another name here.
+RENAMED = {"experimental.readers.video": "readers.video"}
 
 
 def recorded() -> dict[str, Any]:
@@ -68,6 +71,7 @@ def missing_arguments(name: str, arguments: list[str]) -> list[str]:
 
 def difference(name: str, arguments: list[str]) -> str:
     """What a row says of an operator: nothing, which arguments it lacks, or why it is absent."""
+    name = RENAMED.get(name, name)
     if name not in OPERATORS:
         return f"absent: {ABSENT[name]}"
     lacks = missing_arguments(name, arguments)
@@ -79,7 +83,8 @@ def table() -> str:
     """DALI's operators, a row each."""
     told = recorded()
     operators = told["operators"]
-    ours = sum(name in OPERATORS for name in operators)
+    here = {name: RENAMED.get(name, name) for name in operators if RENAMED.get(name, name) in OPERATORS}
+    ours = len(here)
     functions = ", ".join(f"`{name[5:]}`" for name in OPERATORS if name.startswith("math."))
     lines = [
         f"DALI {told['version']} has {len(operators)} operators on the CPU; {ours} of them are here. The functions of",
@@ -88,7 +93,7 @@ def table() -> str:
         "| DALI | here | difference |",
         "| --- | --- | --- |",
         *(
-            f"| `{name}` | {'`fn.' + name + '`' if name in OPERATORS else '–'} | {difference(name, arguments)} |"
+            f"| `{name}` | {'`fn.' + here[name] + '`' if name in here else '–'} | {difference(name, arguments)} |"
             for name, arguments in operators.items()
         ),
     ]

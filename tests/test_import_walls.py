@@ -41,11 +41,13 @@ HEAVY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         [
             "PIL",
             "array_record",
+            "av",
             "cv2",
             "google.cloud",
             "grain",
             "ml_dtypes",
             "pyarrow",
+            "pycocotools",
             "sentencepiece",
             "simplejpeg",
             "soundfile",

@@ -14,9 +14,7 @@ from beam_pipes.errors import GraphError, OperatorError
 from beam_pipes.graph.data_node import OperatorNode
 from beam_pipes.graph.operator import Argument, Operator
 from beam_pipes.graph.samples import Sample, Samples
-from beam_pipes.graph.tensors import TensorList
-
-Array = np.ndarray[Any, Any]
+from beam_pipes.graph.tensors import Array, TensorList
 
 # A thread is given at least this many samples: handing work over costs about 20 µs.
 _LEAST_SAMPLES_PER_THREAD = 2

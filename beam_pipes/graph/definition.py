@@ -260,7 +260,14 @@ class GraphDefinition:
             for position, node in enumerate(self._outputs):
                 self._check_declared(position, node, node.spec)
             self._plan = make_plan(self.nodes, self._outputs)
+            first = self.first_source()
+            if self.options.last == "partial" and getattr(first and first.operator, "pad_last_batch", False):
+                self.options = dataclasses.replace(self.options, last="pad")
         return self._plan
+
+    def first_source(self) -> OperatorNode | None:
+        """The source that says what an epoch is."""
+        return next((node for node in self.nodes if node.operator.is_source), None)
 
     def _check_declared(self, position: int, node: DataNode, spec: TensorSpec) -> None:
         """Raises `OperatorError` for an output that is not what `output_dtype` and the like say."""

@@ -436,6 +436,8 @@ class DALIGenericIterator:
         self._steps = None if size < 0 else whole // (self.batch_size * len(pipes))
         self._auto_reset = auto_reset in (True, "yes")
         self._count, self._ended = 0, False
+        #: Which rows of the newest batch are records, for each pipeline.
+        self.valid: list[Any] = []
 
     def __iter__(self) -> DALIGenericIterator:
         self.reset()
@@ -452,6 +454,7 @@ class DALIGenericIterator:
                 self.reset()
             raise
         self._count += 1
+        self.valid = [batch.get(VALID, np.ones(self.batch_size, np.bool_)) for batch in batches]
         return self.shaped([{name: batch[name] for name in self.iterators[0].names} for batch in batches])
 
     next = __next__

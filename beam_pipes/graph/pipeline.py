@@ -132,11 +132,8 @@ class Pipeline(GraphDefinition):
         if checkpoint is not None:
             self.restore(checkpoint)
 
-    def _first_source(self) -> OperatorNode | None:
-        return next((node for node in self.nodes if node.operator.is_source), None)
-
     def _make_feeding(self, plan: Plan) -> Feeding:
-        first = self._first_source()
+        first = self.first_source()
         part = plan.offline if self.options.cache is not None else None
         if self.options.cache is not None and plan.offline is None:
             raise GraphError(
@@ -404,6 +401,7 @@ class Pipeline(GraphDefinition):
 
     def end_epochs(self, last: str) -> None:
         """Says how epochs end from here on: `last` of the options."""
+        self.plan()
         self.options = dataclasses.replace(self.options, last=last)
         if self._feeding is not None:
             self._feeding.last = last

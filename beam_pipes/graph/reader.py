@@ -116,12 +116,15 @@ class Reader(Operator):
         doc="this shard has the same records in every epoch; by default a shuffled epoch is dealt out as a whole",
     )
     shuffle_after_epoch = Constant("bool", default=False, doc="as random_shuffle")
+    pad_last_batch = Constant(
+        "bool", default=False, doc="fills the last batch of an epoch with its last record, as last='pad' of a pipeline"
+    )
     seed = Constant("int", default=None, doc="what the order is keyed by; the pipeline's seed by default")
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *("bytes_per_sample_hint", "cache_header_information", "dont_use_mmap", "initial_fill", "lazy_init"),
-        *("pad_last_batch", "prefetch_queue_depth", "read_ahead", "register_buffers", "shuffle_after_epoch_seed"),
-        *("skip_cached_images", "tensor_init_bytes", "use_o_direct"),
+        *("prefetch_queue_depth", "read_ahead", "register_buffers", "shuffle_after_epoch_seed", "skip_cached_images"),
+        *("tensor_init_bytes", "use_o_direct"),
     )
     is_source: ClassVar[bool] = True
 
@@ -129,6 +132,7 @@ class Reader(Operator):
     locations: ClassVar[tuple[str, ...]] = ("file_root", "file_list", "files", "path", "index_path")
     _order_only: ClassVar[tuple[str, ...]] = (
         *("shard_id", "num_shards", "random_shuffle", "shuffle_after_epoch", "stick_to_shard", "seed"),
+        "pad_last_batch",
     )
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,11 @@ def to_dali_type(dtype: npt.DTypeLike) -> DALIDataType:
     return DALIDataType(np.dtype(dtype).name)
 
 
+#: An array of the host.
 Array = np.ndarray[Any, Any]
+#: An array of NumPy, JAX or torch, and the module of its functions: what these share is the array API, and no type.
+Value: TypeAlias = Any
+Namespace: TypeAlias = Any
 
 
 class TensorList:

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from beam_pipes.graph.iterator import DALIDataset as DALIDataset
     from beam_pipes.on_device.data_loader import DataLoader as DataLoader
     from beam_pipes.on_device.graph_iterator import JaxGenericIterator as JaxGenericIterator
+    from beam_pipes.on_device.graph_iterator import JaxGenericPeekableIterator as JaxGenericPeekableIterator
     from beam_pipes.on_device.graph_iterator import JaxGraphIterator as JaxGraphIterator
     from beam_pipes.on_device.graph_iterator import TorchClassificationIterator as TorchClassificationIterator
     from beam_pipes.on_device.graph_iterator import TorchGenericIterator as TorchGenericIterator
     from beam_pipes.on_device.graph_iterator import TorchGraphIterator as TorchGraphIterator
     from beam_pipes.on_device.graph_iterator import data_iterator as data_iterator
+    from beam_pipes.on_device.graph_iterator import peekable_data_iterator as peekable_data_iterator
     from beam_pipes.on_device.jax_loader import JaxDataLoader as JaxDataLoader
     from beam_pipes.on_device.lambda_loader import LambdaDataLoader as LambdaDataLoader
     from beam_pipes.on_device.lambda_loader import NumpyDataLoader as NumpyDataLoader
@@ -29,6 +31,7 @@ _FILE_OF_NAME = {
     "DataLoader": "data_loader",
     "JaxDataLoader": "jax_loader",
     "JaxGenericIterator": "graph_iterator",
+    "JaxGenericPeekableIterator": "graph_iterator",
     "JaxGraphIterator": "graph_iterator",
     "LambdaDataLoader": "lambda_loader",
     "NumpyDataLoader": "lambda_loader",
@@ -39,6 +42,7 @@ _FILE_OF_NAME = {
     "TorchGenericIterator": "graph_iterator",
     "TorchGraphIterator": "graph_iterator",
     "data_iterator": "graph_iterator",
+    "peekable_data_iterator": "graph_iterator",
 }
 
 # Imported only with its framework there: the name of the module to ask `extras` for.
@@ -46,12 +50,14 @@ _FRAMEWORK_OF_NAME = {
     "JaxDataLoader": "jax",
     "DALIDataset": "tensorflow",
     "JaxGenericIterator": "jax",
+    "JaxGenericPeekableIterator": "jax",
     "JaxGraphIterator": "jax",
     "TorchDataLoader": "torch",
     "TorchClassificationIterator": "torch",
     "TorchGenericIterator": "torch",
     "TorchGraphIterator": "torch",
     "data_iterator": "jax",
+    "peekable_data_iterator": "jax",
 }
 
 __all__ = list(_FILE_OF_NAME)

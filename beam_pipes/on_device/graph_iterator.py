@@ -9,7 +9,9 @@ its device operators run through the array API.
 from __future__ import annotations
 
 import abc
+import concurrent.futures
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from beam_pipes.errors import OperatorArgumentError
+from beam_pipes.errors import GraphError, OperatorArgumentError
 from beam_pipes.extras import require
 from beam_pipes.graph.basic import ToHost
 from beam_pipes.graph.data_node import DataNode
@@ -270,34 +272,223 @@ class TorchClassificationIterator(DALIClassificationIterator):
 
 
 class JaxGenericIterator(DALIGenericIterator):
-    """`DALIGenericIterator` of `nvidia.dali.plugin.jax`: a dict of JAX arrays, of one pipeline."""
+    """`DALIGenericIterator` of `nvidia.dali.plugin.jax`: a dict of JAX arrays, of one pipeline or of several.
+
+        JaxGenericIterator([pipe], ["images"])                      →  {"images": (32, 224, 224, 3)}
+        JaxGenericIterator([first, second], ["images"])             →  {"images": (2, 32, 224, 224, 3)}, as for `pmap`
+        JaxGenericIterator([first, second], …, sharding=sharding)   →  {"images": (64, 224, 224, 3)}, on both devices
+
+    Args:
+        pipelines, output_map, options: those of `DALIGenericIterator`.
+        sharding: how the rows of all pipelines, one after the other, lie on devices: one pipeline for each device of
+            this process, in the order of their rows.
+        pmap_compatible: whether a first axis counts the pipelines where there is no `sharding`; where there are
+            several, by default.
+
+    Raises `GraphError` for outputs that are not of one shape in all pipelines.
+    """
 
     over_one = JaxGraphIterator
 
-    def shaped(self, batches: list[dict[str, Any]]) -> Any:
-        if len(batches) > 1:
+    def __init__(
+        self,
+        pipelines: Pipeline | Sequence[Pipeline],
+        output_map: Sequence[str],
+        *args: Any,
+        sharding: jax.sharding.Sharding | None = None,
+        pmap_compatible: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(pipelines, output_map, *args, **options)
+        count = len(self.iterators)
+        if sharding is not None and len(sharding.addressable_devices) != count:
             raise OperatorArgumentError(
-                f"with JAX an iterator takes one pipeline, got {len(batches)}. For arrays over several devices build a "
-                "cache and load it with DataLoader.from_cache(…).to_jax().shard(…)."
+                f"sharding takes one pipeline for each of its {len(sharding.addressable_devices)} devices in this "
+                f"process, got {count}."
             )
-        return batches[0]
+        self._sharding = sharding
+        self._stacks = sharding is None and (count > 1 if pmap_compatible is None else pmap_compatible)
+        if count > 1 and sharding is None and not self._stacks:
+            raise OperatorArgumentError(f"{count} pipelines need sharding=…, or pmap_compatible=True.")
+
+    def shaped(self, batches: list[dict[str, Any]]) -> Any:
+        if self._sharding is None and not self._stacks:
+            return batches[0]
+        return {name: self._joined(name, [batch[name] for batch in batches]) for name in batches[0]}
+
+    def _joined(self, name: str, parts: list[Any]) -> jax.Array:
+        shapes = {getattr(one, "shape", None) for one in parts}
+        if len(shapes) > 1 or None in shapes:
+            found = ", ".join("a list" if one is None else str(one) for one in shapes)
+            raise GraphError(
+                f"output {name!r} should be an array of one shape in all pipelines, got {found}. Give samples one "
+                "shape in the graph, and end epochs by LastBatchPolicy.FILL or DROP."
+            )
+        first, *rest = parts[0].shape
+        if self._sharding is None:
+            devices = [next(iter(one.devices())) for one in parts]
+            if len(set(devices)) < len(devices):
+                return jnp.stack([jax.device_put(one, devices[0]) for one in parts])
+            mesh = jax.sharding.Mesh(np.array(devices), ("pipelines",))
+            spec: jax.sharding.PartitionSpec = jax.sharding.PartitionSpec("pipelines")  # type: ignore[no-untyped-call]
+            sharding: jax.sharding.Sharding = jax.sharding.NamedSharding(mesh, spec)
+            shape, parts = (len(parts), first, *rest), [one[None] for one in parts]
+        else:
+            sharding, shape = self._sharding, (len(self._sharding.device_set) * first, *rest)
+        rows = sharding.addressable_devices_indices_map(shape)
+        devices = sorted(rows, key=lambda device: (rows[device] or (slice(0),))[0].start or 0)
+        placed = [jax.device_put(one, device) for one, device in zip(parts, devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(shape, sharding, placed)
 
 
-def data_iterator(pipeline_fn: Any = None, /, *, output_map: Sequence[str], **options: Any) -> Callable[..., Any]:
+class JaxGenericPeekableIterator(JaxGenericIterator):
+    """A `JaxGenericIterator` that shows the next batch without giving it, as CLU's `PeekableIterator` does.
+
+    Shapes and dtypes are those of the first batch (`element_spec`): `GraphError` where a batch has others. `peek`,
+    `peek_async` and `next` may be called by several threads.
+    """
+
+    def __init__(self, pipelines: Pipeline | Sequence[Pipeline], output_map: Sequence[str], *args: Any, **of: Any):
+        super().__init__(pipelines, output_map, *args, **of)
+        self._mutex = threading.RLock()
+        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
+        self._peeked: dict[str, jax.Array] | None = None
+        self._spec: dict[str, jax.ShapeDtypeStruct] | None = None
+
+    def __iter__(self) -> JaxGenericPeekableIterator:
+        if self._peeked is None:
+            self.reset()
+        return self
+
+    def __next__(self) -> Any:
+        with self._mutex:
+            made, self._peeked = self.peek(), None
+            return made
+
+    next = __next__
+
+    def peek(self) -> Any:
+        """The batch that `next` gives next; raises `StopIteration` where it would."""
+        with self._mutex:
+            if self._peeked is None:
+                made = super().__next__()
+                spec = {name: _spec_of(one) for name, one in made.items()}
+                self._spec = self._spec or spec
+                if spec != self._spec:
+                    raise GraphError(
+                        f"every batch should be as the first one, {self._spec}, got {spec}. Give samples one shape in "
+                        "the graph, and end epochs by LastBatchPolicy.FILL or DROP."
+                    )
+                self._peeked = made
+            return self._peeked
+
+    def peek_async(self) -> concurrent.futures.Future[Any]:
+        """`peek` in a thread: a future of the batch. Wait for it before `next`, which may else come first."""
+        if self._thread is None:
+            self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="beam_pipes-peek")
+        return self._thread.submit(self.peek)
+
+    def reset(self) -> None:
+        super().reset()
+        self._peeked = None if self._ended else self._peeked
+
+    def checkpoints(self) -> list[str]:
+        if self._peeked is not None:
+            raise GraphError("a batch was peeked at and not taken: take it by next() before checkpoints().")
+        return super().checkpoints()
+
+    @property
+    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shape and dtype of each output; looks at the next batch where none was looked at."""
+        if self._spec is None:
+            self.peek()
+        assert self._spec is not None
+        return self._spec
+
+    @property
+    def is_nonpadding(self) -> Any:
+        """Which rows of the newest batch are records, and not the last one repeated: bool, (rows,)."""
+        made = np.concatenate([np.asarray(one) for one in self.valid])
+        sharding = self._sharding
+        return made if sharding is None else jax.make_array_from_process_local_data(sharding, made)  # type: ignore[no-untyped-call]
+
+
+def _spec_of(array: jax.Array) -> jax.ShapeDtypeStruct:
+    made: jax.ShapeDtypeStruct = jax.ShapeDtypeStruct(array.shape, array.dtype)  # type: ignore[no-untyped-call]
+    return made
+
+
+def data_iterator(
+    pipeline_fn: Any = None,
+    /,
+    *,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
     """Makes a function that defines a graph into a factory of `JaxGenericIterator`s; `options` are those of iterators.
 
     @data_iterator(output_map=["images", "labels"], reader_name="R")
     def training(root): ...
 
     for batch in training("photos", batch_size=32): ...
+
+    With `sharding`, or `devices` for `pmap`, it makes a pipeline for each device, and calls the function with
+    `shard_id` and `num_shards` too; `batch_size` is that of all devices together.
     """
+    return _factory(JaxGenericIterator, pipeline_fn, output_map, sharding, devices, options)
+
+
+def peekable_data_iterator(
+    pipeline_fn: Any = None,
+    /,
+    *,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """`data_iterator` of `JaxGenericPeekableIterator`s."""
+    return _factory(JaxGenericPeekableIterator, pipeline_fn, output_map, sharding, devices, options)
+
+
+def _factory(
+    kind: type[JaxGenericIterator],
+    pipeline_fn: Any,
+    output_map: Sequence[str],
+    sharding: jax.sharding.Sharding | None,
+    devices: Sequence[jax.Device] | None,
+    options: dict[str, Any],
+) -> Callable[..., Any]:
+    if sharding is not None and devices is not None:
+        raise OperatorArgumentError("give one of sharding and devices.")
     if pipeline_fn is None:
-        return functools.partial(data_iterator, output_map=output_map, **options)
+        return lambda function: _factory(kind, function, output_map, sharding, devices, options)
     define = pipeline_def(pipeline_fn)
 
     @functools.wraps(pipeline_fn)
     def make(*given: Any, checkpoints: Sequence[str] | None = None, **keywords: Any) -> JaxGenericIterator:
-        pipe = define(*given, checkpoint=checkpoints[0] if checkpoints else None, **keywords)
-        return JaxGenericIterator(pipe, output_map, **options)
+        own: list[dict[str, Any]] = [{}]
+        pmap = options.get("pmap_compatible", devices is not None or None)
+        if sharding is not None or devices is not None:
+            chosen = list(devices or jax.local_devices())
+            count = len(devices) if devices is not None else jax.device_count()
+            size, rest = divmod(keywords.pop("batch_size"), count)
+            if rest:
+                raise OperatorArgumentError(
+                    f"batch_size should be a multiple of {count} devices, got {size * count + rest}."
+                )
+            ids = [device.id for device in chosen] if devices is None else range(count)
+            own = [{"batch_size": size, "shard_id": shard, "num_shards": count} for shard in ids]
+            every = jax.devices()
+            own = [{**one, "device_id": every.index(device)} for one, device in zip(own, chosen, strict=True)]
+        texts: Sequence[str | None] = checkpoints or [None] * len(own)
+        if len(texts) != len(own):
+            raise OperatorArgumentError(
+                f"checkpoints should be one for each of {len(own)} pipelines, got {len(texts)}."
+            )
+        pipes = [define(*given, checkpoint=text, **{**keywords, **one}) for text, one in zip(texts, own, strict=True)]
+        return kind(pipes, output_map, **{**options, "sharding": sharding, "pmap_compatible": pmap})
 
     return make

@@ -22,12 +22,16 @@ from beam_pipes.graph import (
 from beam_pipes.on_device import (
     DALIDataset,
     JaxGenericIterator,
+    JaxGenericPeekableIterator,
     JaxGraphIterator,
     TorchClassificationIterator,
     TorchGraphIterator,
     data_iterator,
+    peekable_data_iterator,
 )
 from beam_pipes.transforms import fn
+
+NAMES = ["data", "label"]
 
 
 @pipeline_def(batch_size=4)
@@ -39,15 +43,30 @@ def reading(root: str, shard_id: int = 0, num_shards: int = 1) -> Any:
 def test_arguments_that_decide_nothing_are_listed(files_root: str) -> None:
     pipe = Pipeline(batch_size=2)
     with pipe:
-        files, _ = fn.readers.file(file_root=files_root, initial_fill=10, read_ahead=True, pad_last_batch=True)
+        files, _ = fn.readers.file(file_root=files_root, initial_fill=10, read_ahead=True)
         pipe.set_outputs(files)
 
-    assert "[without effect: initial_fill, pad_last_batch, read_ahead]" in pipe.explain()
+    assert "[without effect: initial_fill, read_ahead]" in pipe.explain()
     with Pipeline(batch_size=2) as fed:
         fed.set_outputs(fn.external_source(source=[np.zeros((2, 1))], use_copy_kernel=True, cuda_stream=None))
     assert "[without effect: cuda_stream, use_copy_kernel]" in fed.explain()
     with pytest.raises(OperatorArgumentError, match=r"has no argument 'initial_full'"):
         fn.readers.file(file_root=files_root, initial_full=10)
+
+
+def test_a_padded_reader_fills_its_last_batch(files_root: str) -> None:
+    @pipeline_def(batch_size=4)
+    def padded(**options: Any) -> Any:
+        return fn.readers.file(file_root=files_root, pad_last_batch=True, name="R", **options)[1]
+
+    pipe = padded()
+    (*_, last), (first,) = [pipe.run() for _ in range(3)], pipe.run()
+    assert last.valid.tolist() == [True, True, False, False] and last[0].as_array().ravel().tolist() == [1] * 4
+    assert first.as_array().ravel().tolist() == [0] * 4 and pipe.reader_meta("R")["pad_last_batch"]
+    (*_, partial) = GraphIterator(padded(), ["label"], last_batch_policy=LastBatchPolicy.PARTIAL)
+    assert partial["label"].shape == (2, 1) and "valid" not in partial
+    counts = [len(list(GraphIterator(padded(num_shards=3, shard_id=shard), ["label"]))) for shard in range(3)]
+    assert counts == [1, 1, 1]
 
 
 def test_shuffle_after_epoch_shuffles(files_root: str) -> None:
@@ -131,9 +150,74 @@ def test_what_dali_shaped_iterators_refuse(files_root: str) -> None:
             DALIGenericIterator(reading(files_root), ["data", "label"], **options)
     with pytest.raises(OperatorArgumentError, match="takes pipelines of one batch size, got 4, 5"):
         DALIGenericIterator([reading(files_root), reading(files_root, batch_size=5)], ["data", "label"])
-    shards = [reading(files_root, shard_id=shard, num_shards=2) for shard in range(2)]
-    with pytest.raises(OperatorArgumentError, match="with JAX an iterator takes one pipeline, got 2"):
-        next(JaxGenericIterator(shards, ["data", "label"]))
+
+
+def halves(root: str, **options: Any) -> list[Pipeline]:
+    return [reading(root, shard_id=shard, num_shards=2, **options) for shard in range(2)]
+
+
+def test_pipelines_become_one_array_of_jax(files_root: str) -> None:
+    import jax
+
+    device = jax.devices()[0]
+    expected = [np.stack([one["label"] for one in step]) for step in DALIGenericIterator(halves(files_root), NAMES)]
+    stacked = [batch["label"] for batch in JaxGenericIterator(halves(files_root), NAMES)]
+    alone = jax.sharding.SingleDeviceSharding(device)
+    whole = next(JaxGenericIterator(reading(files_root), NAMES, sharding=alone))["label"]
+    mapped = next(JaxGenericIterator(reading(files_root), NAMES, pmap_compatible=True))["label"]
+
+    assert [one.shape for one in stacked] == [(2, 4, 1)] * 2
+    assert [np.asarray(one).tolist() for one in stacked] == [one.tolist() for one in expected]
+    assert whole.shape == (4, 1) and whole.sharding == alone and mapped.shape == (1, 4, 1)
+    with pytest.raises(OperatorArgumentError, match="sharding takes one pipeline for each of its 1 devices in this"):
+        JaxGenericIterator(halves(files_root), NAMES, sharding=alone)
+    with pytest.raises(OperatorArgumentError, match="2 pipelines need sharding=…, or pmap_compatible=True"):
+        JaxGenericIterator(halves(files_root), NAMES, pmap_compatible=False)
+    uneven = [reading(files_root, shard_id=shard, num_shards=3, batch_size=4) for shard in range(2)]
+    with pytest.raises(GraphError, match=r"output 'data' should be an array of one shape in all pipelines, got \("):
+        next(JaxGenericIterator(uneven, NAMES, last_batch_policy=LastBatchPolicy.PARTIAL))
+
+
+def test_a_decorated_function_makes_a_pipeline_a_device(files_root: str) -> None:
+    import jax
+
+    def define(root: str, shard_id: int, num_shards: int) -> Any:
+        files, labels = fn.readers.file(file_root=root, name="R", shard_id=shard_id, num_shards=num_shards)
+        return files[:2], labels
+
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    for options, shape in (({"sharding": sharding}, (4, 2)), ({"devices": jax.devices()[:1]}, (1, 4, 2))):
+        assert next(data_iterator(output_map=NAMES, **options)(define)(files_root, batch_size=4))["data"].shape == shape
+    with pytest.raises(OperatorArgumentError, match="give one of sharding and devices"):
+        data_iterator(define, output_map=NAMES, sharding=sharding, devices=jax.devices())
+    with pytest.raises(OperatorArgumentError, match="batch_size should be a multiple of 2 devices, got 5"):
+        data_iterator(define, output_map=NAMES, devices=jax.devices()[:1] * 2)(files_root, batch_size=5)
+    with pytest.raises(OperatorArgumentError, match="checkpoints should be one for each of 1 pipelines, got 2"):
+        data_iterator(define, output_map=NAMES, sharding=sharding)(files_root, batch_size=4, checkpoints=["", ""])
+
+
+def test_a_peekable_iterator_shows_what_comes_next(files_root: str) -> None:
+    import jax
+
+    @peekable_data_iterator(output_map=NAMES, reader_name="R", auto_reset=True)
+    def training(root: str) -> Any:
+        files, labels = fn.readers.file(file_root=root, name="R")
+        return files[:2], labels
+
+    plain = [np.asarray(one["data"]).tolist() for one in JaxGenericIterator(reading(files_root), NAMES)]
+    iterator = training(files_root, batch_size=4)
+    assert iterator.element_spec["data"] == jax.ShapeDtypeStruct((4, 2), np.uint8)
+    with pytest.raises(GraphError, match=r"peeked at and not taken: take it by next\(\) before checkpoints"):
+        iterator.checkpoints()
+    assert np.asarray(iterator.peek_async().result()["data"]).tolist() == plain[0]
+    assert iterator.peek() is iterator.peek() is next(iterator)
+    assert len(iterator.checkpoints()) == 1 and iterator.is_nonpadding.all()
+    assert [np.asarray(one["data"]).tolist() for one in iterator] == plain[1:]
+    assert iterator.is_nonpadding.tolist() == [True, True, False, False]
+    assert [np.asarray(one["data"]).tolist() for one in iterator] == plain
+    partial = JaxGenericPeekableIterator(reading(files_root), NAMES, last_batch_policy=LastBatchPolicy.PARTIAL)
+    with pytest.raises(GraphError, match="every batch should be as the first one"):
+        list(partial)
 
 
 def test_an_iterator_goes_on_at_a_checkpoint(files_root: str) -> None:

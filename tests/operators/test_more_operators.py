@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
+from dali_cases import CLIP
 from operator_runs import on_device, run
 from PIL import Image as Pillow
 
 from beam_pipes.errors import BeamPipesError
 from beam_pipes.graph import Pipeline, types
 from beam_pipes.transforms import fn
+from beam_pipes.transforms.operators.readers.frames import VideoFile, to_rgb
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
 GREY = np.full((200, 300, 3), 100, np.uint8)
@@ -229,6 +233,34 @@ POINTS = np.ones((3, 2), np.float32)
         (lambda x: fn.erase(x, axis_names="F"), IMAGE, "axis_names='F' should be axes of samples with a layout"),
         (lambda x: fn.grid_mask(x, tile=0), IMAGE, "tile should be at least 1, got 0"),
         (lambda x: fn.paste(x, ratio=0.5, fill_value=0), IMAGE, "ratio should be at least 1, got 0.5"),
+        (lambda x: fn.multi_paste(x, shapes=[1, 2], shapes_rel=[1, 2]), IMAGE, "give one of shapes and shapes_rel"),
+        (lambda x: fn.multi_paste(x, x, in_ids=[0]), IMAGE, "in_ids takes samples of one input, got 2 inputs"),
+        (lambda x: fn.multi_paste(x, fn.cast(x, dtype="float32")), IMAGE, r"expected images \(HWC\) of one dtype, got"),
+        (
+            lambda x: fn.multi_paste(x, in_ids=[0, 1]),
+            IMAGE,
+            r"sample 0 of the batch: in_ids should be places in a batch",
+        ),
+        (
+            lambda x: fn.multi_paste(x, x[:9]),
+            IMAGE,
+            r"images should have one shape where output_size is not given, got",
+        ),
+        (
+            lambda x: fn.multi_paste(x, out_anchors=[1, 2, 3, 4]),
+            IMAGE,
+            "out_anchors should be a row of two numbers for each of 1 regions",
+        ),
+        (
+            lambda x: fn.multi_paste(x, out_anchors=[1, 2]),
+            IMAGE,
+            r"region 0, \[60, 90\] from \[1, 2\] on, should lie within its canvas of \[60, 90\]",
+        ),
+        (
+            lambda x: fn.multi_paste(x, shapes=[61, 2]),
+            IMAGE,
+            r"region 0, \[61, 2\] from \[0, 0\] on, should lie within its image of \[60, 90\]",
+        ),
         (
             lambda x: fn.color_space_conversion(x, image_type=types.ANY_DATA, output_type=types.RGB),
             IMAGE,
@@ -260,6 +292,35 @@ def _archive(path: Path, names: list[str]) -> str:
         for name in names:
             archive.addfile(tarfile.TarInfo(name))
     return str(path)
+
+
+def test_frames_behind_key_frames_are_those_of_the_whole_video(tmp_path: Path) -> None:
+    path, shades = str(tmp_path / "a.mp4"), []
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=25, options={"g": "5", "bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv420p"
+        for number in range(20):
+            frame = av.VideoFrame.from_ndarray(np.full((24, 32, 3), 10 * number + 20, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+    with av.open(path) as container:
+        shades = [to_rgb(frame) for frame in container.decode(video=0)]
+    pipe = Pipeline(batch_size=17)
+    with pipe:
+        pipe.set_outputs(fn.readers.video(filenames=path, sequence_length=2, stride=2, step=1))
+    (found,) = pipe.run()
+
+    assert len(shades) == 20 and abs(int(shades[7][0, 0, 0]) - 90) < 4
+    assert [np.array_equal(one, [shades[at], shades[at + 2]]) for at, one in enumerate(found)] == [True] * 17
+
+
+def test_a_video_whose_end_is_missing_names_the_first_lost_frame(tmp_path: Path) -> None:
+    video = dataclasses.replace(VideoFile.of(str(CLIP)), times=[*VideoFile.of(str(CLIP)).times, 10_000])
+
+    assert video.frames({0}).keys() == {0}
+    with pytest.raises(ValueError, match=r"clip.webm: 1 frames cannot be decoded, the first of them number 20"):
+        video.frames({19, 20})
 
 
 def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
@@ -295,6 +356,45 @@ def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
         (
             lambda: fn.readers.nemo_asr(manifest_filepaths=str(tmp_path / "speech.json")),
             "each line of '.*speech.json' should be JSON with audio_filepath and duration: KeyError: 'duration'",
+        ),
+        (
+            lambda: fn.readers.coco(file_root="", annotations_file="", polygon_masks=True, pixelwise_masks=True),
+            "give one of polygon_masks and pixelwise_masks",
+        ),
+        *(
+            (lambda options=options: [fn.readers.sequence(**options)], words)
+            for options, words in (
+                ({"file_root": str(tmp_path), "sequence_length": 0}, "sequence_length should be at least 1, got 0"),
+                (
+                    {"file_root": str(tmp_path / "no"), "sequence_length": 2},
+                    "should be a directory of directories, got",
+                ),
+                (
+                    {"file_root": str(tmp_path), "sequence_length": 2},
+                    "no directory in '.*' holds 2 frames that are 1 ap",
+                ),
+            )
+        ),
+        *(
+            (lambda options=options: [fn.readers.video(**{"sequence_length": 2, **options})], words)
+            for options, words in (
+                ({}, "give one of filenames and file_root"),
+                (
+                    {"filenames": str(text), "labels": [1, 2]},
+                    "labels needs filenames, and as many of them: 2 were given",
+                ),
+                ({"filenames": str(text), "stride": 0}, "sequence_length, step and stride should be at least 1"),
+                (
+                    {"filenames": str(text), "pad_mode": "wrap"},
+                    "pad_mode should be one of none, constant, .*, got 'wrap'",
+                ),
+                (
+                    {"filenames": str(text), "enable_frame_num": "all"},
+                    "should be 'none', 'scalar' or 'sequence', got 'all'",
+                ),
+                ({"filenames": str(text)}, "files should be videos: InvalidDataError: "),
+                ({"filenames": str(CLIP), "sequence_length": 21}, "no file holds 21 frames that are 1 apart"),
+            )
         ),
     ):
         with pytest.raises(BeamPipesError, match=message):

@@ -101,8 +101,12 @@ DIFFERENT = {
     "TensorList.as_tensor": "a NumPy array, as `as_array`",
     "TensorList.dtype": "the NumPy dtype, which DALI's names compare with through `to_dali_type`",
     "TensorList.layout": "an attribute",
-    "iterators.jax.DALIGenericIterator": "`JaxGenericIterator`, of one pipeline; `PARTIAL` too",
-    "iterators.jax.data_iterator": "`data_iterator` of `beam_pipes.on_device`, over one pipeline",
+    "iterators.jax.DALIGenericIterator": "`JaxGenericIterator`; `PARTIAL` too",
+    "iterators.jax.DALIGenericPeekableIterator": (
+        "`JaxGenericPeekableIterator`; `element_spec` holds `jax.ShapeDtypeStruct`, not CLU's"
+    ),
+    "iterators.jax.data_iterator": "`data_iterator` of `beam_pipes.on_device`, by keywords",
+    "iterators.jax.peekable_data_iterator": "`peekable_data_iterator` of `beam_pipes.on_device`, by keywords",
     "iterators.pytorch.DALIClassificationIterator": "`TorchClassificationIterator`; `FILL` repeats the last record",
     "iterators.pytorch.DALIGenericIterator": "`TorchGenericIterator`; `FILL` repeats the last record",
     "iterators.tf.DALIDataset": "a function; sizes of batches and queues are those of the pipeline",
@@ -148,8 +152,6 @@ ABSENT |= {
 ABSENT |= {f"types.{name}": "layouts are strings" for name in ("NCHW", "NFCHW", "NFHWC", "NHWC", "SAME")}
 ABSENT["types.PipelineAPIType"] = EXECUTOR
 ABSENT |= {
-    "iterators.jax.DALIGenericPeekableIterator": "keep the first batch, or save and restore the state",
-    "iterators.jax.peekable_data_iterator": "keep the first batch, or save and restore the state",
     "iterators.pytorch.DALIRaggedIterator": "`TorchGraphIterator(…, ragged='pad')` or `'values'`",
 }
 

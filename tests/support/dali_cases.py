@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -24,6 +25,7 @@ REFERENCES = Path(__file__).parents[1] / "references"
 ANSWERS = REFERENCES / "dali_answers.npz"
 OPERATORS = REFERENCES / "dali_operators.json"
 NAMES = REFERENCES / "dali_files"
+CLIP = REFERENCES / "clip.webm"  # 20 frames of VP9, 16×12, a key frame every 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -389,6 +391,68 @@ IMAGES = {
         [PIXELS],
         "HWC",
     ),
+    "multi_paste": Case(
+        lambda m, x, y: (
+            m.fn.multi_paste(x, y, output_size=(14, 16)),
+            m.fn.multi_paste(x, in_ids=[1, 0], output_size=(14, 16), dtype=m.types.FLOAT),
+            m.fn.multi_paste(y, y),
+        ),
+        [PIXELS, [_draw(13, 7, 9, 3), PIXELS[1]]],
+        "HWC",
+    ),
+    "multi_paste.regions": Case(
+        lambda m, x, ids, *rows: (
+            m.fn.multi_paste(
+                x,
+                in_ids=ids,
+                output_size=(14, 16),
+                **dict(zip(("in_anchors", "shapes", "out_anchors"), rows[:3], strict=True)),
+            ),
+            m.fn.multi_paste(
+                x,
+                in_ids=ids,
+                output_size=(14, 16),
+                **dict(zip(("in_anchors_rel", "shapes_rel", "out_anchors_rel"), rows[3:], strict=True)),
+            ),
+        ),
+        [
+            PIXELS,
+            [np.array([1, 0, 1], np.int32), np.array([1], np.int32)],
+            *(
+                [np.array(one, dtype) for one in column]
+                for dtype, *column in (
+                    (np.int32, [[0, 0], [2, 3], [1, 4]], [[3, 2]]),
+                    (np.int32, [[5, 4], [7, 6], [0, 3]], [[4, 7]]),
+                    (np.int32, [[0, 0], [1, 2], [8, 9]], [[9, 9]]),
+                    (np.float32, [[0.3, 0.5], [0.4, 0.1], [0, 0]], [[0.38, 0.15]]),
+                    (np.float32, [[0.5, 0.3], [0.3, 0.83], [1, 0.2]], [[0.52, 0.77]]),
+                    (np.float32, [[0.53, 0.17], [0.6, 0.2], [0, 0]], [[0.29, 0.44]]),
+                )
+            ),
+        ],
+        "HWC",
+    ),
+    "rotate.nearest": Case(
+        lambda m, x: [
+            m.fn.rotate(
+                x, angle=float(angle), keep_size=keep_size, fill_value=7, interp_type=m.types.INTERP_NN, device="cpu"
+            )
+            for angle in (90, 45, 30, 180, 270, -45, -90, 135)
+            for keep_size in (False, True)
+        ],
+        [[*PIXELS, _draw(25, 8, 8, 3)]],
+        "HWC",
+        share=0.04,  # two pixels of 64, at 45 degrees
+        most=255,
+    ),
+    "warp_affine.nearest": Case(
+        lambda m, x: [
+            m.fn.warp_affine(x, matrix=matrix, fill_value=7, interp_type=m.types.INTERP_NN)
+            for matrix in ((1, 0, 0.5, 0, 1, 0.5), (0.5, 0, 0, 0, 0.5, 0), (1.1, 0.3, -4, 0.2, 0.9, 2.5))
+        ],
+        [PIXELS],
+        "HWC",
+    ),
     "noise.none": Case(
         lambda m, x: (
             m.fn.noise.gaussian(x, mean=3.0, stddev=0.0),
@@ -522,6 +586,28 @@ def write_files(root: Path) -> None:
         ],
     }
     (root / "boxes.json").write_text(json.dumps(told))
+    runs = [{"size": [10, 12], "counts": [5, 10, 20, 30, 55]}, {"size": [10, 12], "counts": "P146000000000l0"}]
+    polygons = [[[2, 2, 8, 2, 8, 7, 2, 7], [0.5, 0.5, 3.7, 1.2, 2.2, 3.9]], [[5, 4, 11, 4, 11, 9, 5, 9]]]
+    drawn = [(1, 7, polygons[0]), (1, 3, polygons[1]), (1, 9, [[3, 3, 6, 3, 6, 6]]), (2, 3, runs[0]), (2, 7, runs[1])]
+    masks = {
+        "images": [
+            {"id": at, "width": 12, "height": 10, "file_name": f"{name}.jpg"} for at, name in ((1, "a"), (2, "b"))
+        ],
+        "categories": told["categories"] + [{"id": 9, "name": "z"}],
+        "annotations": [
+            {"id": at, "image_id": image, "category_id": category, "bbox": [0, 0, 9, 9], "segmentation": segmentation}
+            for at, (image, category, segmentation) in enumerate(drawn)
+        ],
+    }
+    (root / "masks.json").write_text(json.dumps(masks))
+    (root / "clips" / "b").mkdir(parents=True)
+    for clip in ("clips/clip.webm", "clips/b/again.webm"):
+        shutil.copy(CLIP, root / clip)
+    for stream, count in (("walk", 4), ("run", 7)):
+        (root / "streams" / stream).mkdir(parents=True)
+        for at in range(count):
+            pixels = _draw(20 + at, 5, 6, 3).tobytes()
+            (root / "streams" / stream / f"{at}.ppm").write_bytes(b"P6\n6 5\n255\n" + pixels)
     lines = []
     for name, channels, rate in (("x", 1, 8000), ("y", 2, 16000)):
         with wave.open(str(root / f"{name}.wav"), "wb") as file:
@@ -572,6 +658,46 @@ READERS = {
         size=2,
         atol=1e-7,
     ),
+    "readers.coco.masks": Case(
+        lambda m: (
+            *m.fn.readers.coco(
+                file_root=m.files, annotations_file=f"{m.files}/masks.json", pixelwise_masks=True, image_ids=True
+            ),
+            *m.fn.readers.coco(
+                file_root=m.files,
+                annotations_file=f"{m.files}/masks.json",
+                pixelwise_masks=True,
+                avoid_class_remapping=True,
+            ),
+        ),
+        size=2,
+    ),
+    "readers.sequence": Case(
+        lambda m: (
+            m.fn.readers.sequence(file_root=f"{m.files}/streams", sequence_length=2),
+            m.fn.readers.sequence(file_root=f"{m.files}/streams", sequence_length=3, stride=2, step=2),
+            m.fn.readers.sequence(file_root=f"{m.files}/streams", sequence_length=1, step=2, image_type=m.types.GRAY),
+        ),
+        size=3,
+    ),
+    **{
+        f"readers.video.{name}": Case(
+            lambda m, options=options: getattr(m.fn, "experimental", m.fn).readers.video(
+                **({"filenames": [f"{m.files}/clips/clip.webm"]} if "file_root" not in options else {}),
+                **{key: f"{m.files}/clips" if key == "file_root" else value for key, value in options.items()},
+            ),
+            size=size,
+            atol=1,
+        )
+        for name, size, options in (
+            ("plain", 1, {"sequence_length": 6, "stride": 2, "step": 9, "labels": [7], "enable_frame_num": "scalar"}),
+            ("constant", 4, {"sequence_length": 6, "pad_mode": "constant", "fill_value": [1, 2, 3]}),
+            ("edge", 4, {"sequence_length": 2, "stride": 3, "pad_mode": "edge", "enable_frame_num": "sequence"}),
+            ("reflect", 2, {"sequence_length": 11, "pad_mode": "reflect", "enable_frame_num": "sequence"}),
+            ("symmetric", 2, {"sequence_length": 11, "pad_mode": "symmetric", "enable_timestamps": True}),
+            ("root", 1, {"sequence_length": 4, "step": 16, "file_root": ""}),
+        )
+    },
     "readers.nemo_asr": Case(
         lambda m: (
             *m.fn.readers.nemo_asr(manifest_filepaths=f"{m.files}/speech.json"),

@@ -6,6 +6,6 @@ one, made from the same table when the package is built, tell editors and type c
 
 from __future__ import annotations
 
-from beam_pipes.transforms.operators.offered import functions
+from beam_pipes.transforms.operators import functions
 
 __getattr__, __dir__ = functions(__name__)

@@ -20,6 +20,7 @@ from beam_pipes.errors import MissingExtraError
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 
 
 def known_axes(
@@ -60,17 +61,17 @@ def positive_axes(operator: Operator, axes: Sequence[int], ndim: int) -> tuple[i
     return tuple(found)
 
 
-def dtype_of(array: Any) -> np.dtype[Any]:
+def dtype_of(array: Array) -> np.dtype[Any]:
     """The NumPy dtype of an array of NumPy, JAX or torch."""
     return np.dtype(str(array.dtype).rpartition(".")[2])
 
 
-def cast_to(xp: Any, array: Any, dtype: np.dtype[Any]) -> Any:
+def cast_to(xp: Namespace, array: Value, dtype: np.dtype[Any]) -> Value:
     """`astype` in any namespace: fractions are cut off, integers wrap around."""
     return array.astype(dtype, copy=False) if xp is np else xp.astype(array, getattr(xp, dtype.name))
 
 
-def placed_like(xp: Any, array: np.ndarray[Any, Any], like: Any) -> Any:
+def placed_like(xp: Namespace, array: np.ndarray[Any, Any], like: Value) -> Value:
     """A NumPy array as one of the namespace, on the device of `like`."""
     return xp.asarray(array, device=like.device) if hasattr(like, "detach") else xp.asarray(array)
 
@@ -84,7 +85,7 @@ def opencv() -> Any:
         return None
 
 
-def saturated(xp: Any, values: Any, dtype: np.dtype[Any]) -> Any:
+def saturated(xp: Namespace, values: Value, dtype: np.dtype[Any]) -> Value:
     """Values as `dtype`: `[-3, 0.5, 2.5, 300, nan]` → uint8 `[0, 1, 3, 255, 0]`.
 
     Fractions are rounded, halves away from zero; what lies outside of the dtype is held at its bounds; NaN is zero as
@@ -144,7 +145,7 @@ class Cast(Mapped):
     version = "3"
     dtype = Constant("dtype", doc="the dtype to convert to")
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         return saturated(xp, data, self.dtype)
 
 
@@ -232,10 +233,12 @@ class Reshape(Operator):
             raise ValueError(f"{size} elements of shape {tuple(extents)} do not make shape {tuple(wanted)}")
         return tuple(wanted)
 
-    def run(self, sample: Any, data: Any, shape_input: Any = None, *, shape: Any, rel_shape: Any) -> Any:
+    def run(self, sample: Any, data: Array, shape_input: Array | None = None, *, shape: Any, rel_shape: Any) -> Any:
         return data.reshape(self._shape_of(data.shape, shape if shape_input is None else shape_input, rel_shape))
 
-    def run_arrays(self, xp: Any, data: Any, shape_input: Any = None, *, shape: Any, rel_shape: Any) -> Any:
+    def run_arrays(
+        self, xp: Namespace, data: Value, shape_input: Value = None, *, shape: Value, rel_shape: Value
+    ) -> Value:
         if shape_input is not None:
             raise ValueError("on the device the shape should be given as shape=, computed on the host")
         return xp.reshape(data, (data.shape[0], *self._shape_of(data.shape[1:], shape, rel_shape)))
@@ -270,19 +273,19 @@ class Reinterpret(Reshape):
         )
         return super().infer(spec, *inputs[1:]) if given else spec
 
-    def run(self, sample: Any, data: Any, shape_input: Any = None, *, shape: Any, rel_shape: Any) -> Any:
+    def run(self, sample: Any, data: Array, shape_input: Array | None = None, *, shape: Any, rel_shape: Any) -> Any:
         seen = self._seen(data)
         if shape_input is None and shape is None and rel_shape is None and self.src_dims is None:
             return seen
         return super().run(sample, seen, shape_input, shape=shape, rel_shape=rel_shape)
 
-    def run_arrays(self, xp: Any, data: Any, *shapes: Any, shape: Any, rel_shape: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, *shapes: Value, shape: Value, rel_shape: Value) -> Value:
         seen = self._seen(data)
         if not shapes and shape is None and rel_shape is None and self.src_dims is None:
             return seen
         return super().run_arrays(np, seen, *shapes, shape=shape, rel_shape=rel_shape)
 
-    def _seen(self, data: Any) -> Any:
+    def _seen(self, data: Array) -> Any:
         if self.dtype is None or data.dtype == self.dtype:
             return data
         if data.ndim == 0 or data.shape[-1] * data.itemsize % self.dtype.itemsize:
@@ -323,7 +326,7 @@ class Elementwise(Operator):
         made = np.result_type(*dtypes)
         return np.dtype(np.int64) if made.kind == "f" else made
 
-    def run_arrays(self, xp: Any, *operands: Any) -> Any:
+    def run_arrays(self, xp: Namespace, *operands: Value) -> Value:
         rank = max(array.ndim for array in operands)
         wide = [xp.reshape(a, (a.shape[0],) + (1,) * (rank - a.ndim) + tuple(a.shape[1:])) for a in operands]
         dtype = self._dtype([dtype_of(array) for array in operands])
@@ -331,7 +334,7 @@ class Elementwise(Operator):
             return type(self).function(xp, *[cast_to(xp, array, dtype) for array in wide])
 
 
-def _power(xp: Any, base: Any, exponent: Any) -> Any:
+def _power(xp: Namespace, base: Value, exponent: Value) -> Value:
     if dtype_of(base).kind != "i":
         return xp.pow(base, exponent)
     # As in DALI: an integer to a negative power is 0.
@@ -339,7 +342,7 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
     return xp.where(exponent < 0, xp.zeros_like(made), made)
 
 
-def _cubic_root(xp: Any, x: Any) -> Any:
+def _cubic_root(xp: Namespace, x: Value) -> Value:
     return xp.cbrt(x) if hasattr(xp, "cbrt") else xp.sign(x) * xp.abs(x) ** (1 / 3)
 
 

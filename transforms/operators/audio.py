@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.transforms.audio.spectra import SCALES, resample, triangles
 from beam_pipes.transforms.operators.arrays import Mapped, cast_to, opencv, placed_like, saturated
 
@@ -77,7 +78,7 @@ class MelFilterBank(Operator):
             bins, self.sample_rate, self.freq_low, self._top, self.nfilter, self.mel_formula, self.normalize
         )
 
-    def run_arrays(self, xp: Any, spectrogram: Any) -> Any:
+    def run_arrays(self, xp: Namespace, spectrogram: Value) -> Value:
         axis = 1 + self._axis(spectrogram.ndim - 1)
         table = self.filters(spectrogram.shape[axis])
         values = cast_to(xp, spectrogram, np.dtype("float32"))
@@ -98,7 +99,7 @@ class MelFilterBank(Operator):
 _FILTERS_AT_ONCE, _MOST_PRODUCTS = 16, 1 << 18
 
 
-def _multiply_bands(frames: Any, table: Any, out: Any) -> None:
+def _multiply_bands(frames: Array, table: Any, out: Any) -> None:
     """`out = frames @ table.T`, without most of the zeros of the table."""
     for at in range(0, len(table), _FILTERS_AT_ONCE):
         some = table[at : at + _FILTERS_AT_ONCE]
@@ -196,10 +197,10 @@ class Spectrogram(Operator):
         ramp = (np.arange(self.window_length) + 0.5) / self.window_length
         return (np.sin(np.pi * ramp) ** 2).astype(np.float32)
 
-    def run_arrays(self, xp: Any, waves: Any) -> Any:
+    def run_arrays(self, xp: Namespace, waves: Value) -> Value:
         places, inside = self._places(waves.shape[1])
 
-        def constant(array: Any) -> Any:
+        def constant(array: Array) -> Any:
             return placed_like(xp, array, waves)
 
         whole = xp.take(cast_to(xp, waves, np.dtype("float32")), constant(places), axis=1)
@@ -218,7 +219,7 @@ class Spectrogram(Operator):
         return made if self.layout == "tf" else xp.permute_dims(made, (0, 2, 1))
 
 
-def _powers(frames: Any, weights: Any, points: int) -> Any:
+def _powers(frames: Array, weights: Any, points: int) -> Any:
     """(n, frames, window) float32 → (n, frames, points // 2 + 1) float32: the power of each frame's spectrum."""
     cv2 = opencv()
     if cv2 is None or points % 2 or cv2.getOptimalDFTSize(points) != points:
@@ -259,7 +260,7 @@ class ToDecibels(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         values = cast_to(xp, data, np.dtype("float32"))
         if self.reference:
             scaled = values * (1.0 / self.reference)
@@ -297,7 +298,7 @@ class Audio(Operator):
         wave = TensorSpec(self.dtype, (None,), "t") if self.downmix else TensorSpec(self.dtype, (None, None), "tc")
         return [wave, TensorSpec.of("float32", ())]
 
-    def run(self, sample: Any, data: Any, *, sample_rate: float) -> tuple[Any, Any]:
+    def run(self, sample: Any, data: Array, *, sample_rate: float) -> tuple[Any, Any]:
         soundfile = require("soundfile", purpose="fn.decoders.audio")
         try:
             wave, rate = soundfile.read(io.BytesIO(data.tobytes()), dtype="float32", always_2d=True)
@@ -307,7 +308,7 @@ class Audio(Operator):
             raise ValueError(f"the sound file of {data.size} bytes contains no samples")
         return self.finished(wave, rate, sample_rate)
 
-    def finished(self, wave: Any, rate: float, sample_rate: float) -> tuple[Any, Any]:
+    def finished(self, wave: Array, rate: float, sample_rate: float) -> tuple[Any, Any]:
         """A decoded wave, (samples, channels) float32, as the arguments say, and its rate."""
         if self.downmix:
             wave = wave.mean(axis=1, dtype=np.float32) if wave.shape[1] > 1 else wave[:, 0]
@@ -343,7 +344,7 @@ class AudioResample(Mapped):
         shape = inputs[0].shape
         return super().infer(inputs[0] if shape is None else inputs[0].replace(shape=(None, *shape[1:])))
 
-    def run(self, sample: Any, wave: Any, *, in_rate: Any, out_rate: Any, scale: Any, out_length: Any) -> Any:
+    def run(self, sample: Any, wave: Array, *, in_rate: Any, out_rate: Any, scale: Any, out_length: Any) -> Any:
         given = [scale, out_length, None if in_rate is None or out_rate is None else out_rate / in_rate]
         if sum(one is not None for one in given) != 1 or not wave.size:
             raise ValueError("give scale, out_length, or in_rate and out_rate, and a wave with samples")
@@ -367,7 +368,7 @@ class AudioResample(Mapped):
 _MOST_PHASES, _PHASES_AT_ONCE = 1024, 16
 
 
-def _by_sinc(wave: Any, length: int, factor: float, quality: float) -> Any:
+def _by_sinc(wave: Array, length: int, factor: float, quality: float) -> Any:
     """(n, channels) → (length, channels)."""
     lobes = round(0.007 * quality**2 - 0.09 * quality + 3)
     ratio = Fraction(factor).limit_denominator(_MOST_PHASES)
@@ -390,7 +391,7 @@ def _sinc_weights(distances: Any, lobes: int) -> Any:
     return np.interp(distances * 32, ramp, table, left=0.0, right=0.0)
 
 
-def _by_phases(wave: Any, length: int, ratio: Fraction, lobes: int) -> Any:
+def _by_phases(wave: Array, length: int, ratio: Fraction, lobes: int) -> Any:
     """`_by_sinc` where the weights come again after a number of samples: products of matrices."""
     up, down, phases = _phases(ratio.numerator, ratio.denominator, lobes)
     blocks = -(-length // up)
@@ -436,11 +437,11 @@ class PreemphasisFilter(Mapped):
         if self.border not in ("clamp", "reflect", "zero"):
             raise self.argument_error(f"border should be 'clamp', 'reflect' or 'zero', got {self.border!r}.")
 
-    def run(self, sample: Any, wave: Any, *, preemph_coeff: float) -> Any:
+    def run(self, sample: Any, wave: Array, *, preemph_coeff: float) -> Any:
         values = wave.astype(np.float32)
         before = np.roll(values, 1)
         second = values[1:2] if len(values) > 1 else values[:1]
-        before[:1] = {"clamp": values[:1], "reflect": second, "zero": 0}[self.border]
+        before[:1] = {"clamp": values[:1], "reflect": second, "zero": np.zeros_like(values[:1])}[self.border]
         return saturated(np, values - np.float32(preemph_coeff) * before, self.dtype)
 
 
@@ -460,7 +461,7 @@ class NonsilentRegion(Operator):
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         return [TensorSpec.of("int32", ()), TensorSpec.of("int32", ())]
 
-    def run(self, sample: Any, wave: Any, *, cutoff_db: float, window_length: int, reference_power: float) -> Any:
+    def run(self, sample: Any, wave: Array, *, cutoff_db: float, window_length: int, reference_power: float) -> Any:
         length = max(1, min(window_length, len(wave)))
         sums = np.concatenate([[0.0], np.cumsum(np.square(wave, dtype=np.float64))])
         powers = (sums[length:] - sums[:-length]) / length
@@ -481,7 +482,7 @@ class PowerSpectrum(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
 
-    def run(self, sample: Any, data: Any) -> Any:
+    def run(self, sample: Any, data: Array) -> Any:
         spectrum = np.abs(np.fft.rfft(data, n=self.nfft, axis=self.axis))
         return (spectrum**self.power).astype(np.float32)
 
@@ -508,7 +509,7 @@ class MFCC(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec.of_rank("float32", inputs[0].ndim, inputs[0].layout)
 
-    def run(self, sample: Any, spectrogram: Any) -> Any:
+    def run(self, sample: Any, spectrogram: Array) -> Any:
         moved = np.moveaxis(spectrogram, self.axis, 0).astype(np.float64)
         made = np.tensordot(self._table(len(moved))[: self.n_mfcc], moved, axes=1)
         return np.ascontiguousarray(np.moveaxis(made, 0, self.axis), np.float32)

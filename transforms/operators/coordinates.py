@@ -17,9 +17,8 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array
 from beam_pipes.transforms.operators.arrays import Mapped, saturated
-
-Array = np.ndarray[Any, Any]
 
 
 def joined(first: Array, second: Array) -> Array:
@@ -51,7 +50,7 @@ class AffineMap(Operator):
             raise self.argument_error(f"{error}.") from error
         return TensorSpec.of("float32", own.shape)
 
-    def run(self, sample: Sample, transform: Any = None, **given: Any) -> Any:
+    def run(self, sample: Sample, transform: Array | None = None, **given: Any) -> Any:
         made = self.matrix(**given)
         if transform is not None:
             made = joined(made, transform) if self.reverse_order else joined(np.asarray(transform, np.float64), made)
@@ -160,7 +159,7 @@ class Combine(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def run(self, sample: Sample, *transforms: Any) -> Any:
+    def run(self, sample: Sample, *transforms: Array) -> Any:
         order = reversed(transforms) if self.reverse_order else transforms
         return functools.reduce(joined, [np.asarray(one, np.float64) for one in order]).astype(np.float32)
 
@@ -187,7 +186,7 @@ class CoordTransform(Operator):
         shape = inputs[0].shape
         return inputs[0].replace(dtype=self.dtype, shape=None if shape is None else (*shape[:-1], None))
 
-    def run(self, sample: Sample, data: Any, *, M: Any, T: Any, MT: Any) -> Any:  # noqa: N803 - DALI's names
+    def run(self, sample: Sample, data: Array, *, M: Any, T: Any, MT: Any) -> Any:  # noqa: N803 - DALI's names
         ndim = data.shape[-1]
         if MT is not None:
             if MT.size % (ndim + 1):
@@ -212,7 +211,7 @@ class CoordFlip(Mapped):
     center_y = Argument("float", default=0.5, doc="where y is mirrored at")
     center_z = Argument("float", default=0.5, doc="where z is mirrored at")
 
-    def run(self, sample: Sample, data: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
         made = data.copy()
         for at, name in enumerate(self.layout or "xyz"[: data.shape[-1]]):
             if given[f"flip_{name}"]:
@@ -231,7 +230,7 @@ class _Boxes(Operator):
             raise self.refuse(f"expected boxes of four numbers, (n, 4), got {inputs[0]}")
         return inputs[0].replace(dtype=np.dtype("float32"))
 
-    def _moved(self, boxes: Any, move: Any) -> Any:
+    def _moved(self, boxes: Array, move: Any) -> Any:
         """Boxes whose corners, (…, 2, 2), have gone through `move`, which may exchange them."""
         corners = np.asarray(boxes, np.float64).reshape(*boxes.shape[:-1], 2, 2)
         if not self.ltrb:
@@ -248,7 +247,7 @@ class BbFlip(_Boxes):
     horizontal = Argument("int", default=1, doc="mirrors left and right where it is not 0")
     vertical = Argument("int", default=0, doc="mirrors top and bottom where it is not 0")
 
-    def run(self, sample: Sample, boxes: Any, *, horizontal: int, vertical: int) -> Any:
+    def run(self, sample: Sample, boxes: Array, *, horizontal: int, vertical: int) -> Any:
         mirrored = np.array([bool(horizontal), bool(vertical)])
         return self._moved(boxes, lambda corners: np.where(mirrored, 1 - corners, corners))
 
@@ -262,7 +261,7 @@ class BBoxPaste(_Boxes):
     paste_x = Argument("float", default=0.5, doc="where the image lies: 0 at the left, 1 at the right")
     paste_y = Argument("float", default=0.5, doc="where the image lies: 0 at the top, 1 at the bottom")
 
-    def run(self, sample: Sample, boxes: Any, *, ratio: float, paste_x: float, paste_y: float) -> Any:
+    def run(self, sample: Sample, boxes: Array, *, ratio: float, paste_x: float, paste_y: float) -> Any:
         if ratio < 1:
             raise ValueError(f"ratio should be at least 1, got {ratio}")
         start = np.array([paste_x, paste_y]) * (ratio - 1)
@@ -332,7 +331,9 @@ class RandomBBoxCrop(Operator):
     def result(self, nodes: Sequence[Any]) -> object:
         return list(nodes) if self._with_labels else [*nodes[:3], *nodes[4:]]
 
-    def run(self, sample: Sample, boxes: Any, labels: Any = None, *, crop_shape: Any, input_shape: Any) -> Any:
+    def run(
+        self, sample: Sample, boxes: Array, labels: Array | None = None, *, crop_shape: Any, input_shape: Any
+    ) -> Any:
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self._layout == "xyWH":
             corners = np.cumsum(corners, axis=1)

@@ -12,6 +12,7 @@ import numpy as np
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array
 from beam_pipes.graph.types import DALIImageType
 from beam_pipes.transforms.operators.image.affine import with_size
 from beam_pipes.transforms.operators.image.crops import Cropping
@@ -60,7 +61,7 @@ class Image(Operator):
             raise self.refuse(f"expected the bytes of files, uint8[·], got {spec}")
         return TensorSpec(self.dtype, (None, None, CHANNELS.get(self.output_type)), "HWC")
 
-    def run(self, sample: Any, data: Any) -> Any:
+    def run(self, sample: Any, data: Array) -> Any:
         return in_full_range(self.decoded(np.ascontiguousarray(data).data), self.dtype)
 
     def decoded(self, data: memoryview) -> Any:
@@ -141,7 +142,7 @@ class ImageCrop(Image, Cropping):
         spec = super().infer(*inputs)
         return with_size(spec, "HWC", *self.prepare(spec), self.dtype)
 
-    def run(self, sample: Any, data: Any, **given: Any) -> Any:
+    def run(self, sample: Any, data: Array, **given: Any) -> Any:
         return self.cut_one(super().run(sample, data), "HWC", given)
 
 
@@ -155,7 +156,9 @@ class ImageSlice(Image, Slice):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return Slice.infer(self, super().infer(*inputs), *inputs[1:])
 
-    def run(self, sample: Any, data: Any, *windows: Any, **given: Any) -> Any:
+    def run(  # type: ignore[override]
+        self, sample: Any, data: Array, *windows: Array, **given: Any
+    ) -> Any:
         return Slice.run(self, sample, super().run(sample, data), *windows, **given)
 
 
@@ -166,7 +169,7 @@ class ImageRandomCrop(Image):
     random_area, random_aspect_ratio = RandomResizedCrop.random_area, RandomResizedCrop.random_aspect_ratio
     num_attempts = RandomResizedCrop.num_attempts
 
-    def run(self, sample: Any, data: Any) -> Any:
+    def run(self, sample: Any, data: Array) -> Any:
         image = super().run(sample, data)
         draws = sample.uniform(4 * self.num_attempts).reshape(-1, 4)
         top, left, height, width = random_window(self, image.shape[0], image.shape[1], draws)
@@ -184,7 +187,7 @@ class PeekImageShape(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec(self.dtype, (3,))
 
-    def run(self, sample: Any, data: Any) -> Any:
+    def run(self, sample: Any, data: Array) -> Any:
         pillow = require("PIL.Image", purpose="fn.peek_image_shape")
         with pillow.open(io.BytesIO(data.tobytes())) as file:
             turns = self.adjust_orientation and int(file.getexif().get(_ORIENTATION_TAG, 1)) > 4
@@ -192,7 +195,7 @@ class PeekImageShape(Operator):
             return np.array([*size, CHANNELS.get(self.image_type, len(file.getbands()))], self.dtype)
 
 
-def to_ycbcr(image: Any) -> Any:
+def to_ycbcr(image: Array) -> Any:
     """RGB as YCbCr of BT.601, uint8 and uint16 alike: white is (235, 128, 128), black (16, 128, 128)."""
     wider = (int(np.iinfo(image.dtype).max) + 1) // 256
     limits = np.array([16, 128, 128]) * wider
@@ -200,7 +203,7 @@ def to_ycbcr(image: Any) -> Any:
     return np.floor(colours + (limits + 0.5).astype(np.float32)).astype(image.dtype)
 
 
-def in_full_range(image: Any, dtype: np.dtype[Any]) -> Any:
+def in_full_range(image: Array, dtype: np.dtype[Any]) -> Any:
     """Pixels of uint8 or uint16 as another dtype, the range of one stretched to that of the other."""
     if image.dtype == dtype:
         return image
@@ -226,7 +229,7 @@ def _orientation(data: memoryview) -> int:
         return int(file.getexif().get(_ORIENTATION_TAG, 1))
 
 
-def turned(image: Any, orientation: int) -> Any:
+def turned(image: Array, orientation: int) -> Any:
     """An image as its Exif orientation (1 to 8) means it to be seen."""
     if orientation in (5, 6, 7, 8):
         image = image.transpose(1, 0, 2)

@@ -14,7 +14,7 @@ from beam_pipes.graph.operator import Constant, Node, Operator
 from beam_pipes.graph.reader import Fed, FeedPlace, Stream
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.graph.types import BatchInfo, SampleInfo
 
 CYCLES = ("no", "quiet", "raise")
@@ -370,7 +370,7 @@ class PythonFunction(Operator):
     def mixes_samples(self) -> bool:
         return bool(self.batch_processing)
 
-    def run(self, sample: Sample, *inputs: Any) -> Any:
+    def run(self, sample: Sample, *inputs: Array) -> Any:
         made = self.function(*inputs)
         if self.num_outputs == 0:
             return ()

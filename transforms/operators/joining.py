@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import axes_in, known_axes, positive_axes, saturated
 
 
@@ -42,7 +42,7 @@ class Cat(Operator):
         shape[axis] = None if None in extents else sum(extent for extent in extents if extent is not None)
         return first.replace(shape=tuple(shape))
 
-    def run_arrays(self, xp: Any, *arrays: Any) -> Any:
+    def run_arrays(self, xp: Namespace, *arrays: Value) -> Value:
         axis = self._axis % (arrays[0].ndim - 1) + 1
         return np.concatenate(arrays, axis=axis) if xp is np else xp.concat(arrays, axis=axis)
 
@@ -103,7 +103,7 @@ class Stack(Operator):
             raise self.refuse(f"axis={self.axis} is out of range for an output of rank {ndim + 1}")
         return int(self.axis) % (ndim + 1)
 
-    def run_arrays(self, xp: Any, *arrays: Any) -> Any:
+    def run_arrays(self, xp: Namespace, *arrays: Value) -> Value:
         axis = 1 + self._at(arrays[0].ndim - 1)
         return np.stack(arrays, axis=axis) if xp is np else xp.stack(arrays, axis=axis)
 
@@ -203,7 +203,7 @@ class Pad(Operator):
             padded.append(filled)
         return TensorList(padded)
 
-    def run_arrays(self, xp: Any, data: Any, *, shape: Any, fill_value: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, *, shape: Value, fill_value: Value) -> Value:
         own = data.shape[1:]
         target = self._target(own, own, shape)
         dtype = np.dtype(str(data.dtype).rpartition(".")[2])
@@ -257,7 +257,7 @@ class OneHot(Operator):
             raise self.refuse(f"axis={self.axis} is out of range for an output of rank {ndim + 1}")
         return int(self.axis) % (ndim + 1)
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         own = data.shape[1:]
         if own == (1,):
             data, own = xp.reshape(data, (-1,)), ()

@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import saturated
 
 # Draws for (n, count) → values of any dtype.
@@ -50,7 +50,7 @@ class Drawing(Operator):
             )
         return {"values": values}
 
-    def run_arrays(self, xp: Any, *like: Any, values: Any) -> Any:
+    def run_arrays(self, xp: Namespace, *like: Value, values: Value) -> Value:
         return values
 
 
@@ -111,7 +111,7 @@ class Uniform(Drawing):
         below = np.maximum(np.nextafter(end, np.array(-np.inf, self.dtype)), low.astype(self.dtype))
         return np.where((made >= end) & (high > low), below, made)  # rounding to float32 may reach the end
 
-    def _chosen(self, samples: Samples, count: int, values: Any) -> Any:
+    def _chosen(self, samples: Samples, count: int, values: Array) -> Any:
         rows = [np.asarray(row) for row in values]
         sizes = np.array([len(row) for row in rows])[:, None]
         chosen = np.minimum((samples.uniform(count) * sizes).astype(np.int64), sizes - 1)

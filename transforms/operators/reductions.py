@@ -12,7 +12,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, known_axes, positive_axes, saturated
 
 
@@ -53,7 +53,7 @@ class Normalize(Operator):
         """The axes of a batch, in which samples stand along axis 0."""
         return tuple(range(1, ndim)) if self._known is None else tuple(axis % (ndim - 1) + 1 for axis in self._known)
 
-    def _given(self, xp: Any, values: Any, ndim: int, axes: tuple[int, ...]) -> Any:
+    def _given(self, xp: Namespace, values: Value, ndim: int, axes: tuple[int, ...]) -> Value:
         """(n, k) numbers, standing along the axis that is left."""
         values = cast_to(xp, values, np.dtype("float32"))
         shape = [values.shape[0]] + [1] * (ndim - 1)
@@ -64,13 +64,13 @@ class Normalize(Operator):
             shape[left[0]] = values.shape[1]
         return xp.reshape(values, tuple(shape))
 
-    def _normalized(self, xp: Any, values: Any, mean: Any, variance: Any, stddev: Any) -> Any:
+    def _normalized(self, xp: Namespace, values: Value, mean: Value, variance: Value, stddev: Value) -> Value:
         if stddev is None:
             stddev = xp.sqrt(variance + self.epsilon)
         factor = xp.where(stddev == 0, xp.zeros_like(stddev), self.scale / xp.where(stddev == 0, stddev + 1, stddev))
         return saturated(xp, (values - mean) * factor + self.shift, self.dtype)
 
-    def run_arrays(self, xp: Any, data: Any, *, mean: Any, stddev: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, *, mean: Value, stddev: Value) -> Value:
         values = data if dtype_of(data) == np.float64 else cast_to(xp, data, np.dtype("float32"))
         axes = self._axes(data.ndim)
         over = ((0,) if self.batch else ()) + axes
@@ -155,7 +155,7 @@ class Reduction(Operator):
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim)) if self._known is None else positive_axes(self, self._known, ndim)
 
-    def run_arrays(self, xp: Any, data: Any, *means: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, *means: Value) -> Value:
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         wide = data if dtype_of(data).kind in "iub" else data.astype(np.float64)
         made = saturated(np, self.function(wide, axis=axes, keepdims=True), self.result_dtype(dtype_of(data)))
@@ -217,7 +217,7 @@ class Variance(Reduction):
     ddof = Constant("int", default=0, doc="sums are divided by the number of elements less this")
     function: Any = staticmethod(lambda variance: variance)
 
-    def run_arrays(self, xp: Any, data: Any, *means: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, *means: Value) -> Value:
         mean = means[0]
         axes = tuple(1 + axis for axis in self._axes(data.ndim - 1))
         shape = [1 if at in axes else extent for at, extent in enumerate(data.shape)]

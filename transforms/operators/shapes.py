@@ -15,7 +15,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, Namespace, TensorList, Value
 from beam_pipes.transforms.operators.arrays import Mapped, dtype_of, known_axes, positive_axes, saturated
 
 _BOTH: tuple[Device, ...] = ("cpu", "gpu")
@@ -50,7 +50,7 @@ class Transpose(Operator):
     def _axes(self, ndim: int) -> tuple[int, ...]:
         return tuple(reversed(range(ndim))) if self._order is None else self._order
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         return xp.permute_dims(data, (0, *(1 + axis for axis in self._axes(data.ndim - 1))))
 
 
@@ -78,7 +78,7 @@ class Squeeze(Operator):
         layout = "".join(spec.layout[axis] for axis in left) if spec.layout else ""
         return TensorSpec(spec.dtype, tuple(spec.shape[axis] for axis in left), layout)
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         return xp.squeeze(data, axis=tuple(1 + axis for axis in positive_axes(self, self._gone, data.ndim - 1)))
 
 
@@ -108,7 +108,7 @@ class ExpandDims(Operator):
         named = self.new_axis_names and (spec.layout or not spec.shape)
         return TensorSpec(spec.dtype, tuple(shape), "".join(layout) if named else "")
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         added = positive_axes(self, self.axes, data.ndim - 1 + len(self.axes))
         shape = list(data.shape[1:])
         for axis in sorted(added):
@@ -137,7 +137,7 @@ class ElementExtract(Operator):
             raise self.refuse(f"element_map={self.element_map.tolist()} should count elements of {spec}")
         return [TensorSpec(spec.dtype, spec.shape[1:], spec.layout[1:])] * len(self.element_map)
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         made = tuple(data[:, int(at)] for at in self.element_map)
         return made if len(made) > 1 else made[0]
 
@@ -147,7 +147,7 @@ class Copy(Mapped):
 
     devices = _BOTH
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         return data.copy() if xp is np else xp.asarray(data, copy=True)
 
 
@@ -160,7 +160,7 @@ class CastLike(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return inputs[0].replace(dtype=inputs[1].dtype)
 
-    def run_arrays(self, xp: Any, data: Any, dtype_like: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, dtype_like: Value) -> Value:
         return saturated(xp, data, dtype_of(dtype_like))
 
 
@@ -210,7 +210,7 @@ class FullLike(Mapped):
 
     inputs: ClassVar[tuple[str, ...]] = ("data", "fill_value")
 
-    def run(self, sample: Sample, data: Any, fill_value: Any) -> Any:
+    def run(self, sample: Sample, data: Array, fill_value: Array) -> Any:
         return np.broadcast_to(saturated(np, fill_value, data.dtype), data.shape).copy()
 
 
@@ -220,7 +220,7 @@ class ZerosLike(Mapped):
     number: ClassVar[int] = 0
     dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the input by default")
 
-    def run(self, sample: Sample, data: Any) -> Any:
+    def run(self, sample: Sample, data: Array) -> Any:
         return np.full(data.shape, self.number, data.dtype if self.dtype is None else self.dtype)
 
 
@@ -247,7 +247,7 @@ class GetProperty(Operator):
         self._layout = inputs[0].layout
         return TensorSpec.of("uint8", (None,))
 
-    def run(self, sample: Sample, data: Any) -> Any:
+    def run(self, sample: Sample, data: Array) -> Any:
         return np.frombuffer((self._layout if self.key == "layout" else sample.record_id).encode(), np.uint8)
 
 
@@ -277,7 +277,7 @@ class LookupTable(Operator):
         self._table = saturated(np, table, self.dtype)
         return inputs[0].replace(dtype=self.dtype)
 
-    def run_arrays(self, xp: Any, data: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value) -> Value:
         most = len(self._table) - 1  # the place of the default
         return self._table[np.where((data < 0) | (data > most), most, data).astype(np.int64)]
 
@@ -338,7 +338,7 @@ class Read(Operator):
             raise self.refuse(f"expected names as bytes, uint8[·], got {inputs[0]}")
         return TensorSpec.of("uint8", (None,))
 
-    def run(self, sample: Sample, filepaths: Any) -> Any:
+    def run(self, sample: Sample, filepaths: Array) -> Any:
         return np.fromfile(filepaths.tobytes().rstrip(b"\0").decode(), np.uint8)
 
 
@@ -351,6 +351,6 @@ class Numpy(Operator):
     def infer(self, *inputs: TensorSpec) -> TensorSpec:
         return TensorSpec(self.dtype)
 
-    def run(self, sample: Sample, data: Any) -> Any:
+    def run(self, sample: Sample, data: Array) -> Any:
         found = np.load(io.BytesIO(data.tobytes()), allow_pickle=False)
         return found if self.dtype is None else saturated(np, found, self.dtype)

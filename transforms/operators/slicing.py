@@ -12,6 +12,7 @@ import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.transforms.operators.arrays import axes_in, positive_axes, saturated
 
 _BOUNDS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
@@ -123,7 +124,9 @@ class Slice(Operator):
             stop = begin + float(given["rel_shape"][at]) * extent
         return int(np.floor(begin + 0.5)), int(np.floor(stop + 0.5))
 
-    def _cut(self, xp: Any, data: Any, lead: int, anchor: Any, shape_input: Any, given: dict[str, Any]) -> Any:
+    def _cut(
+        self, xp: Namespace, data: Value, lead: int, anchor: Value, shape_input: Value, given: dict[str, Any]
+    ) -> Value:
         extents = data.shape[lead:]
         axes = self._axes(self._layout, len(extents))
         bounds = {
@@ -133,10 +136,12 @@ class Slice(Operator):
         cut = window(xp, data, bounds, policy=self.out_of_bounds_policy, fill=tuple(self.fill_values))
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
-    def run(self, sample: Any, data: Any, anchor: Any = None, shape_input: Any = None, **given: Any) -> Any:
+    def run(
+        self, sample: Any, data: Array, anchor: Array | None = None, shape_input: Array | None = None, **given: Any
+    ) -> Any:
         return self._cut(np, data, 0, anchor, shape_input, given)
 
-    def run_arrays(self, xp: Any, data: Any, *windows: Any, **given: Any) -> Any:
+    def run_arrays(self, xp: Namespace, data: Value, *windows: Value, **given: Any) -> Value:
         if windows and xp is np:
             return [self.run(None, one, *window, **given) for one, *window in zip(data, *windows, strict=True)]
         if windows:
@@ -168,14 +173,14 @@ def held(bounds: Mapping[int, tuple[int, int]], shape: Sequence[int], policy: st
 
 
 def window(
-    xp: Any,
-    array: Any,
+    xp: Namespace,
+    array: Value,
     bounds: Mapping[int, tuple[int, int]],
     *,
     policy: str = "error",
     fill: Sequence[float] = (0.0,),
     channel_axis: int = -1,
-) -> Any:
+) -> Value:
     """The part of `array` within `bounds`, axis → (start, stop).
 
     With policy "pad", what lies outside is `fill`: one value, or one for each element along `channel_axis`.
@@ -202,7 +207,7 @@ def window(
     return made
 
 
-def _filled(xp: Any, like: Any, shape: tuple[int, ...], fill: Sequence[float], channel_axis: int) -> Any:
+def _filled(xp: Namespace, like: Value, shape: tuple[int, ...], fill: Sequence[float], channel_axis: int) -> Value:
     dtype = np.dtype(str(like.dtype).rpartition(".")[2])
     values = saturated(np, np.asarray(fill, np.float64), dtype)
     if len(values) > 1:
@@ -219,5 +224,5 @@ def _filled(xp: Any, like: Any, shape: tuple[int, ...], fill: Sequence[float], c
     return xp.asarray(copied, device=device) if _is_torch(like) else xp.asarray(copied)
 
 
-def _is_torch(array: Any) -> bool:
+def _is_torch(array: Array) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"

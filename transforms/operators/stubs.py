@@ -23,13 +23,14 @@ _HEADER = (
 
 # Name that an annotation may use → where it comes from, in the order of imports.
 _IMPORTS = (
+    ("from collections import", ("abc",)),
     ("from collections.abc import", ("Callable", "Sequence")),
     ("from typing import", ("Any",)),
     ("from numpy.typing import", ("DTypeLike",)),
     ("from beam_pipes.graph.data_node import", ("DataNode",)),
     ("from beam_pipes.graph.types import", ("DALIDataType", "DALIImageType", "DALIInterpType")),
 )
-_GROUPS = ((0, 1), (2,), (3, 4))
+_GROUPS = ((0, 1, 2), (3,), (4, 5))
 
 _COMMON = {
     "device": "device: str | None = None",
@@ -54,6 +55,8 @@ def stubs() -> dict[str, str]:
         ):
             if room == "ops" and not family:
                 body += "\n" + "".join(_alias(*pair) for pair in sorted(OPS_ALIASES.items()))
+            if re.search(r"^class Sequence:", body, re.MULTILINE):  # an operator has that name
+                body = body.replace("Sequence[", "abc.Sequence[")
             made[f"{room}/{file}"] = (_HEADER + _imports(body, below, ".".join([room, *path])) + body).rstrip(
                 "\n"
             ) + "\n"
@@ -67,7 +70,7 @@ def _imports(body: str, modules: list[str], room: str) -> str:
         lines = []
         for position in group:
             prefix, names = _IMPORTS[position]
-            used = [name for name in names if re.search(rf"\b{name}\b", code)]
+            used = [name for name in names if re.search(rf"(?<!abc\.)(?<!class )\b{name}\b", code)]
             if used:
                 lines.append(f"{prefix} {', '.join(used)}\n")
         if group == _GROUPS[-1]:

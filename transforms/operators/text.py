@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipes.graph.operator import Constant, Operator
 from beam_pipes.graph.samples import Samples
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.loader.packing.fits import best_fit, first_fit
 from beam_pipes.tasks.vocabularies import SentencePieceVocabulary, TokenizersVocabulary, Vocabulary
 from beam_pipes.transforms.operators.arrays import saturated
@@ -198,7 +198,7 @@ class Tokenize(Operator):
         many = self._vocabulary.encode_batch([self._decoded(one) for one in text])
         return TensorList([self._finished(ids) for ids in many])
 
-    def _decoded(self, data: Any) -> str:
+    def _decoded(self, data: Array) -> str:
         try:
             return bytes(data.tobytes()).decode("utf-8")
         except UnicodeDecodeError as error:

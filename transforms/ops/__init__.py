@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from beam_pipes.transforms.operators.offered import classes
+from beam_pipes.transforms.operators import classes
 
 __getattr__, __dir__ = classes(__name__)

@@ -15,10 +15,9 @@ import numpy as np
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
-
-Array = np.ndarray[Any, Any]
 
 INTERPOLATIONS = (DALIInterpType.INTERP_NN, DALIInterpType.INTERP_LINEAR)
 _CV2_DTYPES = ("uint8", "int16", "uint16", "float32", "float64")
@@ -38,7 +37,8 @@ def rotation_canvas(height: int, width: int, degrees: float) -> tuple[int, int]:
 
     Its parity is that of the side that lies along it more than the other does, so that the middle stays one.
     """
-    cosine, sine = abs(math.cos(math.radians(degrees))), abs(math.sin(math.radians(degrees)))
+    angle = float(_radians(degrees))
+    cosine, sine = abs(math.cos(angle)), abs(math.sin(angle))
     slack = 1e-2
     w = math.ceil(width * cosine + height * sine - slack)
     h = math.ceil(width * sine + height * cosine - slack)
@@ -52,11 +52,43 @@ def rotation_canvas(height: int, width: int, degrees: float) -> tuple[int, int]:
 
 def rotation_map(degrees: float, source: tuple[int, int], target: tuple[int, int]) -> Array:
     """The map that turns an image counter-clockwise about its middle; (height, width) of source and target."""
-    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    middle_x, middle_y = target[1] / 2, target[0] / 2
-    matrix = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0]])
-    matrix[:, 2] = np.array([source[1] / 2, source[0] / 2]) - matrix[:, :2] @ (middle_x, middle_y)
-    return matrix
+    cosine, sine = np.cos(_radians(degrees)), np.sin(_radians(degrees))
+    middle_x, middle_y = np.float32(-target[1] / 2), np.float32(-target[0] / 2)
+    to_x = cosine * middle_x - sine * middle_y + np.float32(source[1] / 2)
+    to_y = sine * middle_x + cosine * middle_y + np.float32(source[0] / 2)
+    return np.array([[cosine, -sine, to_x], [sine, cosine, to_y]], np.float64)
+
+
+def _radians(degrees: float) -> np.float32:
+    """In float32, as DALI has angles: the error turns canvases at 45 degrees, and moves places at right angles."""
+    made: np.float32 = np.float32(degrees) * np.float32(np.pi / 180)
+    return made
+
+
+#: Places that DALI counts one from the other, before it begins anew.
+_TILE = 256
+
+
+def _nearest(
+    image: Array, matrix: Array, size: tuple[int, int], fill_value: float | None, dtype: np.dtype[Any]
+) -> Array:
+    """The nearest pixels, at places that are counted in float32, step by step along rows, as DALI does: so that places
+    between two pixels take the same one."""
+    rows = np.arange(size[0], dtype=np.float32)[:, None] + np.float32(0.5)
+    places = []
+    for along, down, first in matrix.astype(np.float32):
+        steps = np.full(size, along, np.float32)
+        for begin in range(0, size[1], _TILE):
+            steps[:, begin : begin + 1] = along * np.float32(begin + 0.5) + (down * rows + first)
+            tile = steps[:, begin : begin + _TILE]
+            np.cumsum(tile, axis=1, out=tile)
+        places.append(np.floor(steps).astype(np.int64))
+    x, y = places
+    height, width = image.shape[:2]
+    made: Array = saturated(np, image[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)], dtype)
+    if fill_value is not None:
+        made[(x < 0) | (x >= width) | (y < 0) | (y >= height)] = saturated(np, np.float64(fill_value), dtype)
+    return made
 
 
 def warped(
@@ -74,9 +106,11 @@ def warped(
         raise ValueError(f"an image of shape {image.shape} has no pixels")
     fits = dtype == image.dtype and image.dtype.name in _CV2_DTYPES and channels <= 4
     fits = fits and max(height, width, *size) < 1 << 15
-    if not fits or interpolation == DALIInterpType.INTERP_NN:
+    fill = None if fill_value is None else float(fill_value)
+    if interpolation == DALIInterpType.INTERP_NN:
         # OpenCV rounds places to 1/1024 of a pixel for the nearest one: on edges it takes the neighbour.
-        fill = None if fill_value is None else float(fill_value)
+        return _nearest(image, matrix, size, fill, dtype)
+    if not fits:
         exact: Array = sampled(np, image[None], matrix[None], size, interpolation, fill, dtype)[0]
         return exact
     cv2 = require("cv2", purpose="fn.warp_affine")
@@ -96,14 +130,14 @@ def warped(
 
 
 def sampled(
-    xp: Any,
-    images: Any,
-    matrices: Any,
+    xp: Namespace,
+    images: Value,
+    matrices: Value,
     size: tuple[int, int],
     interpolation: DALIInterpType,
     fill_value: float | None,
     dtype: np.dtype[Any],
-) -> Any:
+) -> Value:
     """(n, H, W, C), (n, 2, 3) → (n, *size, C): the reference for `warped`, and what runs on devices.
 
     Pixels beyond the image are `fill_value`, or those at its edge where it is None.
@@ -135,7 +169,7 @@ def sampled(
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         return xp.where(xp.expand_dims(inside, axis=-1), found, xp.full_like(found, fill_value))
 
-    def whole(values: Any) -> Any:
+    def whole(values: Array) -> Any:
         # Far beyond the image all places are alike; held before they are integers.
         return cast_to(xp, xp.clip(xp.floor(values), -2.0, float(max(height, width) + 1)), np.dtype("int64"))
 
@@ -190,7 +224,7 @@ def with_size(
     return made.replace(shape=tuple(shape))
 
 
-def on_hwc(image: Any, layout: str, function: Callable[[Any], Any]) -> Any:
+def on_hwc(image: Array, layout: str, function: Callable[[Any], Any]) -> Any:
     """Applies a function of one HWC image to an image, or to each frame, of any layout."""
     names = layout_of(layout, image.ndim)
     if names == "HWC":

@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIImageType
 from beam_pipes.transforms.operators.arrays import Mapped, cast_to, dtype_of, saturated, value_range
 from beam_pipes.transforms.operators.decoders import CHANNELS, YCBCR
@@ -25,20 +26,20 @@ class LinearColours(Mapped):
     rounds_by_place = True
     dtype = Constant("dtype", default=None, doc=_DTYPE_DOC)
 
-    def _applied(self, xp: Any, values: Any, own: np.dtype[Any], **given: Any) -> Any:
+    def _applied(self, xp: Namespace, values: Value, own: np.dtype[Any], **given: Any) -> Value:
         dtype = own if self.dtype is None else self.dtype
         brightness, contrast = given.get("brightness", 1.0), given.get("contrast", 1.0)
         centre = middle_of(own) if given.get("contrast_center") is None else given["contrast_center"]
         added = brightness * (centre - contrast * centre) + given.get("brightness_shift", 0.0) * value_range(dtype)
         return saturated(xp, values * (brightness * contrast) + added, dtype)
 
-    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+    def run(self, sample: Any, image: Array, **given: Any) -> Any:
         if image.dtype == np.uint8:
             # One of 256 values each: computed once, looked up for every element.
             return self._applied(np, np.arange(256, dtype=np.float32), image.dtype, **given)[image]
         return self._applied(np, image.astype(np.float32), image.dtype, **given)
 
-    def run_arrays(self, xp: Any, images: Any, **given: Any) -> Any:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
         shape = (-1,) + (1,) * (images.ndim - 1)
         single = np.dtype("float32")
         wide = {
@@ -92,7 +93,7 @@ class Twist(Mapped):
             raise self.refuse(f"expected images of 3 channels (RGB), got {spec}")
         return super().infer(spec)
 
-    def run_arrays(self, xp: Any, images: Any, **given: Any) -> Any:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
         if images.shape[-1] != 3:
             raise ValueError(f"expected 3 channels (RGB), got {images.shape[-1]}")
         single = np.dtype("float32")
@@ -166,7 +167,7 @@ class ColorSpaceConversion(Operator):
             raise self.refuse(f"expected {self.image_type.name} images, uint8 of {channels} channels, got {spec}")
         return spec if spec.shape is None else spec.replace(shape=(*spec.shape[:-1], CHANNELS[self.output_type]))
 
-    def run(self, sample: Any, image: Any) -> Any:
+    def run(self, sample: Any, image: Array) -> Any:
         values = image.astype(np.float64)
         if self.image_type == DALIImageType.YCbCr:
             values = (values - (16, 128, 128)) @ np.linalg.inv(YCBCR).T
@@ -183,8 +184,6 @@ class ColorSpaceConversion(Operator):
         return saturated(np, values, np.dtype(np.uint8))
 
 
-Array = np.ndarray[Any, Any]
-
 # RGB to luma and two chroma axes, with the constants that DALI has (NTSC, three digits), and back.
 RGB_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 YIQ_TO_RGB = np.linalg.inv(RGB_TO_YIQ)
@@ -195,7 +194,7 @@ def middle_of(dtype: np.dtype[Any]) -> float:
     return (float(np.iinfo(dtype).max) + 1) / 2 if dtype.kind in "iu" else 0.5
 
 
-def colour_matrices(xp: Any, hue: Any, saturation: Any, value: Any) -> Any:
+def colour_matrices(xp: Namespace, hue: Value, saturation: Value, value: Value) -> Value:
     """(n,) degrees, factors and factors → (n, 3, 3) float: maps of RGB.
 
     Hue turns the chroma axes, saturation stretches them, value all three.

@@ -10,6 +10,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.samples import Sample
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, with_size
 from beam_pipes.transforms.operators.image.exact_linear import as_planes
@@ -89,12 +90,12 @@ class Cropping(Operator):
             made.append((start, start + size))
         return made
 
-    def cut_one(self, image: Any, names: str, given: dict[str, Any]) -> Any:
+    def cut_one(self, image: Array, names: str, given: dict[str, Any]) -> Any:
         """The window of one image on the host."""
         spans = self.bounds((image.shape[names.index("H")], image.shape[names.index("W")]), given)
         return self._at(np, image, names, 0, spans)
 
-    def cut_all(self, xp: Any, images: Any, names: str, given: dict[str, Any]) -> Any:
+    def cut_all(self, xp: Namespace, images: Value, names: str, given: dict[str, Any]) -> Value:
         """The windows of images of one shape: where their places differ, by gathering."""
         axes = [1 + names.index("H"), 1 + names.index("W")]
         extents = (images.shape[axes[0]], images.shape[axes[1]])
@@ -126,7 +127,7 @@ class Cropping(Operator):
             images = _gathered(xp, images, axis, cast_to(xp, starts, np.dtype("int64")) + margin, size)
         return images
 
-    def _at(self, xp: Any, images: Any, names: str, lead: int, spans: list[tuple[int, int]]) -> Any:
+    def _at(self, xp: Namespace, images: Value, names: str, lead: int, spans: list[tuple[int, int]]) -> Value:
         axes = [lead + names.index("H"), lead + names.index("W")]
         return window(
             xp,
@@ -138,7 +139,7 @@ class Cropping(Operator):
         )
 
 
-def _gathered(xp: Any, images: Any, axis: int, starts: Any, size: int) -> Any:
+def _gathered(xp: Namespace, images: Value, axis: int, starts: Value, size: int) -> Value:
     """`size` elements along `axis` from another place in each of (n, …) images."""
     order = (0, axis, *(one for one in range(1, images.ndim) if one != axis))
     moved = xp.permute_dims(images, order)
@@ -174,11 +175,11 @@ class Crop(Cropping):
         self._known = self.prepare(spec)
         return self._layout
 
-    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+    def run(self, sample: Any, image: Array, **given: Any) -> Any:
         cut = self.cut_one(image, layout_of(self._layout, image.ndim), given)
         return cut if self.dtype is None else saturated(np, cut, self.dtype)
 
-    def run_arrays(self, xp: Any, images: Any, **given: Any) -> Any:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
         cut = self.cut_all(xp, images, layout_of(self._layout, images.ndim - 1), given)
         return cut if self.dtype is None else saturated(xp, cut, self.dtype)
 
@@ -202,7 +203,7 @@ class Flip(Operator):
         names = layout_of(self._layout, ndim)
         return names.index("H"), names.index("W")
 
-    def run(self, sample: Any, image: Any, *, horizontal: int, vertical: int) -> Any:
+    def run(self, sample: Any, image: Array, *, horizontal: int, vertical: int) -> Any:
         places = [slice(None)] * image.ndim
         rows, columns = self._axes(image.ndim)
         if vertical:
@@ -211,7 +212,7 @@ class Flip(Operator):
             places[columns] = slice(None, None, -1)
         return image[tuple(places)]
 
-    def run_arrays(self, xp: Any, images: Any, *, horizontal: Any, vertical: Any) -> Any:
+    def run_arrays(self, xp: Namespace, images: Value, *, horizontal: Value, vertical: Value) -> Value:
         def where(condition: Any, flipped: Any, plain: Any) -> Any:
             return xp.where(xp.reshape(condition != 0, (-1,) + (1,) * (plain.ndim - 1)), flipped, plain)
 
@@ -264,7 +265,7 @@ class CropMirrorNormalize(Cropping):
         extents = {"H": height, "W": width, "C": channels}
         return TensorSpec(self.dtype, tuple(extents[name] for name in self.output_layout), self.output_layout)
 
-    def run(self, sample: Sample, image: Any, *, mirror: int, mean: Any, std: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, *, mirror: int, mean: Any, std: Any, **given: Any) -> Any:
         names = layout_of(self._layout, image.ndim)
         cut = self.cut_one(image, names, given)
         if names == "HWC":
@@ -299,7 +300,9 @@ class CropMirrorNormalize(Cropping):
         factor = self.scale / std
         return factor.astype(np.float32), (self.shift - mean * factor).astype(np.float32)
 
-    def run_arrays(self, xp: Any, images: Any, *, mirror: Any, mean: Any, std: Any, **given: Any) -> Any:
+    def run_arrays(
+        self, xp: Namespace, images: Value, *, mirror: Value, mean: Value, std: Value, **given: Any
+    ) -> Value:
         names = layout_of(self._layout, images.ndim - 1)
         cut = self.cut_all(xp, images, names, given)
         single = np.dtype("float32")

@@ -1,17 +1,20 @@
-"""What happens to pixels where they are: `gaussian_blur`, `jpeg_compression_distortion`, `erase`, `grid_mask`, `paste`
-and `noise.*`.
+"""What happens to pixels where they are: `gaussian_blur`, `jpeg_compression_distortion`, `erase`, `grid_mask`, `paste`,
+`multi_paste` and `noise.*`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from beam_pipes.errors import OperatorError
 from beam_pipes.extras import require
 from beam_pipes.graph.operator import Argument, Constant, Operator
-from beam_pipes.graph.samples import Sample
+from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.transforms.operators.arrays import Mapped, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc
 
@@ -36,7 +39,7 @@ class GaussianBlur(_OfImages):
     window_size = Argument("ints", default=0, doc="an odd number of pixels, or (height, width); 0: as sigma says")
     dtype = Constant("dtype", default=None, doc="float32; the dtype of the input by default")
 
-    def run(self, sample: Sample, image: Any, *, sigma: Any, window_size: Any) -> Any:
+    def run(self, sample: Sample, image: Array, *, sigma: Any, window_size: Any) -> Any:
         cv2 = require("cv2", purpose="fn.gaussian_blur")
         pairs = np.broadcast_arrays(np.asarray(sigma, np.float64), np.asarray(window_size), np.zeros(2))
         rows, columns = (_bell(float(one), int(size)) for one, size, _ in zip(*pairs, strict=True))
@@ -64,7 +67,7 @@ class JpegCompressionDistortion(_OfImages):
 
     quality = Argument("int", default=50, doc="of JPEG, 1 to 100")
 
-    def run(self, sample: Sample, image: Any, *, quality: int) -> Any:
+    def run(self, sample: Sample, image: Array, *, quality: int) -> Any:
         cv2 = require("cv2", purpose="fn.jpeg_compression_distortion")
         if not 1 <= quality <= 100:
             raise ValueError(f"quality should be in [1, 100], got {quality}")
@@ -100,7 +103,7 @@ class Erase(Mapped):
             )
         return inputs[0]
 
-    def run(self, sample: Sample, data: Any, *, anchor: Any, shape: Any, fill_value: Any) -> Any:
+    def run(self, sample: Sample, data: Array, *, anchor: Any, shape: Any, fill_value: Any) -> Any:
         names = self._layout or "HWC"[: data.ndim]
         axes = [names.index(one) for one in self.axis_names or names.replace("C", "")]
         if self.axis_names is None and self.axes is not None:
@@ -131,7 +134,7 @@ class GridMask(_OfImages):
     shift_x = Argument("float", default=0.0, doc="pixels by which it is moved to the right")
     shift_y = Argument("float", default=0.0, doc="pixels by which it is moved down")
 
-    def run(self, sample: Sample, image: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
         tile, (height, width) = np.float32(given["tile"]), image.shape[:2]
         if tile < 1:
             raise ValueError(f"tile should be at least 1, got {tile:g}")
@@ -158,7 +161,7 @@ class Paste(Operator):
         shape = inputs[0].shape
         return inputs[0] if shape is None else inputs[0].replace(shape=(None, None, *shape[2:]))
 
-    def run(self, sample: Sample, image: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, image: Array, **given: Any) -> Any:
         if given["ratio"] < 1:
             raise ValueError(f"ratio should be at least 1, got {given['ratio']}")
         size = [int(max(np.float32(given["ratio"]) * one, given["min_canvas_size"])) for one in image.shape[:2]]
@@ -172,6 +175,102 @@ class Paste(Operator):
         return made
 
 
+class MultiPaste(Operator):
+    """Pastes regions of several images (HWC) on a black canvas, later ones over earlier ones.
+
+    `multi_paste(images, in_ids=[2, 0], output_size=(480, 640))`: images 2 and 0 of the batch, on each canvas;
+    `multi_paste(left, right, output_size=(480, 640))`: a sample of each input. Anchors and shapes are rows of (height,
+    width), one for each region, in pixels, or with `_rel` as parts of the image or the canvas. Regions have to lie
+    within their image and within the canvas.
+    """
+
+    inputs = ("images",)
+    variadic = True
+    in_ids = Argument("ints", default=None, doc="the samples of the batch that are pasted; each input's own by default")
+    output_size = Argument("ints", default=None, doc="height and width of the canvas; those of the images by default")
+    in_anchors = Argument("matrix", default=None, doc="where regions begin in their images; at 0 by default")
+    in_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the image, rounded down")
+    shapes = Argument("matrix", default=None, doc="how large regions are; up to the end of the image by default")
+    shapes_rel = Argument("matrix", default=None, doc="the same as parts of the image, rounded up")
+    out_anchors = Argument("matrix", default=None, doc="where regions go on the canvas; to 0 by default")
+    out_anchors_rel = Argument("matrix", default=None, doc="the same as parts of the canvas, rounded down")
+    dtype = Constant("dtype", default=None, doc="the dtype of the output; that of the images by default")
+
+    def check(self) -> None:
+        for name in ("in_anchors", "shapes", "out_anchors"):
+            if all(self.constants.get(one, 0) is not None for one in (name, f"{name}_rel")):
+                raise self.argument_error(f"give one of {name} and {name}_rel.")
+
+    @property
+    def mixes_samples(self) -> bool:
+        return self.constants.get("in_ids", 0) is not None
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        if self.mixes_samples and len(inputs) > 1:
+            raise self.refuse(f"in_ids takes samples of one input, got {len(inputs)} inputs")
+        if len({one.dtype for one in inputs}) > 1 or any(one.ndim not in (None, 3) for one in inputs):
+            raise self.refuse(f"expected images (HWC) of one dtype, got {', '.join(map(str, inputs))}")
+        size = self.constants.get("output_size")
+        shape = (None, None, None) if inputs[0].shape is None else inputs[0].shape
+        shape = (*((None, None) if size is None else size.tolist()), shape[2])
+        return inputs[0].replace(dtype=self.dtype or inputs[0].dtype, shape=shape)
+
+    @property
+    def run_batch(self) -> Any:
+        return self._run_batch if self.mixes_samples else None
+
+    def _run_batch(self, samples: Samples, images: TensorList, *, in_ids: Any, **given: Any) -> TensorList:
+        made = []
+        for at, ids in enumerate(in_ids):
+            own = {name: None if values is None else values[at] for name, values in given.items()}
+            places = np.ravel(ids)
+            try:
+                if any((places < 0) | (places >= len(images))):
+                    raise ValueError(f"in_ids should be places in a batch of {len(images)}, got {places.tolist()}")
+                made.append(self._pasted([images[int(place)] for place in places], images[at], **own))
+            except ValueError as error:
+                raise OperatorError(f"{self.name}: sample {at} of the batch: {error}.", operator=self.name) from error
+        return TensorList(made)
+
+    def run(self, sample: Sample, *images: Array, in_ids: None, **given: Any) -> Any:
+        return self._pasted(images, images[0], **given)
+
+    def _pasted(self, images: Sequence[Array], own: Array, *, output_size: Any, **given: Any) -> Array:
+        if output_size is None and any(one.shape != own.shape for one in images):
+            found = ", ".join(str(one.shape) for one in (own, *images))
+            raise ValueError(f"images should have one shape where output_size is not given, got {found}")
+        canvas = np.array(own.shape[:2] if output_size is None else output_size, np.int64)
+        made = np.zeros((*canvas, own.shape[2]), self.dtype or own.dtype)
+
+        def rows(name: str, extents: Array, towards: Callable[[Array], Array], default: Array) -> Array:
+            relative = given[f"{name}_rel"]
+            found = given[name] if relative is None else relative
+            if found is None:
+                return default
+            if found.size != 2 * len(images):
+                raise ValueError(f"{name} should be a row of two numbers for each of {len(images)} regions")
+            found = np.reshape(found, (-1, 2))
+            return found if relative is None else towards(found.astype(np.float32) * extents.astype(np.float32))
+
+        sizes = np.array([one.shape[:2] for one in images], np.int64).reshape(-1, 2)
+        none = np.zeros_like(sizes)
+        begin = rows("in_anchors", sizes, np.floor, none).astype(np.int64)
+        extent = rows("shapes", sizes, np.ceil, sizes - begin).astype(np.int64)
+        target = rows("out_anchors", canvas, np.floor, none).astype(np.int64)
+        for what, first, whole in (("image", begin, sizes), ("canvas", target, np.broadcast_to(canvas, sizes.shape))):
+            outside = ((first < 0) | (extent < 0) | (first + extent > whole)).any(axis=1)
+            if outside.any():
+                at = int(outside.argmax())
+                raise ValueError(
+                    f"region {at}, {extent[at].tolist()} from {first[at].tolist()} on, should lie within its {what} of "
+                    f"{whole[at].tolist()}"
+                )
+        for image, (top, left), (height, width), (y, x) in zip(images, begin, extent, target, strict=True):
+            region = image[top : top + height, left : left + width]
+            made[y : y + height, x : x + width] = saturated(np, region, made.dtype)
+        return made
+
+
 class Gaussian(Mapped):
     """Adds normal noise: `noise.gaussian(images, stddev=10)`."""
 
@@ -179,7 +278,7 @@ class Gaussian(Mapped):
     mean = Argument("float", default=0.0, doc="the mean of the noise")
     stddev = Argument("float", default=1.0, doc="its standard deviation")
 
-    def run(self, sample: Sample, data: Any, *, mean: float, stddev: float) -> Any:
+    def run(self, sample: Sample, data: Array, *, mean: float, stddev: float) -> Any:
         return saturated(np, data + sample.generator.normal(mean, stddev, data.shape), data.dtype)
 
 
@@ -189,7 +288,7 @@ class Shot(Mapped):
     random = True
     factor = Argument("float", default=20.0, doc="by how much an event adds; 0 changes nothing")
 
-    def run(self, sample: Sample, data: Any, *, factor: float) -> Any:
+    def run(self, sample: Sample, data: Array, *, factor: float) -> Any:
         if not factor:
             return data
         return saturated(np, sample.generator.poisson(np.maximum(data / factor, 0)) * factor, data.dtype)
@@ -209,7 +308,7 @@ class SaltAndPepper(Mapped):
         self._layout = inputs[0].layout
         return inputs[0]
 
-    def run(self, sample: Sample, data: Any, **given: Any) -> Any:
+    def run(self, sample: Sample, data: Array, **given: Any) -> Any:
         names = self._layout or " " * (data.ndim - 1) + "C"
         shape = [
             1 if name == "C" and not self.per_channel else size for name, size in zip(names, data.shape, strict=True)

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from beam_pipes.graph.tensors import Array
 from beam_pipes.transforms.operators.arrays import opencv
-
-Array = np.ndarray[Any, Any]
 
 _ROW_BITS, _EIGHTHS, _COLUMN_BITS = 16, 3, 13
 # Pixels that one product makes, of which that number is taken which suits the scale: with fewer, calls cost more, with

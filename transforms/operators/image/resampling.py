@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from beam_pipes.extras import require
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, placed_like, saturated
 from beam_pipes.transforms.operators.image.exact_linear import linearly_resized
@@ -121,14 +122,11 @@ def target_of(
     return Target(pixels[0], pixels[1], spans[0], spans[1])
 
 
-Array = np.ndarray[Any, Any]
-
-
-def _triangle(xp: Any, x: Any) -> Any:
+def _triangle(xp: Namespace, x: Value) -> Value:
     return xp.clip(1.0 - xp.abs(x), 0.0, 1.0)
 
 
-def _cubic(xp: Any, x: Any) -> Any:
+def _cubic(xp: Namespace, x: Value) -> Value:
     """Catmull and Rom's spline (Keys, 1981, with a = -0.5)."""
     x = xp.abs(x)
     near = (1.5 * x - 2.5) * x * x + 1.0
@@ -136,16 +134,16 @@ def _cubic(xp: Any, x: Any) -> Any:
     return xp.where(x < 1, near, xp.where(x < 2, far, xp.zeros_like(x)))
 
 
-def _sinc(xp: Any, x: Any) -> Any:
+def _sinc(xp: Namespace, x: Value) -> Value:
     turns = np.pi * xp.where(x == 0, xp.full_like(x, 1e-20), x)
     return xp.sin(turns) / turns
 
 
-def _lanczos3(xp: Any, x: Any) -> Any:
+def _lanczos3(xp: Namespace, x: Value) -> Value:
     return xp.where(xp.abs(x) < 3, _sinc(xp, x) * _sinc(xp, x / 3), xp.zeros_like(x))
 
 
-def _gaussian(xp: Any, x: Any) -> Any:
+def _gaussian(xp: Namespace, x: Value) -> Value:
     """A bell of deviation 1 / (2 √2), cut off where a triangle filter ends."""
     return xp.where(xp.abs(x) < 1, xp.exp(-4.0 * x * x), xp.zeros_like(x))
 
@@ -204,18 +202,18 @@ _SINGLE = np.dtype("float32")
 
 
 def resampled_windows(
-    xp: Any,
-    values: Any,
+    xp: Namespace,
+    values: Value,
     axis: int,
     *,
-    starts: Any,
-    extents: Any,
-    nearest: Any,
+    starts: Value,
+    extents: Value,
+    nearest: Value,
     size: int,
     min_filter: DALIInterpType,
     mag_filter: DALIInterpType,
     antialias: bool,
-) -> Any:
+) -> Value:
     """(n, …, length, …) float32 → (n, …, size, …): of image i the pixels from `starts[i]`, `extents[i]` of them.
 
     `nearest` (n, size) says which pixel is the nearest one, for filters that are INTERP_NN; it may be None elsewhere.
@@ -234,16 +232,16 @@ def resampled_windows(
 
 
 def _weights(
-    xp: Any,
+    xp: Namespace,
     interpolation: DALIInterpType,
-    starts: Any,
-    scales: Any,
-    nearest: Any,
+    starts: Value,
+    scales: Value,
+    nearest: Value,
     size: int,
     length: int,
     antialias: bool,
-    like: Any,
-) -> Any:
+    like: Value,
+) -> Value:
     """(n, size, length) float32."""
     if interpolation == DALIInterpType.INTERP_NN:
         pixels = placed_like(xp, np.arange(length, dtype=np.int32).reshape(1, 1, -1), like)

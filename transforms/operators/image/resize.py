@@ -11,6 +11,7 @@ import numpy as np
 from beam_pipes.graph.operator import Argument, Constant, Device, Operator
 from beam_pipes.graph.samples import Sample, Samples
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.arrays import cast_to, dtype_of, placed_like, saturated
 from beam_pipes.transforms.operators.image.affine import image_layout, layout_of, on_hwc, with_size
@@ -122,7 +123,7 @@ class Resize(Operator):
     def _filters(self) -> dict[str, DALIInterpType]:
         return {"min_filter": self.min_filter or self.interp_type, "mag_filter": self.mag_filter or self.interp_type}
 
-    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+    def run(self, sample: Any, image: Array, **given: Any) -> Any:
         names = layout_of(self._layout, image.ndim)
         target = target_of((image.shape[names.index("H")], image.shape[names.index("W")]), **given, **self._shared())
         dtype = image.dtype if self.dtype is None else self.dtype
@@ -132,7 +133,7 @@ class Resize(Operator):
             lambda one: resized(one, target, antialias=self.antialias, dtype=dtype, **self._filters),
         )
 
-    def run_arrays(self, xp: Any, images: Any, **given: Any) -> Any:
+    def run_arrays(self, xp: Namespace, images: Value, **given: Any) -> Value:
         names = layout_of(self._layout, images.ndim - 1)
         dtype = dtype_of(images) if self.dtype is None else self.dtype
         axes = [1 + names.index("H"), 1 + names.index("W")]
@@ -168,7 +169,7 @@ class ResizeCropMirror(Resize, Cropping):
         spec = super().infer(*inputs)
         return with_size(spec, self._layout, *self.prepare(spec), self.dtype)
 
-    def run(self, sample: Any, image: Any, **given: Any) -> Any:
+    def run(self, sample: Any, image: Array, **given: Any) -> Any:
         mirror = given.pop("mirror")
         window = {name: given.pop(name) for name in Cropping.arguments if name in given}
         names = layout_of(self._layout, image.ndim)
@@ -224,7 +225,7 @@ class RandomResizedCrop(Operator):
         """(top, left, height, width) of the window in an image."""
         return random_window(self, height, width, draws)
 
-    def run(self, sample: Sample, image: Any) -> Any:
+    def run(self, sample: Sample, image: Array) -> Any:
         names = layout_of(self._layout, image.ndim)
         height, width = image.shape[names.index("H")], image.shape[names.index("W")]
         draws = sample.uniform(_DRAWS_EACH * self.num_attempts).reshape(-1, _DRAWS_EACH)
@@ -255,7 +256,9 @@ class RandomResizedCrop(Operator):
             )
         return made
 
-    def run_arrays(self, xp: Any, images: Any, *, windows: Any, rows: Any = None, columns: Any = None) -> Any:
+    def run_arrays(
+        self, xp: Namespace, images: Value, *, windows: Value, rows: Value = None, columns: Value = None
+    ) -> Value:
         names = layout_of(self._layout, images.ndim - 1)
         values = cast_to(xp, images, np.dtype("float32"))
         for name, at, size, nearest in (("H", 0, self.size[0], rows), ("W", 1, self.size[-1], columns)):

@@ -12,6 +12,7 @@ import numpy as np
 
 from beam_pipes.graph.operator import Argument, Constant, Operator
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array, Namespace, Value
 from beam_pipes.graph.types import DALIInterpType
 from beam_pipes.transforms.operators.image.affine import (
     INTERPOLATIONS,
@@ -61,7 +62,7 @@ class Rotate(Operator):
                 height = width = None
         return with_size(spec, self._layout, height, width, self.dtype)
 
-    def run(self, sample: Any, image: Any, *, angle: float, size: Any) -> Any:
+    def run(self, sample: Any, image: Array, *, angle: float, size: Any) -> Any:
         names = layout_of(self._layout, image.ndim)
         own = image.shape[names.index("H")], image.shape[names.index("W")]
         if not math.isfinite(angle):
@@ -81,7 +82,7 @@ class Rotate(Operator):
             ),
         )
 
-    def run_arrays(self, xp: Any, images: Any, *, angle: Any, size: Any) -> Any:
+    def run_arrays(self, xp: Namespace, images: Value, *, angle: Value, size: Value) -> Value:
         if size is None and not self.keep_size:
             raise ValueError(
                 "on the device rotate needs keep_size=True or size=: the canvas would depend on the angle of each image"
@@ -145,7 +146,7 @@ class WarpAffine(Operator):
         values = values.reshape(2, 3)
         return values if self.inverse_map else inverse(values)
 
-    def run(self, sample: Any, image: Any, matrix_input: Any = None, *, matrix: Any, size: Any) -> Any:
+    def run(self, sample: Any, image: Array, matrix_input: Array | None = None, *, matrix: Any, size: Any) -> Any:
         names = layout_of(self._layout, image.ndim)
         mapped = self._map(matrix if matrix_input is None else matrix_input)
         target = output_size(size, (image.shape[names.index("H")], image.shape[names.index("W")]))
@@ -162,7 +163,9 @@ class WarpAffine(Operator):
             ),
         )
 
-    def run_arrays(self, xp: Any, images: Any, matrix_input: Any = None, *, matrix: Any, size: Any) -> Any:
+    def run_arrays(
+        self, xp: Namespace, images: Value, matrix_input: Value = None, *, matrix: Value, size: Value
+    ) -> Value:
         matrices = matrix if matrix_input is None else matrix_input
         matrices = xp.reshape(matrices, (images.shape[0], 2, 3))
         if not self.inverse_map:
@@ -204,7 +207,7 @@ def known_size(operator: Any, spec: TensorSpec, layout: str) -> tuple[int | None
     return spec.shape[layout.index("H")], spec.shape[layout.index("W")]
 
 
-def warped_arrays(operator: Any, xp: Any, images: Any, layout: str, matrices: Any, size: Any) -> Any:
+def warped_arrays(operator: Value, xp: Namespace, images: Value, layout: str, matrices: Value, size: Value) -> Value:
     """A warp on arrays, of images HWC or HW."""
     names = layout_of(layout, images.ndim - 1)
     if names not in ("HWC", "HW"):

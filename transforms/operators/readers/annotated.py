@@ -16,6 +16,7 @@ from beam_pipes.extras import require
 from beam_pipes.graph.operator import Constant
 from beam_pipes.graph.reader import Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array
 from beam_pipes.transforms.operators.audio import Audio
 from beam_pipes.transforms.operators.readers.files import Described
 from beam_pipes.transforms.operators.readers.tfrecord import file_bytes
@@ -121,7 +122,8 @@ class COCO(Reader):
     """Reads images and what COCO's annotations say of them: bytes, boxes (n, 4) float32, and labels (n,) int32.
 
     With `polygon_masks` come polygons, (m, 3) int32 of a box's number and the vertices where it begins and ends, and
-    vertices (k, 2) float32; with `image_ids` the id, (1,) int32.
+    vertices (k, 2) float32; with `pixelwise_masks` the label of every pixel, (height, width, 1) int32, 0 outside of all
+    objects and the highest where several overlap; with `image_ids` the id, (1,) int32.
     """
 
     locations = ("file_root", "annotations_file")
@@ -136,14 +138,22 @@ class COCO(Reader):
     avoid_class_remapping = Constant("bool", default=False, doc="whether labels are ids of categories, not 1, 2, 3 …")
     image_ids = Constant("bool", default=False, doc="whether ids of images are an output")
     polygon_masks = Constant("bool", default=False, doc="whether polygons and vertices are outputs")
+    pixelwise_masks = Constant("bool", default=False, doc="whether labels of pixels are an output")
+
+    def check(self) -> None:
+        super().check()
+        if self.polygon_masks and self.pixelwise_masks:
+            raise self.argument_error("give one of polygon_masks and pixelwise_masks.")
 
     def output_count(self) -> int:
-        return 3 + 2 * int(self.polygon_masks) + int(self.image_ids)
+        return 3 + 2 * int(self.polygon_masks) + int(self.pixelwise_masks) + int(self.image_ids)
 
     def infer(self, *inputs: TensorSpec) -> list[TensorSpec]:
         made = [TensorSpec.of("uint8", (None,)), TensorSpec.of("float32", (None, 4)), TensorSpec.of("int32", (None,))]
         if self.polygon_masks:
             made += [TensorSpec.of("int32", (None, 3)), TensorSpec.of("float32", (None, 2))]
+        if self.pixelwise_masks:
+            made.append(TensorSpec(np.dtype("int32"), (None, None, 1), "HWC"))
         return [*made, *([TensorSpec.of("int32", (1,))] if self.image_ids else [])]
 
     def open(self) -> RecordStore:
@@ -176,6 +186,7 @@ class COCO(Reader):
             labels = [one["category_id"] if self.avoid_class_remapping else ids[one["category_id"]] for one in found]
             made = [np.fromfile(paths[index], np.uint8), corners.reshape(-1, 4), np.array(labels, np.int32)]
             made += _polygons(found, np.array(size, np.float32)) if self.polygon_masks else []
+            made += [_labels_of_pixels(found, labels, image)] if self.pixelwise_masks else []
             return [*made, *([np.array([image["id"]], np.int32)] if self.image_ids else [])]
 
         return Described([f"{one['file_name']}@0" for one in chosen], _by_name([self.annotations_file, *paths]), load)
@@ -192,6 +203,22 @@ def _polygons(found: Sequence[Any], size: Any) -> list[Any]:
             rows.append((number, begin, begin + len(vertices[-1])))
             begin += len(vertices[-1])
     return [np.array(rows, np.int32).reshape(-1, 3), np.concatenate(vertices)]
+
+
+def _labels_of_pixels(found: Sequence[Any], labels: Sequence[int], image: Mapping[str, Any]) -> Array:
+    """Objects drawn over each other, from the lowest label to the highest."""
+    masks = require("pycocotools.mask", purpose="pixelwise_masks of fn.readers.coco")
+    height, width = image["height"], image["width"]
+    made = np.zeros((height, width, 1), np.int32)
+    runs: dict[int, list[Any]] = {}
+    for one, label in zip(found, labels, strict=True):
+        told = one["segmentation"]
+        is_compressed = isinstance(told, dict) and isinstance(told["counts"], (str, bytes))
+        drawn = told if is_compressed else masks.frPyObjects(told, height, width)
+        runs.setdefault(label, []).extend(drawn if isinstance(drawn, list) else [drawn])
+    for label in sorted(runs):
+        made[masks.decode(masks.merge(runs[label])) != 0] = label
+    return made
 
 
 class NemoAsr(Reader):

@@ -18,9 +18,9 @@ from google.protobuf.message import DecodeError
 from beam_pipes.cache import messages
 from beam_pipes.cache.regions import overlapping_rows, take_runs
 from beam_pipes.graph.functions import LISTS, TFRecordFeature, float32, string
+from beam_pipes.graph.tensors import Array
 from beam_pipes.transforms.operators.readers.wire_walk import Values, WireForm, decode_varints
 
-Array = np.ndarray[Any, Any]
 Column = Any  # (n, …) where all samples have one shape, else a list of arrays
 
 # Below this many records, parsing them one by one is as fast.

@@ -21,12 +21,10 @@ from beam_pipes.graph.functions import TFRecordFeature, string
 from beam_pipes.graph.operator import Constant, Node
 from beam_pipes.graph.reader import Indices, Reader, RecordStore
 from beam_pipes.graph.spec import TensorSpec
-from beam_pipes.graph.tensors import TensorList
+from beam_pipes.graph.tensors import Array, TensorList
 from beam_pipes.sources.source import Source
 from beam_pipes.sources.tfrecords import TFRecords
 from beam_pipes.transforms.operators.readers.example_columns import LEAST_RECORDS, ExampleColumns, Template
-
-Array = np.ndarray[Any, Any]
 
 
 class TFRecord(Reader):

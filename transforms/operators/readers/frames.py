@@ -1,0 +1,263 @@
+"""Readers of frames that follow each other: `readers.sequence`, of directories of images, and `readers.video`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from beam_pipes.extras import require
+from beam_pipes.graph.operator import Constant
+from beam_pipes.graph.reader import Reader, RecordStore
+from beam_pipes.graph.spec import TensorSpec
+from beam_pipes.graph.tensors import Array
+from beam_pipes.graph.types import DALIImageType
+from beam_pipes.transforms.operators.arrays import saturated
+from beam_pipes.transforms.operators.decoders import CHANNELS, Image
+from beam_pipes.transforms.operators.readers.files import Described, File
+
+
+def windows(count: int, *, length: int, step: int, stride: int) -> range:
+    """Where windows of `length` frames, `stride` apart, begin among `count` frames: those that are whole."""
+    return range(0, max(count - (length - 1) * stride, 0), step)
+
+
+class Sequence(Reader):
+    """Reads frames that lie as image files in a directory for each stream: (frames, height, width, channels) uint8.
+
+        root/a/0.png … root/a/3.png, root/b/0.png  →  readers.sequence(file_root="root", sequence_length=2, step=2)
+        →  frames 0 and 1 of a, frames 2 and 3 of a
+
+    Directories, and the files in them, are in the order of their names. Sequences are whole, and of one stream.
+    """
+
+    file_root = Constant("str", doc="the directory that holds a directory for each stream")
+    sequence_length = Constant("int", doc="frames of a sequence")
+    step = Constant("int", default=1, doc="frames from the beginning of a sequence to that of the next one")
+    stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one")
+    image_type = Constant(DALIImageType, default=DALIImageType.RGB, doc="the colour space of the output")
+
+    def check(self) -> None:
+        super().check()
+        for name in ("sequence_length", "step", "stride"):
+            if self.constants[name] < 1:
+                raise self.argument_error(f"{name} should be at least 1, got {self.constants[name]}.")
+
+    def infer(self, *inputs: TensorSpec) -> TensorSpec:
+        shape = (self.sequence_length, None, None, CHANNELS.get(self.image_type))
+        return TensorSpec(np.dtype("uint8"), shape, "FHWC")
+
+    def open(self) -> RecordStore:
+        files: dict[str, str] = {}
+        names: list[str] = []
+        sequences: list[list[str]] = []
+        try:
+            streams = sorted(entry.name for entry in os.scandir(self.file_root) if entry.is_dir())
+            for stream in streams:
+                frames = sorted(os.listdir(os.path.join(self.file_root, stream)))
+                paths = [os.path.join(self.file_root, stream, frame) for frame in frames]
+                files.update((f"{stream}/{frame}", path) for frame, path in zip(frames, paths, strict=True))
+                starts = windows(len(paths), length=self.sequence_length, step=self.step, stride=self.stride)
+                names += [f"{stream}@{start}" for start in starts]
+                sequences += [paths[start :: self.stride][: self.sequence_length] for start in starts]
+        except OSError as error:
+            raise self.argument_error(
+                f"file_root should be a directory of directories, got {self.file_root!r}: {error}."
+            ) from error
+        if not sequences:
+            raise self.argument_error(
+                f"no directory in {self.file_root!r} holds {self.sequence_length} frames that are {self.stride} apart."
+            )
+        decode = Image({"output_type": self.image_type}, name=self.name).decoded
+
+        def load(index: int) -> list[Array]:
+            return [np.stack([decode(np.fromfile(path, np.uint8).data) for path in sequences[index]])]
+
+        return Described(names, files, load)
+
+
+#: Names of files that `readers.video` takes below `file_root`.
+VIDEO_FILTERS: Final = ("*.avi", "*.flv", "*.m4v", "*.mkv", "*.mov", "*.mp4", "*.mpg", "*.webm", "*.wmv")
+
+
+def _mirrored(index: int, count: int, period: int) -> int:
+    index %= max(period, 1)
+    return index if index < count else period - index - (period == 2 * count)
+
+
+#: Name → which of `count` frames stands for one behind them; -1 for `fill_value`.
+PADS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "constant": lambda index, count: -1,
+    **dict.fromkeys(("edge", "repeat"), lambda index, count: count - 1),
+    **dict.fromkeys(("reflect_1001", "symmetric"), lambda index, count: _mirrored(index, count, 2 * count)),
+    **dict.fromkeys(("reflect_101", "reflect"), lambda index, count: _mirrored(index, count, 2 * count - 2)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class VideoFile:
+    """The frames of a file: when each is shown, in units of `unit` seconds, and in order."""
+
+    path: str
+    times: list[int]
+    unit: float
+
+    @classmethod
+    def of(cls, path: str) -> VideoFile:
+        """Reads the headers of all frames, and decodes none."""
+        av = require("av", purpose="fn.readers.video")
+        with av.open(path) as container:
+            stream = container.streams.video[0]
+            packets = [packet for packet in container.demux(stream) if packet.size]
+            times = [packet.dts if packet.pts is None else packet.pts for packet in packets]
+            return cls(path, sorted(times), float(stream.time_base))
+
+    def frames(self, wanted: set[int]) -> dict[int, Array]:
+        """Number → frame (height, width, 3), decoded from the last key frame before the first of them on."""
+        av = require("av", purpose="fn.readers.video")
+        left = {self.times[index]: index for index in wanted}
+        found: dict[int, Array] = {}
+        with av.open(self.path) as container:
+            stream = container.streams.video[0]
+            stream.codec_context.thread_count = 1  # batches are made in threads
+            container.seek(min(left), stream=stream)
+            for frame in container.decode(stream):
+                index = left.pop(frame.pts if frame.pts is not None else frame.dts, None)
+                if index is not None:
+                    found[index] = to_rgb(frame)
+                if not left:
+                    return found
+        first = min(left.values())
+        raise ValueError(f"{self.path}: {len(left)} frames cannot be decoded, the first of them number {first}")
+
+
+# Weights of red and blue in luma, by FFmpeg's number of the colour space: BT.709, BT.2020; BT.601 where it is not said.
+_LUMA_WEIGHTS = {1: (0.2126, 0.0722), 9: (0.2627, 0.0593), 10: (0.2627, 0.0593)}
+_FULL_RANGE = 2
+
+
+def to_rgb(frame: Any) -> Array:
+    """A decoded frame as (height, width, 3) uint8, colours interpolated linearly between their samples."""
+    cv2 = require("cv2", purpose="fn.readers.video")
+    planar = frame if frame.format.name in ("yuv420p", "yuvj420p", "yuv444p") else frame.reformat(format="yuv444p")
+    planes = [
+        np.frombuffer(one, np.uint8).reshape(one.height, one.line_size)[:, : one.width].astype(np.float32)
+        for one in planar.planes
+    ]
+    size = (frame.width, frame.height)
+    wide = cv2.merge([one if one.shape == size[::-1] else cv2.resize(one, size) for one in planes])
+    red, blue = _LUMA_WEIGHTS.get(int(frame.colorspace), (0.299, 0.114))
+    is_full = int(frame.color_range) == _FULL_RANGE
+    luma, chroma, black = (1.0, 2.0, 0.0) if is_full else (255 / 219, 2 * 255 / 224, 16.0)
+    green = 1 - red - blue
+    rows = np.array(
+        [
+            [luma, 0, chroma * (1 - red)],
+            [luma, -chroma * (1 - blue) * blue / green, -chroma * (1 - red) * red / green],
+            [luma, chroma * (1 - blue), 0],
+        ]
+    )
+    made: Array = cv2.transform(wide, np.column_stack([rows, rows @ [-black, -128, -128]]))
+    return np.asarray(saturated(np, made, np.dtype("uint8")))
+
+
+class Video(Reader):
+    """Reads sequences of frames of video files: (frames, height, width, 3) uint8, RGB.
+
+        a.mp4 of 20 frames  →  readers.video(filenames="a.mp4", sequence_length=6)  →  frames 0-5, 6-11 and 12-17
+
+    Then, as far as they are asked for, the label of the file, (1,) int32; the numbers of frames, int32; and when they
+    are shown, float64 seconds, both (frames,). All that FFmpeg decodes is read, by PyAV (`pip install
+    'beam-pipes[video]'`). Headers of all frames are read once when files are opened.
+    """
+
+    locations = ("file_root", "filenames")
+    filenames = Constant("strs", default=None, doc="the files")
+    file_root = Constant("str", default=None, doc="a directory of directories, numbered by name, that hold files")
+    labels = Constant("ints", default=None, doc="a label for each of `filenames`, which is an output then")
+    sequence_length = Constant("int", doc="frames of a sequence")
+    step = Constant("int", default=-1, doc="frames from one sequence to the next; -1: as many as it spans")
+    stride = Constant("int", default=1, doc="frames from one frame of a sequence to the next one")
+    pad_mode = Constant("str", default="none", doc=f"what completes the last sequence: none, {', '.join(PADS)}")
+    fill_value = Constant("ints", default=0, doc="what 'constant' fills in: one value, or one a channel")
+    enable_frame_num = Constant("any", default="none", doc="'scalar': the first number is an output; 'sequence': all")
+    enable_timestamps = Constant("bool", default=False, doc="whether times of frames are an output")
+
+    def check(self) -> None:
+        super().check()
+        if (self.filenames is None) == (self.file_root is None):
+            raise self.argument_error("give one of filenames and file_root.")
+        if self.labels is not None and len(self.labels) != len(self.filenames or ()):
+            raise self.argument_error(f"labels needs filenames, and as many of them: {len(self.labels)} were given.")
+        if self.sequence_length < 1 or self.stride < 1 or not (self.step == -1 or self.step > 0):
+            raise self.argument_error("sequence_length, step and stride should be at least 1.")
+        if self.pad_mode not in ("none", *PADS):
+            raise self.argument_error(f"pad_mode should be one of none, {', '.join(PADS)}, got {self.pad_mode!r}.")
+        if self.enable_frame_num not in ("none", "scalar", "sequence", True, False):
+            raise self.argument_error(
+                f"enable_frame_num should be 'none', 'scalar' or 'sequence', got {self.enable_frame_num!r}."
+            )
+
+    @property
+    def _outputs(self) -> list[TensorSpec]:
+        numbers = {"sequence": (None,), "scalar": (1,), True: (1,)}.get(self.enable_frame_num)
+        made = [TensorSpec(np.dtype("uint8"), (self.sequence_length, None, None, 3), "FHWC")]
+        made += [TensorSpec.of("int32", (1,))] if self.labels is not None or self.file_root is not None else []
+        made += [] if numbers is None else [TensorSpec.of("int32", numbers)]
+        return [*made, *([TensorSpec.of("float64", (None,))] if self.enable_timestamps else [])]
+
+    def output_count(self) -> int:
+        return len(self._outputs)
+
+    def infer(self, *inputs: TensorSpec) -> Any:
+        made = self._outputs
+        return made if len(made) > 1 else made[0]
+
+    def _found(self) -> tuple[list[str], list[str], list[int]]:
+        """Names, paths and labels."""
+        if self.filenames is not None:
+            labels = [0] * len(self.filenames) if self.labels is None else self.labels.tolist()
+            return [os.path.basename(path) for path in self.filenames], list(self.filenames), labels
+        given = {"file_root": self.file_root, "file_filters": VIDEO_FILTERS}
+        return File(given, name=self.name)._found()
+
+    def open(self) -> RecordStore:
+        names, paths, labels = self._found()
+        try:
+            videos = [VideoFile.of(path) for path in paths]
+        except (OSError, IndexError, ValueError) as error:
+            raise self.argument_error(f"files should be videos: {type(error).__name__}: {error}.") from error
+        records = [(at, start) for at, video in enumerate(videos) for start in self._starts(len(video.times))]
+        if not records:
+            raise self.argument_error(f"no file holds {self.sequence_length} frames that are {self.stride} apart.")
+
+        def load(index: int) -> list[Array]:
+            at, start = records[index]
+            return self._sequence(videos[at], start, labels[at])
+
+        files = {f"{at} {name}": path for at, (name, path) in enumerate(zip(names, paths, strict=True))}
+        return Described([f"{names[at]}@{start}" for at, start in records], files, load)
+
+    def _starts(self, count: int) -> list[int]:
+        """Where the sequences of a file begin: whole ones, and with `pad_mode` one that is not."""
+        span = self.sequence_length * self.stride
+        every = range(0, count, span if self.step == -1 else self.step)
+        whole = [start for start in every if start + span <= count]
+        return [*whole, *(every[len(whole) :][:1] if self.pad_mode != "none" else [])]
+
+    def _sequence(self, video: VideoFile, start: int, label: int) -> list[Array]:
+        count = len(video.times)
+        numbers = [start + place * self.stride for place in range(self.sequence_length)]
+        numbers = [at if at < count else PADS[self.pad_mode](at, count) for at in numbers]
+        frames = video.frames(set(numbers) - {-1})
+        filled = np.empty_like(next(iter(frames.values())))
+        filled[...] = self.fill_value
+        made = [np.stack([frames.get(at, filled) for at in numbers])]
+        made += [np.array([label], np.int32)] if self.labels is not None or self.file_root is not None else []
+        if self.enable_frame_num not in ("none", False):
+            made.append(np.array(numbers if self.enable_frame_num == "sequence" else numbers[:1], np.int32))
+        times = [-1.0 if at < 0 else video.times[at] * video.unit for at in numbers]
+        return [*made, *([np.array(times)] if self.enable_timestamps else [])]
