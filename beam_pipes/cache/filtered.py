@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.errors import ExampleIndexError, SpecError
+from beam_pipes.cache.takedown import stand_ins
+from beam_pipes.errors import CacheError, ExampleIndexError, SpecError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
@@ -371,3 +372,98 @@ def positions_of(rows: Array, records: Sequence[int] | Array) -> Array:
     at, wanted = at[inside], wanted[inside]
     found: Array = at[rows[at] == wanted]
     return found
+
+
+class ChosenRecords:
+    """The part of `FilteredSplit` that translates numbers: all that a split tells, of chosen ones of its records.
+
+    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending.
+    """
+
+    _split: Any
+    _rows: Array
+    condition: str
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._split._decoded_record(self.record_bytes(index)) for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self._split!r} where {self.condition}>"
+
+    @property
+    def manifest_id(self) -> str:
+        """The id of the manifest, and a digest of which records are chosen."""
+        return f"{self._split.manifest_id}?{self._digest}"
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return digest_of_rows(self._rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """The share of these records in the size of all shards, by their number."""
+        return int(self._split.num_bytes * len(self) // max(1, len(self._split)))
+
+    @property
+    def shard_sizes(self) -> Array:
+        files = self._split._files
+        ends = bounds_of(self._rows, np.append(files.begins, files.num_records))
+        sizes: Array = np.diff(ends)
+        return sizes
+
+    @property
+    def source_ordinals(self) -> Array:
+        ordinals: Array = self._split.source_ordinals[self._rows]
+        return ordinals
+
+    def shard_of(self, index: int) -> int:
+        return int(self._split.shard_of(self._one(index)))
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        name, position = self._split.place_of(self._one(index))
+        return name, position
+
+    def offset_of(self, index: int) -> int:
+        return int(self._split.offset_of(self._one(index)))
+
+    def record_bytes(self, index: int) -> bytes:
+        return bytes(self._split._files.payload(int(self._rows[self.stand_ins([index])[0]])))
+
+    @property
+    def removed_rows(self) -> Array:
+        return positions_of(self._rows, self._split.removed_rows)
+
+    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
+        wanted = checked_indices(indices, self)
+        removed = self.removed_rows
+        if not len(removed):
+            return wanted
+        return stand_ins(wanted, removed, len(self), key=self._split._stand_in_key, where=repr(self))
+
+    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
+        return list(self._split.record_ids(self._rows[checked_indices(indices, self)]))
+
+    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
+        return positions_of(self._rows, self._split.rows_of(source_shard, ordinals))
+
+    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
+        if indices is None:
+            lengths: Array = self._split.lengths(feature)[self._rows]
+        else:
+            lengths = self._split._columns.lengths(feature, self._place(indices))
+        return lengths
+
+    def views(self, shard: int) -> dict[str, Array]:
+        raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
+
+    def _place(self, indices: Sequence[int] | Array) -> Places:
+        """The records to be read for these indices."""
+        places: Places = self._split._files.place(self._rows[self.stand_ins(indices)])
+        return places
+
+    def _one(self, index: int) -> int:
+        """The number of a record in the whole split; raises `ExampleIndexError` outside of these records."""
+        return int(self._rows[checked_indices([index], self)[0]])

@@ -11,16 +11,7 @@ import numpy as np
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
 from beam_pipes.cache.decoding import MessageDecoder, message_decoder
-from beam_pipes.cache.filtered import (
-    Condition,
-    bounds_of,
-    checked_indices,
-    digest_of_rows,
-    packed_rows,
-    positions_of,
-    rows_where,
-    unpacked_rows,
-)
+from beam_pipes.cache.filtered import ChosenRecords, Condition, packed_rows, rows_where, unpacked_rows
 from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
@@ -454,7 +445,7 @@ class Split:
         return ColumnReader(self._files, self._examples())
 
 
-class FilteredSplit(Split):
+class FilteredSplit(ChosenRecords, Split):
     """What `Split.where` gives: chosen records of a split, numbered from 0 on, in stored order.
 
     Everything takes and gives numbers among the chosen ones. A stand-in for one that is taken down is chosen, too.
@@ -474,85 +465,8 @@ class FilteredSplit(Split):
     def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
         return FilteredSplit(self._split.decoded(decode), self._rows, self.condition)
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[index] for index in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} records of {self._split!r} where {self.condition}>"
-
     def __reduce__(self) -> Any:
         return _filtered, (self._split, packed_rows(self._rows, len(self._split)), self.condition)
-
-    @property
-    def manifest_id(self) -> str:
-        """The id of the manifest, and a digest of which records are chosen."""
-        return f"{self._split.manifest_id}?{self._digest}"
-
-    @functools.cached_property
-    def _digest(self) -> str:
-        return digest_of_rows(self._rows)
-
-    @property
-    def num_bytes(self) -> int:
-        """The share of these records in the size of all shards, by their number."""
-        return self._split.num_bytes * len(self) // max(1, len(self._split))
-
-    @property
-    def shard_sizes(self) -> Array:
-        ends = bounds_of(self._rows, np.append(self._files.begins, self._files.num_records))
-        sizes: Array = np.diff(ends)
-        return sizes
-
-    @property
-    def source_ordinals(self) -> Array:
-        ordinals: Array = self._split.source_ordinals[self._rows]
-        return ordinals
-
-    def shard_of(self, index: int) -> int:
-        return self._split.shard_of(self._one(index))
-
-    def place_of(self, index: int) -> tuple[str, int]:
-        return self._split.place_of(self._one(index))
-
-    def offset_of(self, index: int) -> int:
-        return self._split.offset_of(self._one(index))
-
-    def record_bytes(self, index: int) -> bytes:
-        return self._files.payload(int(self._rows[self.stand_ins([index])[0]]))
-
-    @property
-    def removed_rows(self) -> Array:
-        return positions_of(self._rows, self._split.removed_rows)
-
-    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
-        wanted = self._checked(indices)
-        removed = self.removed_rows
-        return self._stand_ins(wanted, removed) if len(removed) else wanted
-
-    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
-        return self._split.record_ids(self._rows[self._checked(indices)])
-
-    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
-        return positions_of(self._rows, self._split.rows_of(source_shard, ordinals))
-
-    def _place(self, indices: Sequence[int] | Array) -> Places:
-        return self._files.place(self._rows[self.stand_ins(indices)])
-
-    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
-        return super().lengths(feature)[self._rows] if indices is None else super().lengths(feature, indices)
-
-    def views(self, shard: int) -> dict[str, Array]:
-        raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
-
-    def _one(self, index: int) -> int:
-        return int(self._rows[self._checked([index])[0]])
-
-    def _checked(self, indices: Sequence[int] | Array) -> Array:
-        """`indices` counted from the start; raises `ExampleIndexError` outside these records."""
-        return checked_indices(indices, self)
 
 
 def _filtered(split: Split, packed: bytes, condition: str) -> FilteredSplit:
