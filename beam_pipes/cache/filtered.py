@@ -11,6 +11,8 @@
 What is left is a function of the snapshot and the condition alone. Records that are taken down are judged by what is
 stored of them, so that a takedown changes no row number and no loader's state; their stand-ins are drawn from the
 records that are left, so that what a filter keeps out never comes back through it.
+
+The same class holds the records that an older snapshot had (`Split.as_of`), and those added since (`Split.since`).
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import hashlib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from beam_pipes.cache.publish import OlderShards
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.takedown import stand_ins
 from beam_pipes.errors import CacheError, ExampleIndexError, SpecError
@@ -374,15 +377,76 @@ def positions_of(rows: Array, records: Sequence[int] | Array) -> Array:
     return found
 
 
+def rows_between(starts: Array, ends: Array, total: int) -> Array:
+    """The numbers of several ranges of records out of `total`, as small as `rows_where` makes them.
+
+    `([0, 7], [2, 9], 9)` → `[0, 1, 7, 8]`
+    """
+    dtype = np.uint32 if total <= 1 << 32 else np.int64
+    ranges = [np.arange(start, end, dtype=dtype) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.concatenate([*ranges, np.empty(0, dtype)])
+
+
+class StoredAs(NamedTuple):
+    """Where chosen records lie, run by run: `sizes[i]` of them in shard `shards[i]`; a block-wise order permutes these.
+
+    `older`: the older snapshot that they were stored in so, and `manifest_id` the name that they had there.
+    """
+
+    shards: Array
+    sizes: Array
+    older: OlderShards | None = None
+    manifest_id: str | None = None
+
+
+def rows_of_older(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
+    """Those of `rows` (ascending; None: all) that an older snapshot had too, and how they were stored there.
+
+    `begins` is the first record of each shard, and the number of all behind them.
+    """
+    shards, counts = np.asarray(older.shards, np.int64), np.asarray(older.records, np.int64)
+    found, sizes = _chosen_between(rows, begins[shards], begins[shards] + counts, int(begins[-1]))
+    manifest_id = older.manifest_id
+    if rows is not None:
+        numbers = found.astype(np.int64) - np.repeat(begins[shards] - (np.cumsum(counts) - counts), sizes)
+        manifest_id = f"{manifest_id}?{digest_of_rows(numbers)}"
+    return found, StoredAs(shards, sizes, older, manifest_id)
+
+
+def rows_since(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
+    """Those of `rows` (ascending; None: all) that an older snapshot did not have."""
+    taken = np.zeros(len(begins), np.int64)
+    np.maximum.at(taken, np.asarray(older.shards, np.int64), np.asarray(older.records, np.int64))
+    found, sizes = _chosen_between(rows, (begins + taken)[:-1], begins[1:], int(begins[-1]))
+    shards = np.flatnonzero(sizes)  # shards without new records may be more in the next snapshot
+    return found, StoredAs(shards, sizes[shards])
+
+
+def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) -> tuple[Array, Array]:
+    """Those of `rows` (None: all) within ranges of records, and how many in each range."""
+    if rows is None:
+        return rows_between(starts, ends, total), ends - starts
+    starts, ends = bounds_of(rows, starts), bounds_of(rows, ends)
+    return rows[rows_between(starts, ends, len(rows))], ends - starts
+
+
+def numbers_in(whole: Any, part: Any) -> Array:
+    """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
+    rows: Array = part._rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, part._rows)
+    return rows
+
+
 class ChosenRecords:
     """The part of `FilteredSplit` that translates numbers: all that a split tells, of chosen ones of its records.
 
-    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending.
+    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending; `_stored` tells of the
+    records of one snapshot where they lie (None: in all shards); `chosen_by` says in words which ones they are.
     """
 
     _split: Any
     _rows: Array
-    condition: str
+    _stored: StoredAs | None
+    chosen_by: str
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -391,11 +455,13 @@ class ChosenRecords:
         return (self._split._decoded_record(self.record_bytes(index)) for index in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} records of {self._split!r} where {self.condition}>"
+        return f"<{len(self)} records of {self._split!r} {self.chosen_by}>"
 
     @property
     def manifest_id(self) -> str:
         """The id of the manifest, and a digest of which records are chosen."""
+        if self._stored is not None and self._stored.manifest_id is not None:
+            return self._stored.manifest_id
         return f"{self._split.manifest_id}?{self._digest}"
 
     @functools.cached_property
@@ -409,6 +475,8 @@ class ChosenRecords:
 
     @property
     def shard_sizes(self) -> Array:
+        if self._stored is not None:
+            return self._stored.sizes.copy()
         files = self._split._files
         ends = bounds_of(self._rows, np.append(files.begins, files.num_records))
         sizes: Array = np.diff(ends)
@@ -458,6 +526,18 @@ class ChosenRecords:
 
     def views(self, shard: int) -> dict[str, Array]:
         raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
+
+    def will_need(self, blocks: Array) -> None:
+        self._split.will_need(self._shards_of_blocks(blocks))
+
+    def check_room(self, windows: Sequence[Array]) -> None:
+        self._split.check_room([self._shards_of_blocks(blocks) for blocks in windows])
+
+    def _shards_of_blocks(self, blocks: Array) -> Array:
+        if self._stored is None:
+            return blocks
+        shards: Array = self._stored.shards[blocks[self._stored.sizes[blocks] > 0]]
+        return shards
 
     def _place(self, indices: Sequence[int] | Array) -> Places:
         """The records to be read for these indices."""

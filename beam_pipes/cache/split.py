@@ -1,4 +1,4 @@
-"""`Split`: random access to the records of one split of a cache. `FilteredSplit`: to those that meet a condition."""
+"""`Split`: random access to the records of one split of a cache. `FilteredSplit`: to chosen ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,27 @@ import numpy as np
 from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
 from beam_pipes.cache.decoding import MessageDecoder, message_decoder
-from beam_pipes.cache.filtered import ChosenRecords, Condition, packed_rows, rows_where, unpacked_rows
+from beam_pipes.cache.filtered import (
+    ChosenRecords,
+    Condition,
+    StoredAs,
+    packed_rows,
+    rows_of_older,
+    rows_since,
+    rows_where,
+    unpacked_rows,
+)
 from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.publish import read_manifest, snapshot_directory
+from beam_pipes.cache.publish import (
+    OlderShards,
+    manifest_with_id,
+    read_manifest,
+    shards_of_older,
+    snapshot_directory,
+)
 from beam_pipes.cache.regions import Located
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -153,7 +168,52 @@ class Split:
         spec = self.spec
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
         rows = rows_where(parsed, self._columns, len(self), self._files.place)
-        return FilteredSplit(self, rows, condition)
+        return FilteredSplit(self, rows, condition=condition)
+
+    def as_of(self, older: Split | str) -> FilteredSplit:
+        """The records that this split had in an older snapshot, to which files were added since; read from this one.
+
+            split.as_of(state.source["manifest"])    # or a split of the older snapshot
+
+        They have the numbers, the order and the identity that they had there: states and packing plans of the older
+        snapshot fit, also where it was removed (`build --keep`). Takes 4 bytes a record.
+
+        Raises `StaleCacheError`, naming the shard, where one that the older snapshot had changed or is gone, and
+        `CacheNotFoundError` where no snapshot of this cache has or had such a manifest.
+        """
+        return self._as_of(self._shards_of(older))
+
+    def since(self, older: Split | str) -> FilteredSplit:
+        """The records that were added since an older snapshot, as a split of its own: what `as_of` leaves.
+
+            Mixture([(split.as_of(older), 3), (split.since(older), 1)])
+
+        Raises what `as_of` raises.
+        """
+        shards = self._shards_of(older)
+        part = f"added since manifest {shards.manifest_id[:16]}"
+        return self._chosen(*rows_since(self._chosen_rows, self._bounds, shards), part)
+
+    def _as_of(self, shards: OlderShards) -> FilteredSplit:
+        part = f"as of manifest {shards.manifest_id[:16]}"
+        return self._chosen(*rows_of_older(self._chosen_rows, self._bounds, shards), part)
+
+    def _chosen(self, rows: Array, stored: StoredAs, part: str) -> FilteredSplit:
+        return FilteredSplit(self, rows, part=part, stored=stored)
+
+    @property
+    def _chosen_rows(self) -> Array | None:
+        return None
+
+    def _shards_of(self, older: Split | str) -> OlderShards:
+        wanted = older if isinstance(older, str) else older.manifest_id
+        manifest = manifest_with_id(self._root, wanted.partition("?")[0], storage=self._storage)
+        return shards_of_older(manifest, self._manifest, self.name, path=self._root, storage=self._storage)
+
+    @property
+    def _bounds(self) -> Array:
+        """(num_shards + 1,) int64: the first record of each shard, and the number of all."""
+        return np.append(self._files.begins, self._files.num_records)
 
     @property
     def path(self) -> str:
@@ -446,32 +506,55 @@ class Split:
 
 
 class FilteredSplit(ChosenRecords, Split):
-    """What `Split.where` gives: chosen records of a split, numbered from 0 on, in stored order.
+    """What `Split.where`, `as_of` and `since` give: chosen records, numbered from 0 on, in stored order.
 
     Everything takes and gives numbers among the chosen ones. A stand-in for one that is taken down is chosen, too.
     """
 
-    def __init__(self, split: Split, rows: Array, condition: str) -> None:
+    def __init__(
+        self,
+        split: Split,
+        rows: Array,
+        *,
+        condition: str = "",
+        part: str = "",
+        stored: StoredAs | None = None,
+    ) -> None:
         self.__dict__.update(split.__dict__)
         self._split = split
         self._rows = rows
+        self._stored = stored
+        self._part = part
         self.condition = condition
+        self.chosen_by = " ".join([*([part] if part else []), *([f"where {condition}"] if condition else [])])
 
     def where(self, condition: str) -> FilteredSplit:
         parsed = Condition(condition, self.spec)
         rows = rows_where(parsed, self._columns, self._rows, self._files.place)
-        return FilteredSplit(self._split, rows, f"({self.condition}) and ({condition})")
+        both = f"({self.condition}) and ({condition})" if self.condition else condition
+        made = FilteredSplit(self._split, rows, condition=both, part=self._part)
+        older = None if self._stored is None else self._stored.older
+        return made if older is None else made._as_of(older)
+
+    def _chosen(self, rows: Array, stored: StoredAs, part: str) -> FilteredSplit:
+        return FilteredSplit(self._split, rows, condition=self.condition, part=part, stored=stored)
+
+    @property
+    def _chosen_rows(self) -> Array:
+        return self._rows
 
     def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
-        return FilteredSplit(self._split.decoded(decode), self._rows, self.condition)
+        split = self._split.decoded(decode)
+        return FilteredSplit(split, self._rows, condition=self.condition, part=self._part, stored=self._stored)
 
     def __reduce__(self) -> Any:
-        return _filtered, (self._split, packed_rows(self._rows, len(self._split)), self.condition)
+        packed = packed_rows(self._rows, len(self._split))
+        return _filtered, (self._split, packed, self.condition, self._part, self._stored)
 
 
-def _filtered(split: Split, packed: bytes, condition: str) -> FilteredSplit:
+def _filtered(split: Split, packed: bytes, condition: str, part: str, stored: StoredAs | None) -> FilteredSplit:
     """What unpickling a `FilteredSplit` calls."""
-    return FilteredSplit(split, unpacked_rows(packed, len(split)), condition)
+    return FilteredSplit(split, unpacked_rows(packed, len(split)), condition=condition, part=part, stored=stored)
 
 
 @functools.lru_cache(maxsize=8)
