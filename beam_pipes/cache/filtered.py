@@ -432,8 +432,8 @@ def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) 
 
 def numbers_in(whole: Any, part: Any) -> Array:
     """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
-    rows: Array = part._rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, part._rows)
-    return rows
+    rows: Array = part._chosen_rows
+    return rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, rows)
 
 
 class ChosenRecords:

@@ -224,8 +224,8 @@ def manifest_with_id(path: str, manifest_id: str, *, storage: Storage) -> Manife
             manifest.__dict__["id"] = name.removesuffix(".json")
             return manifest
     raise CacheNotFoundError(
-        f"{path}: expected a snapshot with manifest {manifest_id[:16]!r}, and none of this cache has or had it. Pass "
-        "the directory of the cache that the state or the plan was made with.",
+        f"{path}: expected a snapshot with manifest {manifest_id[:16]!r}, and this cache has none, nor a record of one "
+        f"that was removed (in {REMOVED}/). Pass the directory of the cache that the state or the plan was made with.",
         path=path,
         manifest=manifest_id,
     )

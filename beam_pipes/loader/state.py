@@ -179,10 +179,12 @@ def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:
         if was.get(name, _ABSENT) != new.get(name, _ABSENT)
     ]
     if differences:
+        newer = {each.partition(":")[0] for each in differences} <= {"source.manifest", "source.rows"}
         raise StateMismatchError(
             f"this state belongs to another sequence of rows: {'; '.join(differences)} (saved → now). "
             "Open the snapshot, and pass the seed, plan and sources, that the state was saved with; "
-            "or start a new run.",
+            + ("if files were added to it since, pass Loader(…, appended='next_epoch') or 'now'; " if newer else "")
+            + "or start a new run.",
             differences=tuple(differences),
         )
 
