@@ -476,7 +476,8 @@ class ChosenRecords:
     @property
     def shard_sizes(self) -> Array:
         if self._stored is not None:
-            return self._stored.sizes.copy()
+            stored: Array = self._stored.sizes.copy()
+            return stored
         files = self._split._files
         ends = bounds_of(self._rows, np.append(files.begins, files.num_records))
         sizes: Array = np.diff(ends)
