@@ -206,8 +206,10 @@ class Split:
         return None
 
     def _shards_of(self, older: Split | str) -> OlderShards:
-        wanted = older if isinstance(older, str) else older.manifest_id
-        manifest = manifest_with_id(self._root, wanted.partition("?")[0], storage=self._storage)
+        if isinstance(older, str):
+            manifest = manifest_with_id(self._root, older.partition("?")[0], storage=self._storage)
+        else:
+            manifest = older._manifest
         return shards_of_older(manifest, self._manifest, self.name, path=self._root, storage=self._storage)
 
     @property
