@@ -388,9 +388,9 @@ def rows_between(starts: Array, ends: Array, total: int) -> Array:
 
 
 class StoredAs(NamedTuple):
-    """Where chosen records lie, run by run: `sizes[i]` of them in shard `shards[i]`; a block-wise order permutes these.
+    """Where chosen records are stored: `sizes[i]` of them in shard `shards[i]`. A block-wise order permutes these runs.
 
-    `older`: the older snapshot that they were stored in so, and `manifest_id` the name that they had there.
+    `older` is the older snapshot that had the same runs, and `manifest_id` identified the records there.
     """
 
     shards: Array
@@ -400,7 +400,7 @@ class StoredAs(NamedTuple):
 
 
 def rows_of_older(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
-    """Those of `rows` (ascending; None: all) that an older snapshot had too, and how they were stored there.
+    """The `rows` (ascending; None: all) that an older snapshot had too, and how they were stored there.
 
     `begins` is the first record of each shard, and the number of all behind them.
     """
@@ -414,16 +414,16 @@ def rows_of_older(rows: Array | None, begins: Array, older: OlderShards) -> tupl
 
 
 def rows_since(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
-    """Those of `rows` (ascending; None: all) that an older snapshot did not have."""
+    """The `rows` (ascending; None: all) that an older snapshot did not have."""
     taken = np.zeros(len(begins), np.int64)
     np.maximum.at(taken, np.asarray(older.shards, np.int64), np.asarray(older.records, np.int64))
     found, sizes = _chosen_between(rows, (begins + taken)[:-1], begins[1:], int(begins[-1]))
-    shards = np.flatnonzero(sizes)  # shards without new records may be more in the next snapshot
+    shards = np.flatnonzero(sizes)  # the next snapshot may have more shards without any
     return found, StoredAs(shards, sizes[shards])
 
 
 def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) -> tuple[Array, Array]:
-    """Those of `rows` (None: all) within ranges of records, and how many in each range."""
+    """The `rows` (None: all) within ranges of records, and how many there are in each range."""
     if rows is None:
         return rows_between(starts, ends, total), ends - starts
     starts, ends = bounds_of(rows, starts), bounds_of(rows, ends)
@@ -439,8 +439,8 @@ def numbers_in(whole: Any, part: Any) -> Array:
 class ChosenRecords:
     """The part of `FilteredSplit` that translates numbers: all that a split tells, of chosen ones of its records.
 
-    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending; `_stored` tells of the
-    records of one snapshot where they lie (None: in all shards); `chosen_by` says in words which ones they are.
+    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending. `_stored` says in which
+    shards they are, if that is known (`as_of`, `since`), and `chosen_by` in words which ones they are.
     """
 
     _split: Any

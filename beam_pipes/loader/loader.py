@@ -80,10 +80,10 @@ class Loader:
         counted as a segment, from 0 to rows · sequence_length, as variable-length attention kernels expect. "padded"
         repeats the last one, so that all batches have the same number, rows · (segments of a row + 1) + 1, and compiled
         steps one shape.
-      appended: how a state of an older snapshot continues if records were added to the split since, however the state is
-        restored. "next_epoch": the running epoch ends as it would have, and later ones have all records. "now": the
-        rest of it and the new records are read together, each once. Older records must be unchanged. None refuses
-        such states.
+      appended: how a state of an older snapshot continues if records were added to the split since, for every way of
+        restoring it. "next_epoch": the running epoch ends as it would have, and later ones have all records. "now": the
+        rest of that epoch and the new records are read together, each once. The older records must be unchanged. None,
+        the default, refuses such states.
       workers: threads that prepare batches ahead; 0 makes each batch on request. One is enough to overlap with
         training; more help if reading waits (cold disks, remote shards).
       prefetch: the most batches prepared ahead, per process.

@@ -57,9 +57,10 @@ class Segment:
 
 
 class Addition(NamedTuple):
-    """Records that were added to the source during the run: in `epoch` it still had the `rows` rows of `manifest`.
+    """Records that were added to the source during the run: until `epoch` it had the `rows` rows of `manifest`.
 
-    The new records come with the next epoch, or from row `position` of this one on. `manifest` has 16 digits of the id.
+    The new records are read from row `position` of this epoch on, or from the next epoch on (None). `manifest` holds
+    the first 16 digits of the id.
     """
 
     manifest: str

@@ -264,7 +264,7 @@ class RowStream:
     def restored(self, state: LoaderState, *, declared: bool) -> RowStream:
         stream = self.with_changes(state.appended)
         if stream.additions and state.epoch <= stream.additions[-1].epoch:
-            stream.locate(state.epoch, np.empty(0, np.int64))  # refuses now where the older records are not there
+            stream.locate(state.epoch, np.empty(0, np.int64))  # refuses now if the older records are gone
         return stream
 
     additions: tuple[Addition, ...] = ()
@@ -320,12 +320,12 @@ class RowStream:
         return int(self._orders.of_epoch(epoch).positions([row])[0])
 
 
-#: When records that were added to a source are read: with the next epoch, or in the rest of the running one.
+#: When records that were added to a source are read: from the next epoch on, or in the rest of the running one.
 Appended = Literal["next_epoch", "now"]
 
 
 def check_appendable(source: Any) -> None:
-    """Raises `LoaderError` for a source that a state of an older snapshot of it cannot go on over by itself."""
+    """Raises `LoaderError` for a source other than one split, over which no state of an older snapshot can continue."""
     if not isinstance(_split_of(source), Split):
         raise LoaderError(
             f"appended=… is for a loader of one split, as stored or from where(…), got {type(source).__name__}. For "
@@ -335,9 +335,9 @@ def check_appendable(source: Any) -> None:
 
 
 def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended: Appended) -> LoaderState:
-    """A state of an older snapshot as one of the present one, which `stream` reads; `now` is a state of the stream.
+    """A state of an older snapshot as a state of `stream`, which reads a newer one; `now` is any state of the stream.
 
-    Raises `StaleCacheError` where the older records are not there as they were, `StateMismatchError` for other runs.
+    Raises `StaleCacheError` if the older records have changed, and `StateMismatchError` for states of other runs.
     """
     source = stream._arguments["source"]
     older = _split_of(source).as_of(str(state.source.get("manifest")))
@@ -347,7 +347,7 @@ def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended
     addition = Addition(
         manifest=manifest[:16] + (f"?{digest}" if digest else ""),
         rows=rows.size,
-        # At the start of an epoch nothing of it was read: it may have the new records whole.
+        # At the start of an epoch nothing of it has been read yet: it gets the new records under either policy.
         epoch=state.epoch if state.position else state.epoch - 1,
         position=state.position if state.position and appended == "now" else None,
     )
@@ -364,7 +364,7 @@ def _with_split(source: Any, split: Any) -> Any:
 
 
 class _Epochs(Protocol):
-    """The rows of some epochs of a run, by their numbers in the present source."""
+    """The rows of epochs of a run, as their numbers in the present source."""
 
     def size_of(self, epoch: int) -> int: ...
 
@@ -376,11 +376,11 @@ class _Epochs(Protocol):
 
 
 class _Part:
-    """Epochs of a part of the source: `opened` gives its orders, and the numbers of its rows (None: all of them)."""
+    """Epochs over a part of the source: `opened` gives its orders and the numbers of its rows (None: all rows)."""
 
     def __init__(self, size: int, opened: Callable[[], tuple[Orders, Indices | None]]) -> None:
         self._size = size
-        self._opened = functools.lru_cache(maxsize=1)(opened)  # not before it is read: epochs that are over need none
+        self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs needs none of it
 
     def size_of(self, epoch: int) -> int:
         return self._size
@@ -401,7 +401,7 @@ class _Part:
 
 
 class _Joined:
-    """The epochs of `before`, then those of `after`; in the last one before, `added` ones join in where it says so."""
+    """The epochs of `before`, then those of `after`; `added` rows join the last one before if the addition says so."""
 
     def __init__(self, before: _Epochs, added: _Part, after: _Epochs, addition: Addition) -> None:
         self._before, self._added, self._after = before, added, after
@@ -415,7 +415,7 @@ class _Joined:
 
     @functools.cached_property
     def _schedule(self) -> MixtureSchedule:
-        """Which of `before` (0) and `added` (1) gives each row: both to their ends, at the rate of what is left."""
+        """Which of `before` (0) and `added` (1) gives each row: both to their ends, in proportion to what is left."""
         epoch, position = self._addition.epoch, self._addition.position or 0
         sizes = [self._before.size_of(epoch), self._added.size_of(epoch)]
         left = [sizes[0] - position, sizes[1]]
@@ -456,8 +456,8 @@ class _Joined:
 class AppendedStream(RowStream):
     """The rows of a split to which records were added during the run.
 
-    Epochs before an addition have the rows of the older snapshot, in the order that they had over it: whatever was read
-    before can be computed as well as what comes. Holds 4 bytes for each older record while these epochs are read.
+    Epochs before an addition have the rows of the older snapshot, in the order of the run over that snapshot, so the
+    past of the run can be computed like its future. Holds 4 bytes for each older record while such epochs are read.
     """
 
     def __init__(self, source: Any, options: GatherOptions, *, additions: tuple[Addition, ...], **order: Any) -> None:
