@@ -36,7 +36,7 @@ from beam_pipes.building.analysis.stored import (
 )
 from beam_pipes.cache.locks import BUILD_LOCK
 from beam_pipes.cache.manifest import FILE_NAME
-from beam_pipes.cache.publish import SNAPSHOTS, snapshot_directory
+from beam_pipes.cache.publish import SNAPSHOTS, remember_shards, snapshot_directory
 from beam_pipes.cache.reader import Cache
 from beam_pipes.cache.storage import directory_path, storage_for
 from beam_pipes.cache.storage_protocol import HeldLock, Storage
@@ -294,6 +294,7 @@ def collect_while_locked(root: str, *, keep: int, dry_run: bool = False) -> Coll
     freed += sum(_freed_bytes(storage, place) for place in unused)
     if not dry_run:
         for name in removed:
+            remember_shards(root, name)
             remove_snapshot(root, name)
         for place in unused:
             discard(place)

@@ -11,6 +11,8 @@
 What is left is a function of the snapshot and the condition alone. Records that are taken down are judged by what is
 stored of them, so that a takedown changes no row number and no loader's state; their stand-ins are drawn from the
 records that are left, so that what a filter keeps out never comes back through it.
+
+The same class holds the records that an older snapshot had (`Split.as_of`), and those added since (`Split.since`).
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ import hashlib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from beam_pipes.cache.publish import OlderShards
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
-from beam_pipes.errors import ExampleIndexError, SpecError
+from beam_pipes.cache.takedown import stand_ins
+from beam_pipes.errors import CacheError, ExampleIndexError, SpecError
 
 if TYPE_CHECKING:
     from beam_pipes.cache.columns import ColumnReader
@@ -371,3 +375,176 @@ def positions_of(rows: Array, records: Sequence[int] | Array) -> Array:
     at, wanted = at[inside], wanted[inside]
     found: Array = at[rows[at] == wanted]
     return found
+
+
+def rows_between(starts: Array, ends: Array, total: int) -> Array:
+    """The numbers of several ranges of records out of `total`, as small as `rows_where` makes them.
+
+    `([0, 7], [2, 9], 9)` → `[0, 1, 7, 8]`
+    """
+    dtype = np.uint32 if total <= 1 << 32 else np.int64
+    ranges = [np.arange(start, end, dtype=dtype) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.concatenate([*ranges, np.empty(0, dtype)])
+
+
+class StoredAs(NamedTuple):
+    """Where chosen records are stored: `sizes[i]` of them in shard `shards[i]`. A block-wise order permutes these runs.
+
+    `older` is the older snapshot that had the same runs, and `manifest_id` identified the records there.
+    """
+
+    shards: Array
+    sizes: Array
+    older: OlderShards | None = None
+    manifest_id: str | None = None
+
+
+def rows_of_older(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
+    """The `rows` (ascending; None: all) that an older snapshot had too, and how they were stored there.
+
+    `begins` is the first record of each shard, and the number of all behind them.
+    """
+    shards, counts = np.asarray(older.shards, np.int64), np.asarray(older.records, np.int64)
+    found, sizes = _chosen_between(rows, begins[shards], begins[shards] + counts, int(begins[-1]))
+    manifest_id = older.manifest_id
+    if rows is not None:
+        numbers = found.astype(np.int64) - np.repeat(begins[shards] - (np.cumsum(counts) - counts), sizes)
+        manifest_id = f"{manifest_id}?{digest_of_rows(numbers)}"
+    return found, StoredAs(shards, sizes, older, manifest_id)
+
+
+def rows_since(rows: Array | None, begins: Array, older: OlderShards) -> tuple[Array, StoredAs]:
+    """The `rows` (ascending; None: all) that an older snapshot did not have."""
+    taken = np.zeros(len(begins), np.int64)
+    np.maximum.at(taken, np.asarray(older.shards, np.int64), np.asarray(older.records, np.int64))
+    found, sizes = _chosen_between(rows, (begins + taken)[:-1], begins[1:], int(begins[-1]))
+    shards = np.flatnonzero(sizes)  # the next snapshot may have more shards without any
+    return found, StoredAs(shards, sizes[shards])
+
+
+def _chosen_between(rows: Array | None, starts: Array, ends: Array, total: int) -> tuple[Array, Array]:
+    """The `rows` (None: all) within ranges of records, and how many there are in each range."""
+    if rows is None:
+        return rows_between(starts, ends, total), ends - starts
+    starts, ends = bounds_of(rows, starts), bounds_of(rows, ends)
+    return rows[rows_between(starts, ends, len(rows))], ends - starts
+
+
+def numbers_in(whole: Any, part: Any) -> Array:
+    """The numbers in one split of the records of another one, both of one snapshot: (k,), ascending."""
+    rows: Array = part._chosen_rows
+    return rows if whole._chosen_rows is None else positions_of(whole._chosen_rows, rows)
+
+
+class ChosenRecords:
+    """The part of `FilteredSplit` that translates numbers: all that a split tells, of chosen ones of its records.
+
+    `_split` is the whole split, `_rows` the numbers of the chosen records in it, ascending. `_stored` says in which
+    shards they are, if that is known (`as_of`, `since`), and `chosen_by` in words which ones they are.
+    """
+
+    _split: Any
+    _rows: Array
+    _stored: StoredAs | None
+    chosen_by: str
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._split._decoded_record(self.record_bytes(index)) for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self._split!r} {self.chosen_by}>"
+
+    @property
+    def manifest_id(self) -> str:
+        """The id of the manifest, and a digest of which records are chosen."""
+        if self._stored is not None and self._stored.manifest_id is not None:
+            return self._stored.manifest_id
+        return f"{self._split.manifest_id}?{self._digest}"
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return digest_of_rows(self._rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """The share of these records in the size of all shards, by their number."""
+        return int(self._split.num_bytes * len(self) // max(1, len(self._split)))
+
+    @property
+    def shard_sizes(self) -> Array:
+        if self._stored is not None:
+            stored: Array = self._stored.sizes.copy()
+            return stored
+        files = self._split._files
+        ends = bounds_of(self._rows, np.append(files.begins, files.num_records))
+        sizes: Array = np.diff(ends)
+        return sizes
+
+    @property
+    def source_ordinals(self) -> Array:
+        ordinals: Array = self._split.source_ordinals[self._rows]
+        return ordinals
+
+    def shard_of(self, index: int) -> int:
+        return int(self._split.shard_of(self._one(index)))
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        name, position = self._split.place_of(self._one(index))
+        return name, position
+
+    def offset_of(self, index: int) -> int:
+        return int(self._split.offset_of(self._one(index)))
+
+    def record_bytes(self, index: int) -> bytes:
+        return bytes(self._split._files.payload(int(self._rows[self.stand_ins([index])[0]])))
+
+    @property
+    def removed_rows(self) -> Array:
+        return positions_of(self._rows, self._split.removed_rows)
+
+    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
+        wanted = checked_indices(indices, self)
+        removed = self.removed_rows
+        if not len(removed):
+            return wanted
+        return stand_ins(wanted, removed, len(self), key=self._split._stand_in_key, where=repr(self))
+
+    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
+        return list(self._split.record_ids(self._rows[checked_indices(indices, self)]))
+
+    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
+        return positions_of(self._rows, self._split.rows_of(source_shard, ordinals))
+
+    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
+        if indices is None:
+            lengths: Array = self._split.lengths(feature)[self._rows]
+        else:
+            lengths = self._split._columns.lengths(feature, self._place(indices))
+        return lengths
+
+    def views(self, shard: int) -> dict[str, Array]:
+        raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
+
+    def will_need(self, blocks: Array) -> None:
+        self._split.will_need(self._shards_of_blocks(blocks))
+
+    def check_room(self, windows: Sequence[Array]) -> None:
+        self._split.check_room([self._shards_of_blocks(blocks) for blocks in windows])
+
+    def _shards_of_blocks(self, blocks: Array) -> Array:
+        if self._stored is None:
+            return blocks
+        shards: Array = self._stored.shards[blocks[self._stored.sizes[blocks] > 0]]
+        return shards
+
+    def _place(self, indices: Sequence[int] | Array) -> Places:
+        """The records to be read for these indices."""
+        places: Places = self._split._files.place(self._rows[self.stand_ins(indices)])
+        return places
+
+    def _one(self, index: int) -> int:
+        """The number of a record in the whole split; raises `ExampleIndexError` outside of these records."""
+        return int(self._rows[checked_indices([index], self)[0]])

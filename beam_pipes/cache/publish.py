@@ -1,24 +1,30 @@
 """`schema.pbtxt`: the features as a TensorFlow Metadata schema, for TensorFlow Transform and its relatives.
 
 Publishing: a snapshot's own files first, its manifest, and last the manifest that readers open.
+
+Afterwards: which shards of a newer snapshot hold those of an older one, also where the older one was removed.
 """
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import google_crc32c
 
 from beam_pipes.cache import dtypes
 from beam_pipes.cache.checked_json import canonical_json, strict_json
 from beam_pipes.cache.layout import Field, fields_of
 from beam_pipes.cache.locks import reached
-from beam_pipes.cache.manifest import FILE_NAME, Manifest
+from beam_pipes.cache.manifest import FILE_NAME, Manifest, SplitManifest
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
 from beam_pipes.cache.storage import storage_for
 from beam_pipes.cache.storage_protocol import Storage
-from beam_pipes.errors import CacheError, CacheNotFoundError
+from beam_pipes.errors import CacheError, CacheNotFoundError, StaleCacheError
 
 _TYPES = {"raw": "BYTES", "shape": "BYTES", "text": "BYTES", "texts": "BYTES", "floats": "FLOAT", "ints": "INT"}
 
@@ -179,3 +185,151 @@ def schema_files(specs: Mapping[str, Any]) -> dict[str, str]:
     for split, spec in specs.items():
         made[SCHEMA if spec == first else f"schema-{split}.pbtxt"] = schema_text(spec)
     return made
+
+
+# Below the directory of a cache: for each snapshot that was removed, `<id of its manifest>.json`, a manifest of shards.
+REMOVED = "removed"
+
+_CHUNK_BYTES = 1 << 23
+_CANDIDATES = 4
+_ID_DIGITS = 12  # of an id that is looked up: as many as the state of a mixture holds
+
+
+def remember_shards(path: str, snapshot: str) -> None:
+    """Keeps what `shards_of_older` needs of a snapshot that is about to be removed: some 40 bytes a shard."""
+    storage = storage_for(path)
+    try:
+        manifest = read_manifest(path, snapshot, storage=storage)
+    except CacheError:
+        return  # never published, or damaged: no loader has a state of it
+    shards = dataclasses.replace(manifest, statistics=(), accounting={}, fingerprints={}, assets=(), dead_letters=())
+    storage.makedirs(os.path.join(path, REMOVED))
+    storage.replace(os.path.join(path, REMOVED, f"{manifest.id}.json"), shards.to_bytes())
+
+
+def manifest_with_id(path: str, manifest_id: str, *, storage: Storage) -> Manifest:
+    """The manifest whose id begins with `manifest_id`; of a snapshot that was removed, one of its shards alone.
+
+    Raises `CacheNotFoundError` where no snapshot of the cache has or had such a manifest.
+    """
+    for snapshot in storage.list(os.path.join(path, SNAPSHOTS)):
+        file = os.path.join(snapshot_directory(path, snapshot), FILE_NAME)
+        data = storage.read_bytes(file) if storage.exists(file) else b""
+        if len(manifest_id) >= _ID_DIGITS and hashlib.sha256(data).hexdigest().startswith(manifest_id):
+            return Manifest.from_bytes(data, path=file)
+    for name in storage.list(os.path.join(path, REMOVED)):
+        if len(manifest_id) >= _ID_DIGITS and name.startswith(manifest_id):
+            file = os.path.join(path, REMOVED, name)
+            manifest = Manifest.from_bytes(storage.read_bytes(file), path=file)
+            manifest.__dict__["id"] = name.removesuffix(".json")
+            return manifest
+    raise CacheNotFoundError(
+        f"{path}: expected a snapshot with manifest {manifest_id[:16]!r}, and this cache has none, nor a record of one "
+        f"that was removed (in {REMOVED}/). Pass the directory of the cache that the state or the plan was made with.",
+        path=path,
+        manifest=manifest_id,
+    )
+
+
+class OlderShards(NamedTuple):
+    """Where a newer snapshot has the shards of an older one, whose manifest has the id `manifest_id`.
+
+    The `records[i]` records of the older one's shard i are the first ones of shard `shards[i]`. `shards` never descend.
+    """
+
+    manifest_id: str
+    shards: tuple[int, ...]
+    records: tuple[int, ...]
+
+
+def shards_of_older(older: Manifest, newer: Manifest, split: str, *, path: str, storage: Storage) -> OlderShards:
+    """The shards of a split that a newer snapshot of the cache at `path` has taken over from an older one.
+
+    A shard counts as taken over where size, checksum and number of records are the same, or where the newer one begins
+    with its bytes: records were added behind those of the last small file. No shard is read but the latter.
+
+    Raises `StaleCacheError`, naming the first shard that changed or is gone, and where records are of another kind.
+    """
+    before, now = older.splits.get(split), newer.splits[split]
+    if before is None:
+        raise CacheNotFoundError(
+            f"{path}: manifest {older.id[:16]}… has no split {split!r}; it has: {', '.join(older.splits)}.",
+            path=path,
+            split=split,
+        )
+    if (before.kind, before.spec, before.proto) != (now.kind, now.spec, now.proto):
+        raise StaleCacheError(
+            f"{path}: the records of split {split!r} are not read as in manifest {older.id[:16]}…: expected "
+            f"{before.spec or before.proto or before.kind}, found {now.spec or now.proto or now.kind}. Start a new "
+            "run, or build with the features of that manifest.",
+            path=path,
+            expected=before.spec,
+            found=now.spec,
+        )
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for shard, key in enumerate(_keys(now)):
+        places.setdefault(key, []).append(shard)
+    shards: list[int] = []
+    following = 0  # the first shard that is not taken yet
+    keys = _keys(before)
+    for number, key in enumerate(keys):
+        if not before.records[number]:
+            shards.append(following)
+            continue
+        found = _first(places.get(key, []), following)
+        if found is None:
+            ends = (_first(places.get(later, []), following) for later in keys[number + 1 :] if later[0])
+            end = next((each for each in ends if each is not None), len(now.records))
+            longer = [
+                shard
+                for shard in range(following, end)
+                if now.bytes[shard] > before.bytes[number] and now.records[shard] > before.records[number]
+            ]
+            for shard in longer[:_CANDIDATES]:
+                file = now.file_name(newer.name, split, shard)
+                file = os.path.join(snapshot_directory(path, newer.snapshot), file)
+                if _crc32c_of(file, before.bytes[number], storage) == before.crc32c[number]:
+                    found = shard
+                    break
+        if found is None:
+            raise _changed(older, newer, split, number, following, path)
+        shards.append(found)
+        following = found + 1
+    return OlderShards(older.id, tuple(shards), tuple(before.records))
+
+
+def _keys(split: SplitManifest) -> list[tuple[int, int, int]]:
+    return list(zip(split.records, split.bytes, split.crc32c, strict=True))
+
+
+def _first(ascending: list[int], least: int) -> int | None:
+    at = bisect.bisect_left(ascending, least)
+    return ascending[at] if at < len(ascending) else None
+
+
+def _crc32c_of(file: str, size: int, storage: Storage) -> int:
+    """The checksum of the first bytes of a file."""
+    crc = 0
+    for offset in range(0, size, _CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, storage.read_range(file, offset, min(_CHUNK_BYTES, size - offset)))
+    return crc
+
+
+def _changed(older: Manifest, newer: Manifest, split: str, number: int, place: int, path: str) -> StaleCacheError:
+    def named(manifest: Manifest, shard: int) -> str:
+        shards = manifest.splits[split]
+        facts = f"{shards.records[shard]} records, {shards.bytes[shard]} bytes, crc32c {shards.crc32c[shard]:#010x}"
+        return f"{shards.file_name(manifest.name, split, shard)} ({facts})"
+
+    now = newer.splits[split]
+    found = named(newer, place) if place < len(now.records) else "nothing"
+    return StaleCacheError(
+        f"{path}: a shard of manifest {older.id[:16]}… has changed or is gone: expected {named(older, number)}, found "
+        f"{found} in its place. A run continues over a newer snapshot if records were only added. Shards change when "
+        "files are edited or removed, and when a new small file sorts between older ones. Undo the change, name new "
+        "files so that they sort after the older ones, and build again; or finish the run over "
+        f"Cache.open({path!r}, snapshot={older.snapshot!r}) while that snapshot is kept; or start a new run.",
+        path=path,
+        expected=older.splits[split].crc32c[number],
+        found=now.crc32c[place] if place < len(now.records) else None,
+    )

@@ -1,4 +1,4 @@
-"""`Split`: random access to the records of one split of a cache. `FilteredSplit`: to those that meet a condition."""
+"""`Split`: random access to the records of one split of a cache. `FilteredSplit`: to chosen ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from beam_pipes.cache.codec import ExampleCodec, RecordCodec, codec_of_records
 from beam_pipes.cache.columns import ColumnReader, DecodedColumns, PadTo, padded_shape
 from beam_pipes.cache.decoding import MessageDecoder, message_decoder
 from beam_pipes.cache.filtered import (
+    ChosenRecords,
     Condition,
-    bounds_of,
-    checked_indices,
-    digest_of_rows,
+    StoredAs,
     packed_rows,
-    positions_of,
+    rows_of_older,
+    rows_since,
     rows_where,
     unpacked_rows,
 )
@@ -25,7 +25,13 @@ from beam_pipes.cache.index import ORDINAL
 from beam_pipes.cache.lineage_reader import Lineage
 from beam_pipes.cache.local_copies import LocalCopies, ShardStore, store_for
 from beam_pipes.cache.manifest import Manifest
-from beam_pipes.cache.publish import read_manifest, snapshot_directory
+from beam_pipes.cache.publish import (
+    OlderShards,
+    manifest_with_id,
+    read_manifest,
+    shards_of_older,
+    snapshot_directory,
+)
 from beam_pipes.cache.regions import Located
 from beam_pipes.cache.shard_files import Places, ShardFiles
 from beam_pipes.cache.spec import ExampleSpec, FeatureSpec
@@ -162,7 +168,54 @@ class Split:
         spec = self.spec
         parsed = Condition(condition, spec if isinstance(spec, ExampleSpec) else ExampleSpec(spec))
         rows = rows_where(parsed, self._columns, len(self), self._files.place)
-        return FilteredSplit(self, rows, condition)
+        return FilteredSplit(self, rows, condition=condition)
+
+    def as_of(self, older: Split | str) -> FilteredSplit:
+        """The records that this split had in an older snapshot, to which files were added since; read from this one.
+
+            split.as_of(state.source["manifest"])    # or a split of the older snapshot
+
+        They have the numbers, the order and the identity that they had there: states and packing plans of the older
+        snapshot fit, also where it was removed (`build --keep`). Takes 4 bytes a record.
+
+        Raises `StaleCacheError`, naming the shard, where one that the older snapshot had changed or is gone, and
+        `CacheNotFoundError` where no snapshot of this cache has or had such a manifest.
+        """
+        return self._as_of(self._shards_of(older))
+
+    def since(self, older: Split | str) -> FilteredSplit:
+        """The records that were added since an older snapshot, as a split of its own: what `as_of` leaves.
+
+            Mixture([(split.as_of(older), 3), (split.since(older), 1)])
+
+        Raises what `as_of` raises.
+        """
+        shards = self._shards_of(older)
+        part = f"added since manifest {shards.manifest_id[:16]}"
+        return self._chosen(*rows_since(self._chosen_rows, self._bounds, shards), part)
+
+    def _as_of(self, shards: OlderShards) -> FilteredSplit:
+        part = f"as of manifest {shards.manifest_id[:16]}"
+        return self._chosen(*rows_of_older(self._chosen_rows, self._bounds, shards), part)
+
+    def _chosen(self, rows: Array, stored: StoredAs, part: str) -> FilteredSplit:
+        return FilteredSplit(self, rows, part=part, stored=stored)
+
+    @property
+    def _chosen_rows(self) -> Array | None:
+        return None
+
+    def _shards_of(self, older: Split | str) -> OlderShards:
+        if isinstance(older, str):
+            manifest = manifest_with_id(self._root, older.partition("?")[0], storage=self._storage)
+        else:
+            manifest = older._manifest
+        return shards_of_older(manifest, self._manifest, self.name, path=self._root, storage=self._storage)
+
+    @property
+    def _bounds(self) -> Array:
+        """(num_shards + 1,) int64: the first record of each shard, and the number of all."""
+        return np.append(self._files.begins, self._files.num_records)
 
     @property
     def path(self) -> str:
@@ -454,110 +507,56 @@ class Split:
         return ColumnReader(self._files, self._examples())
 
 
-class FilteredSplit(Split):
-    """What `Split.where` gives: chosen records of a split, numbered from 0 on, in stored order.
+class FilteredSplit(ChosenRecords, Split):
+    """What `Split.where`, `as_of` and `since` give: chosen records, numbered from 0 on, in stored order.
 
     Everything takes and gives numbers among the chosen ones. A stand-in for one that is taken down is chosen, too.
     """
 
-    def __init__(self, split: Split, rows: Array, condition: str) -> None:
+    def __init__(
+        self,
+        split: Split,
+        rows: Array,
+        *,
+        condition: str = "",
+        part: str = "",
+        stored: StoredAs | None = None,
+    ) -> None:
         self.__dict__.update(split.__dict__)
         self._split = split
         self._rows = rows
+        self._stored = stored
+        self._part = part
         self.condition = condition
+        self.chosen_by = " ".join([*([part] if part else []), *([f"where {condition}"] if condition else [])])
 
     def where(self, condition: str) -> FilteredSplit:
         parsed = Condition(condition, self.spec)
         rows = rows_where(parsed, self._columns, self._rows, self._files.place)
-        return FilteredSplit(self._split, rows, f"({self.condition}) and ({condition})")
+        both = f"({self.condition}) and ({condition})" if self.condition else condition
+        made = FilteredSplit(self._split, rows, condition=both, part=self._part)
+        older = None if self._stored is None else self._stored.older
+        return made if older is None else made._as_of(older)
+
+    def _chosen(self, rows: Array, stored: StoredAs, part: str) -> FilteredSplit:
+        return FilteredSplit(self._split, rows, condition=self.condition, part=part, stored=stored)
+
+    @property
+    def _chosen_rows(self) -> Array:
+        return self._rows
 
     def decoded(self, decode: MessageDecoder | Mapping[str, FeatureSpec]) -> Split:
-        return FilteredSplit(self._split.decoded(decode), self._rows, self.condition)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[index] for index in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} records of {self._split!r} where {self.condition}>"
+        split = self._split.decoded(decode)
+        return FilteredSplit(split, self._rows, condition=self.condition, part=self._part, stored=self._stored)
 
     def __reduce__(self) -> Any:
-        return _filtered, (self._split, packed_rows(self._rows, len(self._split)), self.condition)
-
-    @property
-    def manifest_id(self) -> str:
-        """The id of the manifest, and a digest of which records are chosen."""
-        return f"{self._split.manifest_id}?{self._digest}"
-
-    @functools.cached_property
-    def _digest(self) -> str:
-        return digest_of_rows(self._rows)
-
-    @property
-    def num_bytes(self) -> int:
-        """The share of these records in the size of all shards, by their number."""
-        return self._split.num_bytes * len(self) // max(1, len(self._split))
-
-    @property
-    def shard_sizes(self) -> Array:
-        ends = bounds_of(self._rows, np.append(self._files.begins, self._files.num_records))
-        sizes: Array = np.diff(ends)
-        return sizes
-
-    @property
-    def source_ordinals(self) -> Array:
-        ordinals: Array = self._split.source_ordinals[self._rows]
-        return ordinals
-
-    def shard_of(self, index: int) -> int:
-        return self._split.shard_of(self._one(index))
-
-    def place_of(self, index: int) -> tuple[str, int]:
-        return self._split.place_of(self._one(index))
-
-    def offset_of(self, index: int) -> int:
-        return self._split.offset_of(self._one(index))
-
-    def record_bytes(self, index: int) -> bytes:
-        return self._files.payload(int(self._rows[self.stand_ins([index])[0]]))
-
-    @property
-    def removed_rows(self) -> Array:
-        return positions_of(self._rows, self._split.removed_rows)
-
-    def stand_ins(self, indices: Sequence[int] | Array) -> Array:
-        wanted = self._checked(indices)
-        removed = self.removed_rows
-        return self._stand_ins(wanted, removed) if len(removed) else wanted
-
-    def record_ids(self, indices: Sequence[int] | Array) -> list[str]:
-        return self._split.record_ids(self._rows[self._checked(indices)])
-
-    def rows_of(self, source_shard: int, ordinals: Sequence[int] | Array) -> Array:
-        return positions_of(self._rows, self._split.rows_of(source_shard, ordinals))
-
-    def _place(self, indices: Sequence[int] | Array) -> Places:
-        return self._files.place(self._rows[self.stand_ins(indices)])
-
-    def lengths(self, feature: str, indices: Sequence[int] | Array | None = None) -> Array:
-        return super().lengths(feature)[self._rows] if indices is None else super().lengths(feature, indices)
-
-    def views(self, shard: int) -> dict[str, Array]:
-        raise CacheError(f"{self!r}: views show whole shards, with the records that are left out. Use gather.")
-
-    def _one(self, index: int) -> int:
-        return int(self._rows[self._checked([index])[0]])
-
-    def _checked(self, indices: Sequence[int] | Array) -> Array:
-        """`indices` counted from the start; raises `ExampleIndexError` outside these records."""
-        return checked_indices(indices, self)
+        packed = packed_rows(self._rows, len(self._split))
+        return _filtered, (self._split, packed, self.condition, self._part, self._stored)
 
 
-def _filtered(split: Split, packed: bytes, condition: str) -> FilteredSplit:
+def _filtered(split: Split, packed: bytes, condition: str, part: str, stored: StoredAs | None) -> FilteredSplit:
     """What unpickling a `FilteredSplit` calls."""
-    return FilteredSplit(split, unpacked_rows(packed, len(split)), condition)
+    return FilteredSplit(split, unpacked_rows(packed, len(split)), condition=condition, part=part, stored=stored)
 
 
 @functools.lru_cache(maxsize=8)

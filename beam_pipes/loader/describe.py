@@ -66,7 +66,7 @@ def _source(source: object, rates: Sequence[int] | None = None) -> Description:
             f"{len(source):,} rows, padded: {lengths}; overlong={source.overlong!r}", [_source(source.split)]
         )
     if isinstance(source, FilteredSplit):
-        return Description(f"{len(source):,} records where {source.condition}", [_source(source._split)])
+        return Description(f"{len(source):,} records {source.chosen_by}", [_source(source._split)])
     if isinstance(source, Split):
         return _split(source)
     stored = stored_split(source)  # behind the steps of a task, several splits side by side, or what else derives

@@ -5,12 +5,13 @@ The command line uses it to answer `who` and `when` for a run of which only the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from beam_pipes.cache import Cache, Manifest, storage_for
-from beam_pipes.cache.publish import SNAPSHOTS
+from beam_pipes.cache import Cache, storage_for
+from beam_pipes.cache.publish import manifest_with_id
 from beam_pipes.errors import CacheNotFoundError, LoaderError
 from beam_pipes.loader.loader import Loader
 from beam_pipes.loader.mixture import Mixture
@@ -141,11 +142,9 @@ def _open_snapshot(path: str | os.PathLike[str], manifest_id: str) -> Cache:
     cache = Cache.open(root)
     if cache.manifest.id.startswith(manifest_id):
         return cache
-    storage = storage_for(root)
-    for snapshot in storage.list(os.path.join(root, SNAPSHOTS)):
-        file = os.path.join(root, SNAPSHOTS, snapshot, "manifest.json")
-        if storage.exists(file) and Manifest.from_bytes(storage.read_bytes(file), path=file).id.startswith(manifest_id):
-            return Cache.open(root, snapshot=snapshot)
+    with contextlib.suppress(CacheNotFoundError):
+        manifest = manifest_with_id(root, manifest_id, storage=storage_for(root))
+        return Cache.open(root, snapshot=manifest.snapshot)  # not there where it is known of a removed one
     raise CacheNotFoundError(
         f"{root}: expected the snapshot with manifest {manifest_id[:16]}…, which the state was saved with, and it is "
         f"not there; the published one is {cache.manifest.id[:16]}….",

@@ -25,7 +25,7 @@ from beam_pipes.loader.describe import Description, tree_of
 from beam_pipes.loader.iterator import LoaderIterator, Progress
 from beam_pipes.loader.mesh import AnyMesh, MeshShare, SequenceOrder, SequenceShare, Spec, mesh_share
 from beam_pipes.loader.mixture import Mixture, RowSource
-from beam_pipes.loader.mixture_stream import Changes, EffectiveRate, MixtureStream
+from beam_pipes.loader.mixture_stream import EffectiveRate, MixtureStream
 from beam_pipes.loader.options import LoaderOptions, check_batch_size
 from beam_pipes.loader.order import ORDER_VERSION, check_integer
 from beam_pipes.loader.prefetch import SharedIterator
@@ -33,8 +33,8 @@ from beam_pipes.loader.row_source import opened
 from beam_pipes.loader.rows import Columns
 from beam_pipes.loader.state import LoaderState, trackable_state
 from beam_pipes.loader.steps import Cursor, Last, RowPlace, Run
-from beam_pipes.loader.stream import RowStream, Shuffle, shuffle_label
-from beam_pipes.loader.token_batches import BucketStream, TokenBatches
+from beam_pipes.loader.stream import Appended, RowStream, Shuffle, shuffle_label
+from beam_pipes.loader.token_batches import TokenBatches
 from beam_pipes.loader.world import Share
 
 
@@ -80,6 +80,10 @@ class Loader:
         counted as a segment, from 0 to rows · sequence_length, as variable-length attention kernels expect. "padded"
         repeats the last one, so that all batches have the same number, rows · (segments of a row + 1) + 1, and compiled
         steps one shape.
+      appended: how a state of an older snapshot continues if records were added to the split since, for every way of
+        restoring it. "next_epoch": the running epoch ends as it would have, and later ones have all records. "now": the
+        rest of that epoch and the new records are read together, each once. The older records must be unchanged. None,
+        the default, refuses such states.
       workers: threads that prepare batches ahead; 0 makes each batch on request. One is enough to overlap with
         training; more help if reading waits (cold disks, remote shards).
       prefetch: the most batches prepared ahead, per process.
@@ -118,6 +122,7 @@ class Loader:
         pad_value: PadValue = 0,
         transform: Callable[[Batch], Batch] | None = None,
         cu_seqlens: bool | Literal["padded"] = False,
+        appended: Appended | None = None,
         workers: int = 0,
         prefetch: int = 2,
     ) -> None:
@@ -137,6 +142,7 @@ class Loader:
             pad_value=pad_value,
             transform=transform,
             cu_seqlens=cu_seqlens,
+            appended=appended,
             workers=workers,
             prefetch=prefetch,
         )
@@ -269,22 +275,16 @@ class Loader:
         ]
         mesh = self._options.mesh
         if mesh is not None:
-            part = mesh.sequence
-            whole = (
-                "whole rows" if part is None else f"parts {part.first} to {part.last - 1} of {part.count} of each row"
-            )
-            order = "" if part is None or part.order == "contiguous" else f", order {part.order}"
-            run.insert(2, f"mesh: {mesh.mesh}; {whole}{order}")
-        if isinstance(stream, BucketStream):
+            run.insert(2, mesh.line)
+        if isinstance(stream, RowStream):
             run[1:1] = stream.lines()
         of_rows = f"{self.batch_size:,}" if self.is_even else f"{self._steps.smallest_batch:,} to {self.batch_size:,}"
         title = f"Loader: batches of {of_rows} rows, {steps}, {epochs}, last={self.last!r}"
         return tree_of(title, run, self._made_of[0], None if segment is None else segment.rates)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        stream = self._reader.stream
-        changes = stream.changes if isinstance(stream, MixtureStream) else None
-        return _rebuilt, (type(self), *self._made_of, self.share, self._cursor, self._restored, changes)
+        place = (self._cursor, self._restored, self._reader.stream.changes)
+        return _rebuilt, (type(self), *self._made_of, self.share, *place)
 
     # Reading
 
@@ -454,6 +454,7 @@ class Loader:
             position=position,
             takedown=takedown_revision(splits_of(self._reader.stream)),
             segment=self._reader.stream.stated_segment(epoch),
+            appended=self._reader.stream.additions,
         )
 
     def restore(self, state: LoaderState, *, previous: RowSource | Mixture | None = None) -> None:
@@ -491,10 +492,7 @@ class Loader:
 
         Use it to repeat a run that was restored at its end.
         """
-        stream = self._reader.stream
-        if isinstance(stream, MixtureStream):
-            stream = stream.restarted()
-        self._move(Cursor(0, 0), stream)
+        self._move(Cursor(0, 0), self._reader.stream.restarted())
         self._restored = None
 
     def set_rates(self, rates: Sequence[float | int | Fraction]) -> None:
@@ -582,7 +580,7 @@ def _rebuilt(
     share: Share,
     cursor: Cursor,
     restored: Cursor | None,
-    changes: Changes | None,
+    changes: Any,
 ) -> Loader:
     """A pickled or copied loader: files are reopened, threads start with the next loop.
 
@@ -592,7 +590,7 @@ def _rebuilt(
     if share.world is not None or share.chosen_by == "sharding":
         loader.take_share(share)
     stream = loader._reader.stream
-    if changes is not None and isinstance(stream, MixtureStream):
+    if changes is not None:
         stream = stream.with_changes(changes)
     loader._move(cursor, stream)
     loader._restored = restored

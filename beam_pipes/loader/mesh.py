@@ -179,6 +179,14 @@ class MeshShare:
     sequence: SequenceShare | None
     mesh: str
 
+    @property
+    def line(self) -> str:
+        """What `Loader.describe` prints of it."""
+        part = self.sequence
+        whole = "whole rows" if part is None else f"parts {part.first} to {part.last - 1} of {part.count} of each row"
+        order = "" if part is None or part.order == "contiguous" else f", order {part.order}"
+        return f"mesh: {self.mesh}; {whole}{order}"
+
     def check_batch_size(self, multiple: int) -> None:
         """Raises `LoaderError` if batches, whose rows are a multiple of `rows`, do not divide over the mesh."""
         if multiple % self.share.count:

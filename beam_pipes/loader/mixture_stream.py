@@ -25,7 +25,7 @@ from beam_pipes.loader.mixture import Mixture, MixtureSchedule, integer_rates
 from beam_pipes.loader.order import BlockShuffle, Indices
 from beam_pipes.loader.packing.plan import PackingPlan
 from beam_pipes.loader.rows import GatherOptions, Rows, Shapes, columns_in_common, row_bytes, varying
-from beam_pipes.loader.state import LoaderState, Segment
+from beam_pipes.loader.state import Addition, LoaderState, Segment
 from beam_pipes.loader.stream import (
     LOCATED_ROWS,
     EpochSizes,
@@ -312,6 +312,8 @@ class MixtureStream:
         rates = self._mixture.integer_rates if timeline is None else timeline.rates_at(before.rows)
         segment = Segment(start=before.rows, counts=tuple(counts), rates=rates, streams=tuple(streams))
         return self._replaced(0, segment, ())
+
+    additions: tuple[Addition, ...] = ()
 
     @property
     def changes(self) -> Changes | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from beam_pipes.loader.reader import VALID, BatchReader, checked_result
 from beam_pipes.loader.rows import GatherOptions, checked_features, checked_name
 from beam_pipes.loader.state import LoaderState, check_same_sequence
 from beam_pipes.loader.steps import Last, StepOptions
-from beam_pipes.loader.stream import RowStream, Shuffle, shuffle_label
+from beam_pipes.loader.stream import Appended, RowStream, Shuffle, check_appendable, over_newer, shuffle_label
 from beam_pipes.loader.token_batches import BucketStream, TokenBatches
 from beam_pipes.loader.world import Share
 
@@ -49,6 +49,7 @@ class LoaderOptions:
     pad_value: PadValue
     transform: Callable[[Batch], Batch] | None
     cu_seqlens: bool | Literal["padded"]
+    appended: Appended | None
     workers: int
     prefetch: int
 
@@ -69,6 +70,10 @@ class LoaderOptions:
             check_integer("epochs", self.epochs, 1)
         if self.cu_seqlens not in (True, False, "padded"):
             raise LoaderError(f"cu_seqlens should be True, False or 'padded', got {self.cu_seqlens!r}")
+        if self.appended not in (None, *get_args(Appended)):
+            raise LoaderError(
+                f"unknown policy appended={self.appended!r}; choose one of: {', '.join(get_args(Appended))}, or None"
+            )
         if not isinstance(self.shuffle, (bool, BlockShuffle, BalancedShuffle)):
             raise LoaderError(
                 "shuffle should be True, False, BlockShuffle(window=…) or BalancedShuffle(rows=…), "
@@ -78,6 +83,8 @@ class LoaderOptions:
     def stream(self, source: Any) -> RowStream | MixtureStream:
         """The stream of a source; raises `LoaderError` if the options do not suit it."""
         options: dict[str, Any] = {"seed": int(self.seed), "shuffle": self.shuffle}
+        if self.appended is not None:
+            check_appendable(source)
         if isinstance(self.batch_size, TokenBatches):
             return BucketStream(source, self.gather(), **options, token_batches=self.batch_size)
         batch_size = int(self.batch_size) if isinstance(self.batch_size, (int, np.integer)) else None
@@ -101,6 +108,9 @@ class LoaderOptions:
         self, stream: RowStream | MixtureStream, state: LoaderState, now: LoaderState
     ) -> RowStream | MixtureStream:
         """The stream as a state continues it; raises `StateMismatchError` if `now` belongs to another sequence."""
+        if self.appended is not None and state.source.get("manifest") != now.source["manifest"]:
+            assert isinstance(stream, RowStream)  # `stream` has checked its source
+            state = over_newer(stream, state, now, self.appended)
         declared = state.source.get("rates") == now.source.get("rates")
         if state.segment is not None and not declared:
             # Declared at the rates that were in force when it was saved: as good as the ones of the beginning.

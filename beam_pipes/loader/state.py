@@ -1,8 +1,8 @@
 """The state of a loader: its position, and everything that determines what comes next.
 
 `LoaderState` is one JSON of less than a kilobyte, the same on every host; longer only if the rates of a mixture of more
-than about 30 sources were changed during the run, because it then holds the position of each. It does not hold the
-batch
+than about 30 sources were changed during the run, because it then holds the position of each, or if records were added
+to the source more than ten times, because it holds some 40 bytes for each addition. It does not hold the batch
 size, the number of hosts, workers or epochs, nor the choice of features: those may change between saving and restoring,
 but the order of the rows may not. `Identity` names the data, so that a state or a plan of other data is refused.
 `trackable_state` puts a state inside `tf.train.Checkpoint`, and imports TensorFlow when it is called.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.extras import require
@@ -56,6 +56,19 @@ class Segment:
     streams: tuple[int, ...] | None = None
 
 
+class Addition(NamedTuple):
+    """Records that were added to the source during the run: until `epoch` it had the `rows` rows of `manifest`.
+
+    The new records are read from row `position` of this epoch on, or from the next epoch on (None). `manifest` holds
+    the first 16 digits of the id.
+    """
+
+    manifest: str
+    rows: int
+    epoch: int
+    position: int | None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoaderState:
     """A place in a sequence of rows.
@@ -63,6 +76,7 @@ class LoaderState:
     `epoch` and `position` say that the next row is row `position` of epoch `epoch`; all other fields identify the
     sequence. `source` names the data (manifest, split, rows, packing plan), `shuffle` the kind of order. `takedown` is
     the revision of takedowns at which it was saved, absent in JSON if there never were any; it affects nothing.
+    `appended` lists the additions to the source since the run began, absent in JSON if there were none.
     """
 
     source: Mapping[str, Any]
@@ -73,6 +87,7 @@ class LoaderState:
     position: int
     segment: Segment | None = None
     takedown: int = 0
+    appended: tuple[Addition, ...] = ()
     version: int = STATE_VERSION
 
     def to_json(self) -> str:
@@ -85,6 +100,9 @@ class LoaderState:
         fields["source"] = dict(self.source)
         if not self.takedown:
             del fields["takedown"]
+        fields["appended"] = [list(addition) for addition in self.appended]
+        if not self.appended:
+            del fields["appended"]
         if self.segment is None:
             del fields["segment"]
         else:
@@ -117,7 +135,7 @@ class LoaderState:
                 found=value.get("version"),
             )
         known = {field.name for field in dataclasses.fields(cls)}
-        missing, unknown = sorted(known - {"segment", "takedown"} - set(value)), sorted(set(value) - known)
+        missing, unknown = sorted(known - {"segment", "takedown", "appended"} - set(value)), sorted(set(value) - known)
         if missing or unknown:
             raise LoaderError(f"a loader state misses the fields {missing} and has the unknown ones {unknown}")
         fields = dict(value)
@@ -135,10 +153,19 @@ class LoaderState:
                     rates=tuple(int(rate) for rate in segment["rates"]),
                     streams=tuple(int(each) for each in segment["streams"]) if "streams" in segment else None,
                 )
+            fields["appended"] = tuple(map(_addition, fields.get("appended", ())))
             fields["source"] = dict(fields["source"])
         except (TypeError, ValueError, KeyError) as error:
             raise LoaderError(f"a loader state holds a malformed value: {error}") from error
         return cls(**fields)
+
+
+def _addition(value: Any) -> Addition:
+    manifest, rows, epoch, position = value
+    numbers = (rows, epoch) if position is None else (rows, epoch, position)
+    if not isinstance(manifest, str) or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"appended should list [manifest, rows, epoch, position], got {value!r}")
+    return Addition(manifest, rows, epoch, position)
 
 
 def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:
@@ -153,10 +180,12 @@ def check_same_sequence(saved: LoaderState, now: LoaderState) -> None:
         if was.get(name, _ABSENT) != new.get(name, _ABSENT)
     ]
     if differences:
+        newer = {each.partition(":")[0] for each in differences} <= {"source.manifest", "source.rows"}
         raise StateMismatchError(
             f"this state belongs to another sequence of rows: {'; '.join(differences)} (saved → now). "
             "Open the snapshot, and pass the seed, plan and sources, that the state was saved with; "
-            "or start a new run.",
+            + ("if files were added to it since, pass Loader(…, appended='next_epoch') or 'now'; " if newer else "")
+            + "or start a new run.",
             differences=tuple(differences),
         )
 

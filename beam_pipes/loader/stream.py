@@ -2,20 +2,31 @@
 
 `locate` turns positions of an epoch into *places* (cheap, vectorised, independent of the data), `gather` turns places
 into a batch. The loader locates many batches at once and gathers one at a time.
+
+`AppendedStream` is the stream of a run during which records were added to its split:
+
+    next_epoch    epoch 0  old records             now    epoch 0  old records │ the other old ones and all new ones
+                  epoch 1  old and new records            epoch 1  old and new records
+                                                                               └ where the state was saved
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipes.errors import LoaderError
+from beam_pipes.cache.filtered import numbers_in, positions_of
+from beam_pipes.cache.split import Split
+from beam_pipes.errors import LoaderError, StateMismatchError
 from beam_pipes.loader.batches import Batch, Fills
 from beam_pipes.loader.columns import read_consistently
+from beam_pipes.loader.mixture import MixtureSchedule, integer_rates
 from beam_pipes.loader.order import (
     BalancedOrder,
     BalancedShuffle,
@@ -36,7 +47,7 @@ from beam_pipes.loader.rows import (
     SplitRows,
     row_bytes,
 )
-from beam_pipes.loader.state import LoaderState, Segment
+from beam_pipes.loader.state import Addition, LoaderState, Segment, check_same_sequence
 
 Shuffle = bool | BlockShuffle | BalancedShuffle
 Places = npt.NDArray[np.int64]
@@ -218,6 +229,7 @@ class RowStream:
     located_rows = LOCATED_ROWS
 
     def __init__(self, source: Any, options: GatherOptions, *, seed: int, shuffle: Shuffle) -> None:
+        self._arguments: dict[str, Any] = {"source": source, "options": options, "seed": seed, "shuffle": shuffle}
         self._rows = open_rows(source, options)
         self._orders = Orders(self._rows, seed, shuffle, 0)
         self.size = self._rows.size
@@ -250,7 +262,31 @@ class RowStream:
         return self._rows.identity()
 
     def restored(self, state: LoaderState, *, declared: bool) -> RowStream:
-        return self
+        stream = self.with_changes(state.appended)
+        if stream.additions and state.epoch <= stream.additions[-1].epoch:
+            stream.locate(state.epoch, np.empty(0, np.int64))  # refuses now if the older records are gone
+        return stream
+
+    additions: tuple[Addition, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Addition, ...] | None:
+        """What `with_changes` takes over to the same stream in another process; None where nothing changed."""
+        return self.additions or None
+
+    def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
+        """The same rows, in a run during which some of them were added."""
+        if changes == self.additions:
+            return self
+        return AppendedStream(**self._arguments, additions=changes) if changes else RowStream(**self._arguments)
+
+    def restarted(self) -> RowStream:
+        """The same rows, in a run that begins with all of them."""
+        return self.with_changes(())
+
+    def lines(self) -> list[str]:
+        """What `Loader.describe` prints of it beside its source."""
+        return []
 
     def progress(self, epoch: int, position: int) -> Progress:
         rows = epoch * self.size + position
@@ -282,3 +318,216 @@ class RowStream:
         if source:
             raise LoaderError(f"there is one source, number 0; got source {source}", source=source)
         return int(self._orders.of_epoch(epoch).positions([row])[0])
+
+
+#: When records that were added to a source are read: from the next epoch on, or in the rest of the running one.
+Appended = Literal["next_epoch", "now"]
+
+
+def check_appendable(source: Any) -> None:
+    """Raises `LoaderError` for a source other than one split, over which no state of an older snapshot can continue."""
+    if not isinstance(_split_of(source), Split):
+        raise LoaderError(
+            f"appended=… is for a loader of one split, as stored or from where(…), got {type(source).__name__}. For "
+            "packed rows and mixtures, make the added records a source of their own, split.since(manifest), beside "
+            "split.as_of(manifest), and restore with previous=…"
+        )
+
+
+def over_newer(stream: RowStream, state: LoaderState, now: LoaderState, appended: Appended) -> LoaderState:
+    """A state of an older snapshot as a state of `stream`, which reads a newer one; `now` is any state of the stream.
+
+    Raises `StaleCacheError` if the older records have changed, and `StateMismatchError` for states of other runs.
+    """
+    source = stream._arguments["source"]
+    older = _split_of(source).as_of(str(state.source.get("manifest")))
+    rows = open_rows(_with_split(source, older), stream._arguments["options"])
+    check_same_sequence(state, dataclasses.replace(now, source=rows.identity()))
+    manifest, _, digest = older.manifest_id.partition("?")
+    addition = Addition(
+        manifest=manifest[:16] + (f"?{digest}" if digest else ""),
+        rows=rows.size,
+        # At the start of an epoch nothing of it has been read yet: it gets the new records under either policy.
+        epoch=state.epoch if state.position else state.epoch - 1,
+        position=state.position if state.position and appended == "now" else None,
+    )
+    additions = (*state.appended, addition) if addition.epoch >= 0 else ()
+    return dataclasses.replace(state, source=now.source, appended=additions)
+
+
+def _split_of(source: Any) -> Any:
+    return source.split if isinstance(source, PaddedSplit) else source
+
+
+def _with_split(source: Any, split: Any) -> Any:
+    return dataclasses.replace(source, split=split) if isinstance(source, PaddedSplit) else split
+
+
+class _Epochs(Protocol):
+    """The rows of epochs of a run, as their numbers in the present source."""
+
+    def size_of(self, epoch: int) -> int: ...
+
+    def locate(self, epoch: int, positions: Indices) -> Places: ...
+
+    def position_of(self, epoch: int, row: int) -> int | None: ...
+
+    def approach(self, epoch: int, position: int) -> None: ...
+
+
+class _Part:
+    """Epochs over a part of the source: `opened` gives its orders and the numbers of its rows (None: all rows)."""
+
+    def __init__(self, size: int, opened: Callable[[], tuple[Orders, Indices | None]]) -> None:
+        self._size = size
+        self._opened = functools.lru_cache(maxsize=1)(opened)  # on first use: a run past these epochs needs none of it
+
+    def size_of(self, epoch: int) -> int:
+        return self._size
+
+    def locate(self, epoch: int, positions: Indices) -> Places:
+        orders, numbers = self._opened()
+        rows = orders.records(epoch, positions)
+        return rows if numbers is None else numbers[rows].astype(np.int64)
+
+    def position_of(self, epoch: int, row: int) -> int | None:
+        orders, numbers = self._opened()
+        rows = np.array([row]) if numbers is None else positions_of(numbers, [row])
+        return int(orders.of_epoch(epoch).positions(rows)[0]) if len(rows) else None
+
+    def approach(self, epoch: int, position: int) -> None:
+        if position < self._size:
+            self._opened()[0].approach(epoch, position)
+
+
+class _Joined:
+    """The epochs of `before`, then those of `after`; `added` rows join the last one before if the addition says so."""
+
+    def __init__(self, before: _Epochs, added: _Part, after: _Epochs, addition: Addition) -> None:
+        self._before, self._added, self._after = before, added, after
+        self._addition = addition
+
+    def _joins(self, epoch: int) -> bool:
+        return epoch == self._addition.epoch and self._addition.position is not None
+
+    def _part(self, epoch: int) -> _Epochs:
+        return self._after if epoch > self._addition.epoch else self._before
+
+    @functools.cached_property
+    def _schedule(self) -> MixtureSchedule:
+        """Which of `before` (0) and `added` (1) gives each row: both to their ends, in proportion to what is left."""
+        epoch, position = self._addition.epoch, self._addition.position or 0
+        sizes = [self._before.size_of(epoch), self._added.size_of(epoch)]
+        left = [sizes[0] - position, sizes[1]]
+        rates = integer_rates(left if any(left) else [1, 0])
+        return MixtureSchedule(Segment(start=position, counts=(position, 0), rates=rates), sizes, "drop")
+
+    def size_of(self, epoch: int) -> int:
+        return self._part(epoch).size_of(epoch) + (self._added.size_of(epoch) if self._joins(epoch) else 0)
+
+    def locate(self, epoch: int, positions: Indices) -> Places:
+        if not self._joins(epoch):
+            return self._part(epoch).locate(epoch, positions)
+        sources, ordinals = np.zeros(len(positions), np.int64), np.array(positions, np.int64)
+        late = ordinals >= (self._addition.position or 0)
+        sources[late], ordinals[late] = self._schedule.locate(ordinals[late])
+        rows = np.empty(len(positions), np.int64)
+        for source, part in enumerate((self._before, self._added)):
+            mine = sources == source
+            rows[mine] = part.locate(epoch, ordinals[mine])
+        return rows
+
+    def position_of(self, epoch: int, row: int) -> int | None:
+        ordinal = self._part(epoch).position_of(epoch, row)
+        if not self._joins(epoch) or (ordinal is not None and ordinal < (self._addition.position or 0)):
+            return ordinal
+        if ordinal is not None:
+            return self._schedule.position_of(0, ordinal)
+        ordinal = self._added.position_of(epoch, row)
+        return None if ordinal is None else self._schedule.position_of(1, ordinal)
+
+    def approach(self, epoch: int, position: int) -> None:
+        if not self._joins(epoch) or position < (self._addition.position or 0):
+            return self._part(epoch).approach(epoch, position)
+        for part, count in zip((self._before, self._added), self._schedule.counts_at(position), strict=True):
+            part.approach(epoch, count)
+
+
+class AppendedStream(RowStream):
+    """The rows of a split to which records were added during the run.
+
+    Epochs before an addition have the rows of the older snapshot, in the order of the run over that snapshot, so the
+    past of the run can be computed like its future. Holds 4 bytes for each older record while such epochs are read.
+    """
+
+    def __init__(self, source: Any, options: GatherOptions, *, additions: tuple[Addition, ...], **order: Any) -> None:
+        super().__init__(source, options, **order)
+        check_appendable(source)
+        self.additions = additions
+        split = _split_of(source)
+
+        def part(rows: int, stream: int, chosen: Callable[[], Any]) -> _Part:
+            def opened() -> tuple[Orders, Indices]:
+                found = chosen()
+                if len(found) != rows:
+                    raise StateMismatchError(
+                        f"this state is of a run that had {rows} rows where there are {len(found)} now: {found!r}. "
+                        "Pass the split, and the condition of split.where, that it was saved with.",
+                        differences=(f"rows: {rows} → {len(found)}",),
+                    )
+                rows_of_part = open_rows(_with_split(source, found), options)
+                return Orders(rows_of_part, order["seed"], order["shuffle"], stream), numbers_in(split, found)
+
+            return _Part(rows, opened)
+
+        def older(addition: Addition) -> Any:
+            return split.as_of(addition.manifest)
+
+        wholes = [part(each.rows, 0, functools.partial(older, each)) for each in additions]
+        wholes.append(_Part(self.size, lambda: (self._orders, None)))
+        epochs: _Epochs = wholes[0]
+        for number, addition in enumerate(additions):
+            following = additions[number + 1] if number + 1 < len(additions) else None
+
+            def since(addition: Addition = addition, following: Addition | None = following) -> Any:
+                return (split if following is None else older(following)).since(addition.manifest)
+
+            more = (self.size if following is None else following.rows) - addition.rows
+            epochs = _Joined(epochs, part(more, number + 1, since), wholes[number + 1], addition)
+        self._epochs = epochs
+
+    def size_of(self, epoch: int) -> int:
+        return self._epochs.size_of(epoch)
+
+    @functools.cached_property
+    def _sizes(self) -> list[EpochSizes]:
+        sizes = map(self.size_of, range(1 + max(addition.epoch for addition in self.additions)))
+        return [EpochSizes(len(list(alike)), size) for size, alike in itertools.groupby(sizes)]
+
+    def epoch_sizes(self) -> list[EpochSizes]:
+        return [*self._sizes, EpochSizes(None, self.size)]
+
+    def progress(self, epoch: int, position: int) -> Progress:
+        if epoch <= self.additions[-1].epoch:
+            raise LoaderError(
+                f"previous=… needs a state of an epoch that began with all records, and records were added in epoch "
+                f"{self.additions[-1].epoch}, in which this state was saved. Read that epoch to its end first."
+            )
+        return super().progress(epoch, position)
+
+    def locate(self, epoch: int, positions: Indices) -> Places:
+        return self._epochs.locate(epoch, positions)
+
+    def approach(self, epoch: int, position: int) -> None:
+        self._epochs.approach(epoch, position)
+
+    def position_of(self, epoch: int, source: int, row: int) -> int | None:
+        super().position_of(epoch, source, row)  # refuses what is not a row
+        return self._epochs.position_of(epoch, row)
+
+    def lines(self) -> list[str]:
+        return [
+            f"appended: in epoch {addition.epoch} {addition.rows:,} rows of manifest {addition.manifest}"
+            + (", then those of the next" if addition.position is None else f", all from row {addition.position:,} on")
+            for addition in self.additions
+        ]

@@ -36,6 +36,7 @@ from beam_pipes.loader.order import (
     derive_key,
 )
 from beam_pipes.loader.rows import GatherOptions, Shapes, SplitRows
+from beam_pipes.loader.state import Addition
 from beam_pipes.loader.steps import Cursor, Last, Placed, StepOptions, Steps
 from beam_pipes.loader.stream import Places, RowStream
 from beam_pipes.loader.world import Share
@@ -301,8 +302,15 @@ class BucketStream(RowStream):
 
         return read_consistently([self._rows.split], lambda: self._rows.gather(places, shapes=shapes()))
 
+    def with_changes(self, changes: tuple[Addition, ...]) -> RowStream:
+        if changes:
+            raise LoaderError(
+                "batches of TokenBatches cannot go on over a split to which records were added: their buckets are "
+                "those of one snapshot. Finish the epoch over the older snapshot, or start a new run."
+            )
+        return self
+
     def lines(self) -> list[str]:
-        """The buckets as `Loader.describe` prints them."""
         buckets = self.buckets
         lines = [f"batches: {self.token_batches.label}, {buckets.padding:.1%} padding"]
         for boundary, rows, count in zip(buckets.boundaries, buckets.rows_per_batch, buckets.counts, strict=True):

@@ -311,3 +311,32 @@ def test_the_least_recently_used_file_goes_first(tmp_path):
     assert store.used_bytes() == 200
     with pytest.raises(LoaderError, match="bounded to 250; raise max_bytes"):
         store.fetch(str(far / "a"), "d", size=300, crc32c=0)
+
+
+def test_an_epoch_of_an_older_snapshot_fetches_the_shards_that_hold_its_blocks(tmp_path):
+    """Blocks are numbered as in the older snapshot, and its shards have other numbers in the newer one."""
+    examples = documents(120)
+    old = write_split(tmp_path / "cache", examples, DOCUMENTS, shards=6)
+    # Shards of 20 records: three new ones in front, so that every older one moves.
+    more = [{**each, "id": each["id"] + 1000} for each in documents(60, seed=1)]
+    new = write_split(tmp_path / "cache", [*more, *examples], DOCUMENTS, shards=9, snapshot="fedcba9876543210")
+    options = {"batch_size": 10, "shuffle": BlockShuffle(window=1), "seed": 3, "epochs": 2}
+    run = Loader(old, **options)
+    next(iter(run))
+    expected = [batch["id"].tolist() for batch in run]
+    storage = FarStorage()
+    far = open_remote(str(tmp_path / "cache"), "train", local_directory=tmp_path / "local", max_bytes=1 << 20,
+                      storage=storage)  # fmt: skip
+    loader = Loader(far, **options, appended="next_epoch", workers=1)
+    loader.restore(Loader(old, **options).state)  # of the start: nothing to continue, all records from epoch 0 on
+    assert loader.rows_per_epoch == len(new) == 180 and loader.state.appended == ()
+
+    run = Loader(old, **options)
+    next(iter(run))
+    loader.restore(run.state)
+    storage.reads.clear()
+    found = [batch["id"].tolist() for _, batch in zip(range(3), loader, strict=False)]
+
+    assert found == expected[:3]
+    shards = {int(name.partition("-of-")[0][-5:]) for name in storage.reads if "-train.tfrecord-" in name}
+    assert shards and min(shards) >= 3  # none of the new ones, which are numbers 0 to 2
