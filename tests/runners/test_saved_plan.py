@@ -122,10 +122,10 @@ def test_what_a_plan_has_read_is_not_read_again_to_be_digested(
     planned = plan_input(declaration, cache)
 
     assert not cache.exists()
-    [kept] = (tmp_path / "user").rglob("digests/*.json")
+    [kept] = (tmp_path / "user").rglob("digests/*")
     digests = DigestCache.load(kept)
     declaration.source.plan(target_shard_bytes=declaration.target_shard_bytes, digests=digests)
     assert (digests.hits, digests.misses) == (planned.source.num_files, 0)
     build(declaration, cache, options=LocalOptions(workers=1))
     assert plan_input(declaration, cache).source == planned.source
-    assert (cache / ".digests.json").exists() and not kept.exists()
+    assert (cache / ".digests").exists() and not kept.exists()
