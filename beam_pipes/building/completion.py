@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -32,6 +32,9 @@ class LineageEntry(NamedTuple):
 
     bytes: int
     crc32c: int
+
+
+_NO_ACCOUNT = Account()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,10 @@ class Completion:
             "quarantined": [record.to_json() for record in self.quarantined],
             **({"dropped_errors": list(self.dropped_errors)} if self.dropped_errors else {}),
         }
+
+    def without_input(self) -> Completion:
+        """What is to be kept of each of 10⁵ shards: neither where the input lay nor the account."""
+        return dataclasses.replace(self, source=(), account=_NO_ACCOUNT)
 
     def to_bytes(self) -> bytes:
         """The file: one line of JSON, with a checksum over the rest of it."""
@@ -135,7 +142,7 @@ def find_completion(header: BuildHeader, task: ShardTask) -> Completion | None:
 
 
 def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[int, Completion]:
-    """As `find_completion`, for many tasks: the index of each that is done, and its completion.
+    """As `find_completion`, for many tasks: the index of each that is done, and its completion without its input.
 
     Lists the directory once instead of asking for each file, and reads completions in parallel where that pays.
     """
@@ -144,9 +151,9 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
     top = len(header.directory) + 1
     paths = [(task, completion_path(header.directory, task.index, header.num_shards)) for task in tasks]
     present = [(task, path) for task, path in paths if path[top:] in files]
-    found = in_parallel(storage, read_completion, [path for _, path in present])
+    found = completions_at(header.directory, [path for _, path in present])
     return {
-        task.index: completion
+        task.index: completion.without_input()
         for (task, _), completion in zip(present, found, strict=True)
         if completion is not None
         and completion.fingerprint == task.fingerprint
@@ -154,14 +161,29 @@ def find_completions(header: BuildHeader, tasks: Iterable[ShardTask]) -> dict[in
     }
 
 
-def read_completions(header: BuildHeader) -> list[Completion]:
+# So many are held at once: all of them, with inputs and accounts, would be 5 kB a shard.
+_PORTION = 1024
+
+
+def completions_at(directory: str, paths: Sequence[str]) -> Iterator[Completion | None]:
+    """The completions in these files of a snapshot's directory, read in parallel where that pays, a portion at once."""
+    storage = storage_for(directory)
+    for start in range(0, len(paths), _PORTION):
+        yield from in_parallel(storage, read_completion, paths[start : start + _PORTION])
+
+
+def read_completions(header: BuildHeader) -> Iterator[Completion]:
     """All completions of a build, in the order of shards.
 
-    Raises `ReconciliationError`, naming the shards, where some are missing.
+    Raises `ReconciliationError`, naming the shards, at the end where some are missing.
     """
     paths = [completion_path(header.directory, index, header.num_shards) for index in range(header.num_shards)]
-    found = in_parallel(storage_for(header.directory), read_completion, paths)
-    missing = [index for index, completion in enumerate(found) if completion is None]
+    missing = []
+    for index, completion in enumerate(completions_at(header.directory, paths)):
+        if completion is None:
+            missing.append(index)
+        else:
+            yield completion
     if missing:
         shown = ", ".join(map(str, missing[:10])) + ("…" if len(missing) > 10 else "")
         raise ReconciliationError(
@@ -169,7 +191,6 @@ def read_completions(header: BuildHeader) -> list[Completion]:
             "run the build again to continue.",
             missing=missing,
         )
-    return [completion for completion in found if completion is not None]
 
 
 def split_directory(snapshot_directory: str, split: str) -> str:
