@@ -128,6 +128,7 @@ class DigestCache:
         self._cuts = dict(cuts or {})
         self._used: list[Rows] = []
         self._used_cuts: dict[str, list[Cut]] = {}
+        self._saved_at: str | None = None
         self.hits = 0
         self.misses = 0
 
@@ -142,7 +143,9 @@ class DigestCache:
                 return cls()
             (count,) = _COUNT.unpack_from(data, len(_MAGIC))
             rows = np.frombuffer(data, _ROW, count, head)
-            return cls(rows, json.loads(data[head + rows.nbytes : end]))
+            made = cls(rows, json.loads(data[head + rows.nbytes : end]))
+            made._saved_at = os.fspath(path)
+            return made
         except (OSError, ValueError, TypeError, struct.error):
             return cls()
 
@@ -151,6 +154,9 @@ class DigestCache:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Atomically; keeps the entries that were looked up or added since `load`."""
+        used = sum(map(len, self._used)), len(self._used_cuts)
+        if self._saved_at == os.fspath(path) and not self.misses and used == (len(self._rows), len(self._cuts)):
+            return  # it holds exactly this
         rows = _sorted([np.empty(0, _ROW), *self._used])
         cuts = json.dumps(self._used_cuts, separators=(",", ":"), sort_keys=True).encode()
         parts = [_MAGIC, _COUNT.pack(len(rows)), rows.tobytes(), cuts]
