@@ -352,7 +352,7 @@ class Selection:
         name = os.path.relpath(path, base).replace(os.sep, "/")
         if f"{name}/".startswith("../"):
             raise SourceError(
-                f"expected all inputs to lie under relative_to={self.relative_to!r}, found {path}", file=path
+                f"expected all inputs to be under relative_to={self.relative_to!r}, found {path}", file=path
             )
         return name
 
